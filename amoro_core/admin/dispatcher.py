@@ -99,7 +99,7 @@ def audited_call(principal: Principal, method: str, request: Message, is_dry_run
     """The audit entry of the call."""
     values = parameters(request)
     named = (str(getattr(request, name, "")) for name in _OBJECTS)
-    return Audited(principal, method, _shown(without_secrets(next(filter(None, named), ""))), values, is_dry_run)
+    return Audited(principal, method, _short(without_secrets(next(filter(None, named), ""))), values, is_dry_run)
 
 
 def parameters(request: Message) -> dict[str, str]:
@@ -129,15 +129,15 @@ def _fields(message: Message, prefix: str) -> "list[tuple[str, str]]":
 
 
 def _entry(field: str, name: str, key: Any, value: Any) -> tuple[str, str]:
-    shown = f"{len(str(value).encode())} bytes" if field in _CONTENTS else _safe(str(key), str(value))
-    return f"{name}.{_shown(str(key))}", shown
+    text = f"{len(str(value).encode())} bytes" if field in _CONTENTS else _safe(str(key), str(value))
+    return f"{name}.{_short(str(key))}", text
 
 
 def _safe(key: str, value: str) -> str:
-    return MASK if is_secret(key) else _shown(without_secrets(value))
+    return MASK if is_secret(key) else _short(without_secrets(value))
 
 
-def _shown(text: str) -> str:
+def _short(text: str) -> str:
     return briefly(printable(text), _LONGEST)
 
 

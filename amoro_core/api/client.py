@@ -187,8 +187,8 @@ class Client:
     def tables(self, *, catalog: str = "", status: str = "") -> tuple[Table, ...]:
         """All tables, or those of a catalog or in a status."""
         request = pb.ListTablesRequest(catalog=catalog, status=status)
-        found = listed(ALL, self._admin.ListTables, request, lambda answer: answer.tables).items
-        return tuple(self._table(item) for item in found)
+        items = listed(ALL, self._admin.ListTables, request, lambda answer: answer.tables).items
+        return tuple(map(self._table, items))
 
     def table(self, name: str) -> Table:
         """The state that the coordinator keeps about a table."""
@@ -254,8 +254,7 @@ class Client:
         request = optimize_request(type or "", force, where, cluster)
         request.table = table
         answer, process = optimize_once(self._connection, request, deadline, report or Silent(), wait=wait)
-        if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
-            raise failure
+        self._raise_failure(process)
         document = optimize_document(answer.plan, answer.process_id, process)
         return Optimizing(
             table=answer.plan.table,
@@ -268,7 +267,7 @@ class Client:
     def suggest(self, table: str) -> Suggested:
         """Columns that the table may be clustered by, each with the reason, and what columns=auto chooses."""
         found = self._admin.SuggestColumns(pb.SuggestColumnsRequest(table=table))
-        return self._shown(Suggested, found, suggested_document(found))
+        return _rendered(Suggested, found, suggested_document(found))
 
     def learn(
         self, table: str, *, spark_event_log: Path | str | None = None, queries: Path | str | None = None
@@ -280,7 +279,7 @@ class Client:
         """
         logs, file = (None if one is None else Path(one) for one in (spark_event_log, queries))
         found = learn_from(self._admin, table, logs, file)
-        return self._shown(Learned, found, learned_document(found))
+        return _rendered(Learned, found, learned_document(found))
 
     def start(
         self,
@@ -297,8 +296,7 @@ class Client:
         started = self._admin.StartProcess(pb.StartProcessRequest(process_id=process_id))
         if wait:
             started = wait_for_end(self._admin, started.process_id, Deadline(duration(timeout)), report or Silent())
-            if (failure := failure_of(started, self._connection.embedded)) is not None:
-                raise failure
+            self._raise_failure(started)
         return self._process(started)
 
     def maintain(
@@ -336,9 +334,7 @@ class Client:
             answer, process = self._admin.PreviewMaintenance(request, timeout=deadline.seconds), None
         else:
             answer, process = maintain_once(self._connection, request, deadline, report or Silent(), wait=wait)
-        if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
-            raise failure
-        return self._maintained(answer, process)
+        return self._maintenance(answer, process)
 
     def undo(
         self,
@@ -358,11 +354,10 @@ class Client:
             answer, done = self._admin.PreviewUndo(pb.UndoRequest(process_id=process), timeout=deadline.seconds), None
         else:
             answer, done = undo_once(self._connection, process, deadline, report or Silent(), wait=wait)
-        if done is not None and (failure := failure_of(done, self._connection.embedded)) is not None:
-            raise failure
-        return self._maintained(answer, done)
+        return self._maintenance(answer, done)
 
-    def _maintained(self, answer: pb.MaintainTableResponse, process: pb.Process | None) -> Maintenance:
+    def _maintenance(self, answer: pb.MaintainTableResponse, process: pb.Process | None) -> Maintenance:
+        self._raise_failure(process)
         document = maintain_document(answer, process)
         return Maintenance(
             table=answer.table,
@@ -383,7 +378,7 @@ class Client:
         Raises VerificationFailed, whose `verification` has the differences.
         """
         found = verify_table(self._admin, table, before, after, duration(timeout))
-        result = self._shown(Verification, found, verification_document(found))
+        result = _rendered(Verification, found, verification_document(found))
         if not result.sound:
             raise VerificationFailed(f"{result.table} did not pass the verification", verification=result)
         return result
@@ -391,8 +386,8 @@ class Client:
     def processes(self, *, table: str = "", status: str = "", limit: int = 20) -> tuple[Process, ...]:
         """Processes, the newest first."""
         request = pb.ListProcessesRequest(table=table, status=status)
-        found = listed(Window(limit), self._admin.ListProcesses, request, lambda answer: answer.processes).items
-        return tuple(self._process(item) for item in found)
+        items = listed(Window(limit), self._admin.ListProcesses, request, lambda answer: answer.processes).items
+        return tuple(map(self._process, items))
 
     def process(self, process_id: str) -> Process:
         """One process with its tasks, by its id or a unique prefix of six characters or more."""
@@ -403,8 +398,7 @@ class Client:
     def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
         """Wait for the process, and return it when it has ended. Raises like `optimize`."""
         process = wait_for_end(self._admin, process_id, Deadline(duration(timeout)), Silent())
-        if (failure := failure_of(process, self._connection.embedded)) is not None:
-            raise failure
+        self._raise_failure(process)
         return self._process(process)
 
     def cancel(self, process_id: str) -> Process:
@@ -415,30 +409,35 @@ class Client:
     def catalogs(self) -> tuple[Catalog, ...]:
         """The known catalogs."""
         found = listed(ALL, self._admin.ListCatalogs, pb.ListCatalogsRequest(), lambda answer: answer.catalogs).items
-        return tuple(self._shown(Catalog, item, catalog_detail(item)) for item in found)
+        return tuple(_rendered(Catalog, item, catalog_detail(item)) for item in found)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
         """The registered optimizers."""
         request = pb.ListOptimizersRequest()
         found = listed(ALL, self._admin.ListOptimizers, request, lambda answer: answer.optimizers).items
-        return tuple(self._shown(Optimizer, item, optimizer_detail(item)) for item in found)
+        return tuple(_rendered(Optimizer, item, optimizer_detail(item)) for item in found)
+
+    def _raise_failure(self, process: pb.Process | None) -> None:
+        if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
+            raise failure
 
     def _plan(self, plan: pb.Plan, request: pb.OptimizeTableRequest) -> Plan:
         command = optimize_command(plan.table, request)
-        explained = str(self._shown(Plan, plan, plan_document(plan, command, explain=True)))
-        return self._shown(Plan, plan, plan_document(plan, command), _explained=explained)
+        explained = str(_rendered(Plan, plan, plan_document(plan, command, explain=True)))
+        return _rendered(Plan, plan, plan_document(plan, command), _explained=explained)
 
     def _process(self, process: pb.Process) -> Process:
-        made = self._shown(Process, process, process_detail(process))
-        if made.receipt is None:
-            return made
-        return replace(made, receipt=replace(made.receipt, blocks=receipt_blocks(process)))
+        result = _rendered(Process, process, process_detail(process))
+        if result.receipt is None:
+            return result
+        return replace(result, receipt=replace(result.receipt, blocks=receipt_blocks(process)))
 
     def _table(self, table: pb.Table) -> Table:
-        return self._shown(Table, table, table_detail(table))
+        return _rendered(Table, table, table_detail(table))
 
-    def _shown(self, kind: type[Result], message: Message, document: Document, **more: object) -> Result:
-        return read(kind, message, blocks=document.blocks, **more)
+
+def _rendered(kind: type[Result], message: Message, document: Document, **more: object) -> Result:
+    return read(kind, message, blocks=document.blocks, **more)
 
 
 @with_hints

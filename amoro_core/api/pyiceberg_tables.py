@@ -43,10 +43,7 @@ def plan(
     full: bool = False,
     home: Path | str | None = None,
 ) -> Plan:
-    """What optimizing the table would rewrite now, and why. Nothing is changed.
-
-    `where` selects partitions by an SQL condition on partition columns. `columns`, `strategy`, `partitions` and `full`
-    belong to the type "cluster".
+    """What optimizing the table would rewrite now, and why, as `Client.plan`. Nothing is changed.
 
     Like `amoro plan`: through the coordinator of the state directory if one runs, else in this process, from the state
     directory and the catalog. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
@@ -79,10 +76,8 @@ def optimize(
     progress: bool = False,
     home: Path | str | None = None,
 ) -> Optimizing:
-    """Optimize the table once and wait for the commit, after which the table is refreshed.
+    """Optimize the table once, as `Client.optimize`, and wait for the commit, after which the table is refreshed.
 
-    `where` selects partitions by an SQL condition on partition columns. `columns`, `strategy`, `partitions` and `full`
-    belong to the type "cluster", as `amoro optimize --type cluster` has them.
     Like `amoro optimize --wait`; without a running coordinator, this process uses all its cores. `progress` shows
     progress on stderr. Raises like `Client.optimize`, and StateDirectoryLocked when others hold the state directory.
     """

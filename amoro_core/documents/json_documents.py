@@ -5,7 +5,7 @@ never happened, and ids of what does not exist, are null; other numbers are exac
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ def encode_all(messages: "Sequence[Message]") -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldShape:
+class _FieldShape:
     """How a field of a message appears: under which name, as a time or not, and whether it may be null."""
 
     name: str
@@ -49,20 +49,20 @@ class FieldShape:
     is_nullable: bool
 
 
-def describe_field(field: Any) -> FieldShape:
+def _shape_of(field: Any) -> _FieldShape:
     """The shape that `encode` gives the field."""
     name = field.name
     if field.is_repeated:
-        return FieldShape(name, False, False)
+        return _FieldShape(name, False, False)
     if field.message_type is not None:
-        return FieldShape(name, False, True)
+        return _FieldShape(name, False, True)
     if name.endswith("_ms") and name not in _DURATIONS:
-        return FieldShape(_time_name(name), True, True)
-    return FieldShape(name, False, name in _EMPTY_IS_NULL or name == _SCORE)
+        return _FieldShape(_time_name(name), True, True)
+    return _FieldShape(name, False, name in _EMPTY_IS_NULL or name == _SCORE)
 
 
 def _field(message: "Message", field: Any) -> tuple[str, Any]:
-    shape, value = describe_field(field), getattr(message, field.name)
+    shape, value = _shape_of(field), getattr(message, field.name)
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         return shape.name, dict(sorted(value.items()))
@@ -139,20 +139,33 @@ _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
 _FLAG: Schema = {"type": "boolean"}
 _SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"]
+#: Keys that only some documents of the name have: tables are forgotten with a catalog only.
+_OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
+
+
+def request_type(operation: str) -> Descriptor:
+    """The message that the operation takes."""
+    result: Descriptor = _SERVICE.methods_by_name[operation].input_type
+    return result
+
+
+def answer_type(operation: str) -> Descriptor:
+    """The message that the operation answers."""
+    result: Descriptor = _SERVICE.methods_by_name[operation].output_type
+    return result
 
 
 def schemas() -> dict[str, Schema]:
     """The schema of each document, by the name in its key `schema`, such as amoro.tables/v1."""
-    lists = {route.schema: _answer(route) for route in ROUTES if route.items}
-    answers = {route.schema: _answer(route) for route in ROUTES if not route.items}
-    return {name: _document(name, make()) for name, make in sorted({**lists, **answers, **_SPECIAL}.items())}
+    lists = {route.schema: _items(route) for route in ROUTES if route.items}
+    answers = {route.schema: _message(answer_type(route.operation)) for route in ROUTES if not route.items}
+    properties = {**lists, **answers, **_special()}
+    return {name: _document(name, properties[name]) for name in sorted(properties)}
 
 
-def _answer(route: Route) -> Callable[[], dict[str, Schema]]:
-    """The answer of the route's operation, or the list of its items."""
-    answer = _SERVICE.methods_by_name[route.operation].output_type
-    if not route.items:
-        return _one(answer)
+def _items(route: Route) -> dict[str, Schema]:
+    """The list of the items of the route's answer."""
+    answer = answer_type(route.operation)
     if (item := answer.fields_by_name[route.items].message_type) is None:
         raise TypeError(f"{route.items} of {answer.name} is no list of messages")
     return (_page if "next" in answer.fields_by_name else _list)(route.key or route.items, item)
@@ -169,37 +182,35 @@ def message_schema(descriptor: Descriptor) -> Schema:
 
 
 def _document(name: str, properties: Mapping[str, Schema]) -> Schema:
-    return {
-        "$schema": _DRAFT,
-        "title": name,
-        **_object({"schema": {"const": name}, **properties}, _OPTIONAL.get(name, ())),
-    }
+    body = _object({"schema": {"const": name}, **properties}, _OPTIONAL.get(name, ()))
+    return {"$schema": _DRAFT, "title": name, **body}
 
 
 def _object(properties: Mapping[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": [name for name in properties if name not in optional],
-    }
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": dict(properties), "required": required}
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
 
 def _message(descriptor: Descriptor, without: tuple[str, ...] = ()) -> dict[str, Schema]:
-    described = (_schema_of_field(field) for field in descriptor.fields if field.name not in without)
-    return dict(described)
-
-
-def _schema_of_field(field: FieldDescriptor) -> tuple[str, Schema]:
-    known = describe_field(field)
-    return known.name, _nullable(_value(field, known.is_time)) if known.is_nullable else _value(field, known.is_time)
+    result = {}
+    for field in descriptor.fields:
+        if field.name not in without:
+            shape = _shape_of(field)
+            schema = _value(field, shape.is_time)
+            result[shape.name] = _nullable(schema) if shape.is_nullable else schema
+    return result
 
 
 def _value(field: FieldDescriptor, is_time: bool) -> Schema:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         return {"type": "object", "additionalProperties": _TEXT}
-    single = _object(_message(kind)) if kind is not None else _scalar(field, is_time)
-    return {"type": "array", "items": single} if field.is_repeated else single
+    single = message_schema(kind) if kind is not None else _scalar(field, is_time)
+    return _array(single) if field.is_repeated else single
 
 
 def _scalar(field: FieldDescriptor, is_time: bool) -> Schema:
@@ -219,119 +230,73 @@ def _nullable(schema: Schema) -> Schema:
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def _list(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Callable[[], dict[str, Schema]]:
-    return lambda: {key: {"type": "array", "items": _object(_message(descriptor, without))}}
+def _list(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> dict[str, Schema]:
+    return {key: _array(_object(_message(descriptor, without)))}
 
 
-def _page(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Callable[[], dict[str, Schema]]:
+def _page(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> dict[str, Schema]:
     """A list that may continue on further pages."""
-    return lambda: {**_list(key, descriptor, without)(), "total": _NUMBER, "next": _nullable(_TEXT)}
+    return {**_list(key, descriptor, without), "total": _NUMBER, "next": _nullable(_TEXT)}
 
 
-def _one(descriptor: Descriptor, **before: Schema) -> Callable[[], dict[str, Schema]]:
-    return lambda: {**before, **_message(descriptor)}
+def _outcomes(properties: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Several tables, each with its outcome and these properties."""
+    texts = dict.fromkeys(("code", "message", "hint"), _TEXT)
+    table = {"table": _TEXT, "outcome": _TEXT, "exit_status": _NUMBER, **texts, **properties}
+    return {"tables": _array(_object(table)), "exit_status": _NUMBER}
 
 
-def _group() -> dict[str, Schema]:
-    properties = _message(pb.Group.DESCRIPTOR)
-    occupation = properties["uses"]["items"]["properties"]["occupation"]
-    properties["uses"]["items"]["properties"]["occupation"] = _nullable(occupation)
-    return properties
-
-
-def _optimize() -> dict[str, Schema]:
-    return {
-        "table": _TEXT,
+def _special() -> dict[str, dict[str, Schema]]:
+    """The properties of documents that are not the answer of a route as it is."""
+    plan, process = message_schema(pb.Plan.DESCRIPTOR), _nullable(message_schema(pb.Process.DESCRIPTOR))
+    process_id = _nullable(_TEXT)
+    group = _message(pb.Group.DESCRIPTOR)
+    use = group["uses"]["items"]["properties"]
+    use["occupation"] = _nullable(use["occupation"])
+    maintain = {
+        **_message(pb.MaintainTableResponse.DESCRIPTOR, without=("document",)),
         "outcome": _TEXT,
-        "process_id": _nullable(_TEXT),
-        "changes": {"type": "array", "items": _TEXT},
-        "plan": _object(_message(pb.Plan.DESCRIPTOR)),
-        "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
+        "plan": _nullable({"type": "object"}),
+        "process": process,
     }
-
-
-def _maintain() -> dict[str, Schema]:
-    process = _nullable(_object(_message(pb.Process.DESCRIPTOR)))
-    answer_fields = {
-        name: shape for name, shape in _message(pb.MaintainTableResponse.DESCRIPTOR).items() if name != "document"
-    }
-    return {**answer_fields, "outcome": _TEXT, "plan": _nullable({"type": "object"}), "process": process}
-
-
-def _outcomes(more: Callable[[], dict[str, Schema]]) -> Callable[[], dict[str, Schema]]:
-    """Several tables, each with its outcome and `more`."""
-
-    def made() -> dict[str, Schema]:
-        words = {
+    finding = _object({"name": _TEXT, "ok": _FLAG, "detail": _TEXT, "fix": _TEXT})
+    return {
+        "amoro.audited/v1": _message(audit.AuditEvent.DESCRIPTOR),
+        "amoro.attempts/v1": {"process_id": _TEXT, **_page("attempts", journal.AttemptInfo.DESCRIPTOR)},
+        "amoro.check/v1": {"ok": _FLAG, "problems": _array(_TEXT)},
+        "amoro.event/v1": _message(journal.Event.DESCRIPTOR),
+        "amoro.exported/v1": {"files": _array(_TEXT)},
+        "amoro.files/v1": {"table": _TEXT, **_message(pb.ListTableFilesResponse.DESCRIPTOR)},
+        "amoro.findings/v1": {"ok": _FLAG, "findings": _array(finding)},
+        "amoro.group/v1": group,
+        "amoro.groups/v1": _page("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
+        "amoro.maintain/v1": maintain,
+        "amoro.maintenance/v1": {"table": _TEXT, "actions": _array(_object(maintain))},
+        "amoro.optimize/v1": {
             "table": _TEXT,
             "outcome": _TEXT,
-            "exit_status": _NUMBER,
-            "code": _TEXT,
-            "message": _TEXT,
-            "hint": _TEXT,
-        }
-        return {"tables": {"type": "array", "items": _object({**words, **more()})}, "exit_status": _NUMBER}
-
-    return made
-
-
-def _optimized() -> dict[str, Schema]:
-    return {
-        "process_id": _nullable(_TEXT),
-        "plan": _nullable(_object(_message(pb.Plan.DESCRIPTOR))),
-        "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
+            "process_id": process_id,
+            "changes": _array(_TEXT),
+            "plan": plan,
+            "process": process,
+        },
+        "amoro.optimized/v1": _outcomes({"process_id": process_id, "plan": _nullable(plan), "process": process}),
+        "amoro.package/v1": {
+            "path": _TEXT,
+            "size_bytes": _NUMBER,
+            "python": _TEXT,
+            "has_interpreter": _FLAG,
+            "distributions": _array(_object({"name": _TEXT, "version": _TEXT})),
+        },
+        "amoro.plans/v1": _outcomes({"gain_files": _NUMBER, "cost_bytes": _NUMBER, "plan": _nullable(plan)}),
+        "amoro.removed/v1": {"name": _TEXT, "tables": _NUMBER},
+        "amoro.selected/v1": _outcomes({"result": _nullable(message_schema(pb.Table.DESCRIPTOR))}),
+        "amoro.snapshots/v1": {"table": _TEXT, **_message(pb.ListSnapshotsResponse.DESCRIPTOR)},
+        "amoro.status/v1": {
+            **_message(pb.GetStatusResponse.DESCRIPTOR),
+            **_list("conditions", monitoring.Condition.DESCRIPTOR),
+        },
+        "amoro.task/v1": {"process_id": _TEXT, "table": _TEXT, **_message(pb.TaskInfo.DESCRIPTOR)},
+        "amoro.tasks/v1": {"process_id": _TEXT, **_page("tasks", pb.TaskInfo.DESCRIPTOR)},
+        "amoro.tokens/v1": _page("tokens", pb.Token.DESCRIPTOR, without=("token",)),
     }
-
-
-def _ranked() -> dict[str, Schema]:
-    plan = _nullable(_object(_message(pb.Plan.DESCRIPTOR)))
-    return {"gain_files": _NUMBER, "cost_bytes": _NUMBER, "plan": plan}
-
-
-def _findings() -> dict[str, Schema]:
-    finding = _object({"name": _TEXT, "ok": _FLAG, "detail": _TEXT, "fix": _TEXT})
-    return {"ok": _FLAG, "findings": {"type": "array", "items": finding}}
-
-
-def _package() -> dict[str, Schema]:
-    distribution = _object({"name": _TEXT, "version": _TEXT})
-    return {
-        "path": _TEXT,
-        "size_bytes": _NUMBER,
-        "python": _TEXT,
-        "has_interpreter": _FLAG,
-        "distributions": {"type": "array", "items": distribution},
-    }
-
-
-#: Keys that only some documents of the name have: tables are forgotten with a catalog only.
-_OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
-
-#: Documents that are not the answer of a route as it is.
-_SPECIAL: Mapping[str, Callable[[], dict[str, Schema]]] = {
-    "amoro.audited/v1": _one(audit.AuditEvent.DESCRIPTOR),
-    "amoro.attempts/v1": lambda: {"process_id": _TEXT, **_page("attempts", journal.AttemptInfo.DESCRIPTOR)()},
-    "amoro.check/v1": lambda: {"ok": _FLAG, "problems": {"type": "array", "items": _TEXT}},
-    "amoro.event/v1": _one(journal.Event.DESCRIPTOR),
-    "amoro.exported/v1": lambda: {"files": {"type": "array", "items": _TEXT}},
-    "amoro.files/v1": _one(pb.ListTableFilesResponse.DESCRIPTOR, table=_TEXT),
-    "amoro.findings/v1": _findings,
-    "amoro.group/v1": _group,
-    "amoro.groups/v1": _page("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
-    "amoro.maintain/v1": _maintain,
-    "amoro.maintenance/v1": lambda: {"table": _TEXT, "actions": {"type": "array", "items": _object(_maintain())}},
-    "amoro.optimize/v1": _optimize,
-    "amoro.optimized/v1": _outcomes(_optimized),
-    "amoro.package/v1": _package,
-    "amoro.plans/v1": _outcomes(_ranked),
-    "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
-    "amoro.selected/v1": _outcomes(lambda: {"result": _nullable(_object(_message(pb.Table.DESCRIPTOR)))}),
-    "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),
-    "amoro.status/v1": lambda: {
-        **_message(pb.GetStatusResponse.DESCRIPTOR),
-        **_list("conditions", monitoring.Condition.DESCRIPTOR)(),
-    },
-    "amoro.task/v1": _one(pb.TaskInfo.DESCRIPTOR, process_id=_TEXT, table=_TEXT),
-    "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_page("tasks", pb.TaskInfo.DESCRIPTOR)()},
-    "amoro.tokens/v1": _page("tokens", pb.Token.DESCRIPTOR, without=("token",)),
-}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -64,7 +64,7 @@ _WIDTH, _HEIGHT, _SPAN = 24, 7, 8
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A panel: what it shows, in which unit of Grafana, and its expressions by their legends."""
+    """A panel: what it shows, in which unit of Grafana, and its expressions with their legends."""
 
     title: str
     about: str
@@ -73,220 +73,165 @@ class Graph:
     is_number: bool = False  # the last value alone
 
 
+def _number(title: str, about: str, expression: str, unit: str = "none") -> Graph:
+    return Graph(title, about, unit, ((expression, ""),), is_number=True)
+
+
+def _graph(title: str, about: str, unit: str, *lines: tuple[str, str]) -> Graph:
+    return Graph(title, about, unit, lines)
+
+
 def _rate(metric: str, by: str = "") -> str:
     return f"sum{f' by ({by}) ' if by else ''}(rate({metric}[$__rate_interval]))"
 
 
-def _quantile(part: float, metric: str, by: str) -> str:
-    return f"histogram_quantile({part:g}, sum by (le, {by}) (rate({metric}_bucket[$__rate_interval])))"
+def _hourly(metric: str) -> str:
+    return f"round(sum(increase({metric}[1h])))"
+
+
+def _quantile(part: float, metric: str, by: str = "") -> tuple[str, str]:
+    """The quantile of a histogram by that label, and its legend."""
+    labels, legend = (f"le, {by}", f"{{{{{by}}}}}") if by else ("le", f"p{part * 100:g}")
+    return f"histogram_quantile({part:g}, sum by ({labels}) (rate({metric}_bucket[$__rate_interval])))", legend
 
 
 #: Rows of the board, each with its panels.
-ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
-    (
-        "Overview",
-        (
-            Graph(
-                "Coordinators",
-                "Coordinators that own their state directory. 0: nothing is optimized.",
-                "none",
-                (("sum(amoro_leader)", ""),),
-                is_number=True,
-            ),
-            Graph("Optimizer threads", "Threads of all groups.", "none", (("sum(amoro_optimizer_threads)", ""),), True),
-            Graph(
-                "Commits unknown",
-                "Sent commits of unknown outcome.",
-                "none",
-                (('sum(amoro_active_processes{status="commit_unknown"})', ""),),
-                is_number=True,
-            ),
-            Graph(
-                "Failed checks, 24 h",
-                "Results that failed the check before the commit.",
-                "none",
-                (("round(sum(increase(amoro_failed_checks_total[24h])))", ""),),
-                is_number=True,
-            ),
-            Graph(
-                "Disk free", "Of the state directory.", "percentunit", (("min(amoro_state_disk_free_ratio)", ""),), True
-            ),
-            Graph("Up since", "The coordinator's start.", "s", (("time() - max(amoro_start_time_seconds)", ""),), True),
+ROWS: Mapping[str, tuple[Graph, ...]] = {
+    "Overview": (
+        _number(
+            "Coordinators",
+            "Coordinators that own their state directory. 0: nothing is optimized.",
+            "sum(amoro_leader)",
+        ),
+        _number("Optimizer threads", "Threads of all groups.", "sum(amoro_optimizer_threads)"),
+        _number(
+            "Commits unknown",
+            "Sent commits of unknown outcome.",
+            'sum(amoro_active_processes{status="commit_unknown"})',
+        ),
+        _number(
+            "Failed checks, 24 h",
+            "Results that failed the check before the commit.",
+            "round(sum(increase(amoro_failed_checks_total[24h])))",
+        ),
+        _number("Disk free", "Of the state directory.", "min(amoro_state_disk_free_ratio)", "percentunit"),
+        _number("Up since", "The coordinator's start.", "time() - max(amoro_start_time_seconds)", "s"),
+    ),
+    "Tables": (
+        _graph("Tables by status", "Registered tables.", "none", ("sum by (status) (amoro_tables)", "{{status}}")),
+        _graph(
+            "Refused tables",
+            "Refused tables, by reason.",
+            "none",
+            ("sum by (reason) (amoro_refused_tables)", "{{reason}}"),
+        ),
+        _graph(
+            "Longest wait for a plan",
+            "Of a pending table, by group.",
+            "s",
+            ("max by (group) (amoro_oldest_pending_table_seconds)", "{{group}}"),
         ),
     ),
-    (
-        "Tables",
-        (
-            Graph(
-                "Tables by status", "Registered tables.", "none", (("sum by (status) (amoro_tables)", "{{status}}"),)
-            ),
-            Graph(
-                "Refused tables",
-                "Refused tables, by reason.",
-                "none",
-                (("sum by (reason) (amoro_refused_tables)", "{{reason}}"),),
-            ),
-            Graph(
-                "Longest wait for a plan",
-                "Of a pending table, by group.",
-                "s",
-                (("max by (group) (amoro_oldest_pending_table_seconds)", "{{group}}"),),
-            ),
+    "Work": (
+        _graph(
+            "Open tasks and threads",
+            "Waiting and running tasks, and threads, by group.",
+            "none",
+            ("sum by (group, status) (amoro_open_tasks)", "{{group}} {{status}}"),
+            ("sum by (group) (amoro_optimizer_threads)", "{{group}} threads"),
+        ),
+        _graph(
+            "Active processes",
+            "Active processes, by status.",
+            "none",
+            ("sum by (status) (amoro_active_processes)", "{{status}}"),
+        ),
+        _graph(
+            "Ended processes per hour",
+            "By type and result.",
+            "none",
+            ("sum by (type, result) (increase(amoro_processes_total[1h])) > 0", "{{type}} {{result}}"),
+        ),
+        _graph(
+            "Data files",
+            "Files that commits removed and added.",
+            "cps",
+            (_rate("amoro_data_files_removed_total"), "removed"),
+            (_rate("amoro_data_files_added_total"), "added"),
+            (_rate("amoro_delete_files_removed_total"), "deletes removed"),
+        ),
+        _graph("Bytes rewritten", "Bytes of rewritten files.", "Bps", (_rate("amoro_rewritten_bytes_total"), "bytes")),
+        _graph("Rows verified", "Rows with verified counts.", "cps", (_rate("amoro_verified_rows_total"), "rows")),
+    ),
+    "Attempts and durations": (
+        _graph(
+            "Attempts of tasks",
+            "By outcome: lost attempts ended with their optimizer.",
+            "cps",
+            (_rate("amoro_task_attempts_total", "outcome"), "{{outcome}}"),
+        ),
+        _graph(
+            "Commits sent",
+            "By outcome: a conflict is retried after another writer's commit.",
+            "cps",
+            (_rate("amoro_commit_attempts_total", "outcome"), "{{outcome}}"),
+        ),
+        _graph(
+            "Lost optimizers and refused logins",
+            "Optimizers that stopped sending heartbeats, and calls with a wrong password or token, within an hour.",
+            "none",
+            (_hourly("amoro_optimizers_lost_total"), "lost"),
+            (_hourly("amoro_login_failures_total"), "refused"),
+        ),
+        _graph("Task time, p95", "From ack to result, by kind.", "s", _quantile(0.95, "amoro_task_seconds", "kind")),
+        _graph(
+            "Commit time, p95",
+            "From validation to the catalog's answer, by type.",
+            "s",
+            _quantile(0.95, "amoro_commit_seconds", "type"),
+        ),
+        _graph(
+            "Catalogs",
+            "1 if the catalog answered the last request, else 0.",
+            "none",
+            ("min by (catalog) (amoro_catalog_up)", "{{catalog}}"),
         ),
     ),
-    (
-        "Work",
-        (
-            Graph(
-                "Open tasks and threads",
-                "Waiting and running tasks, and threads, by group.",
-                "none",
-                (
-                    ("sum by (group, status) (amoro_open_tasks)", "{{group}} {{status}}"),
-                    ("sum by (group) (amoro_optimizer_threads)", "{{group}} threads"),
-                ),
-            ),
-            Graph(
-                "Active processes",
-                "Active processes, by status.",
-                "none",
-                (("sum by (status) (amoro_active_processes)", "{{status}}"),),
-            ),
-            Graph(
-                "Ended processes per hour",
-                "By type and result.",
-                "none",
-                (("sum by (type, result) (increase(amoro_processes_total[1h])) > 0", "{{type}} {{result}}"),),
-            ),
-            Graph(
-                "Data files",
-                "Files that commits removed and added.",
-                "cps",
-                (
-                    (_rate("amoro_data_files_removed_total"), "removed"),
-                    (_rate("amoro_data_files_added_total"), "added"),
-                    (_rate("amoro_delete_files_removed_total"), "deletes removed"),
-                ),
-            ),
-            Graph(
-                "Bytes rewritten",
-                "Bytes of rewritten files.",
-                "Bps",
-                ((_rate("amoro_rewritten_bytes_total"), "bytes"),),
-            ),
-            Graph(
-                "Rows verified",
-                "Rows with verified counts.",
-                "cps",
-                ((_rate("amoro_verified_rows_total"), "rows"),),
-            ),
+    "The coordinator": (
+        _graph("Calls, p99", "By method; polls wait for work.", "s", _quantile(0.99, "amoro_rpc_seconds", "method")),
+        _graph("HTTP, p95", "By route.", "s", _quantile(0.95, "amoro_http_seconds", "route")),
+        _graph("Write transactions, p99", "Of the state database.", "s", _quantile(0.99, "amoro_transaction_seconds")),
+    ),
+    "Maintenance": (
+        _graph(
+            "Trash",
+            "Bytes of condemned files that are not deleted yet.",
+            "bytes",
+            ("sum(amoro_trash_bytes)", "trash"),
+        ),
+        _graph(
+            "Files condemned and deleted",
+            "By kind.",
+            "cps",
+            (_rate("amoro_files_condemned_total", "kind"), "{{kind}} condemned"),
+            (_rate("amoro_files_deleted_total", "kind"), "{{kind}} deleted"),
+        ),
+        _graph(
+            "Held and paused",
+            "Processes that wait for confirmation, and tables with a paused action.",
+            "none",
+            ("sum(amoro_maintenance_held)", "held"),
+            ("sum(amoro_maintenance_paused)", "paused"),
+            ("sum(amoro_leases)", "leases"),
         ),
     ),
-    (
-        "Attempts and durations",
-        (
-            Graph(
-                "Attempts of tasks",
-                "By outcome: lost attempts ended with their optimizer.",
-                "cps",
-                ((_rate("amoro_task_attempts_total", "outcome"), "{{outcome}}"),),
-            ),
-            Graph(
-                "Commits sent",
-                "By outcome: a conflict is retried after another writer's commit.",
-                "cps",
-                ((_rate("amoro_commit_attempts_total", "outcome"), "{{outcome}}"),),
-            ),
-            Graph(
-                "Lost optimizers and refused logins",
-                "Optimizers that stopped sending heartbeats, and calls with a wrong password or token, within an hour.",
-                "none",
-                (
-                    ("round(sum(increase(amoro_optimizers_lost_total[1h])))", "lost"),
-                    ("round(sum(increase(amoro_login_failures_total[1h])))", "refused"),
-                ),
-            ),
-            Graph(
-                "Task time, p95",
-                "From ack to result, by kind.",
-                "s",
-                ((_quantile(0.95, "amoro_task_seconds", "kind"), "{{kind}}"),),
-            ),
-            Graph(
-                "Commit time, p95",
-                "From validation to the catalog's answer, by type.",
-                "s",
-                ((_quantile(0.95, "amoro_commit_seconds", "type"), "{{type}}"),),
-            ),
-            Graph(
-                "Catalogs",
-                "1 if the catalog answered the last request, else 0.",
-                "none",
-                (("min by (catalog) (amoro_catalog_up)", "{{catalog}}"),),
-            ),
-        ),
-    ),
-    (
-        "The coordinator",
-        (
-            Graph(
-                "Calls, p99",
-                "By method; polls wait for work.",
-                "s",
-                ((_quantile(0.99, "amoro_rpc_seconds", "method"), "{{method}}"),),
-            ),
-            Graph("HTTP, p95", "By route.", "s", ((_quantile(0.95, "amoro_http_seconds", "route"), "{{route}}"),)),
-            Graph(
-                "Write transactions, p99",
-                "Of the state database.",
-                "s",
-                (
-                    (
-                        "histogram_quantile(0.99, sum by (le) "
-                        "(rate(amoro_transaction_seconds_bucket[$__rate_interval])))",
-                        "p99",
-                    ),
-                ),
-            ),
-        ),
-    ),
-    (
-        "Maintenance",
-        (
-            Graph(
-                "Trash",
-                "Bytes of condemned files that are not deleted yet.",
-                "bytes",
-                (("sum(amoro_trash_bytes)", "trash"),),
-            ),
-            Graph(
-                "Files condemned and deleted",
-                "By kind.",
-                "cps",
-                (
-                    (_rate("amoro_files_condemned_total", "kind"), "{{kind}} condemned"),
-                    (_rate("amoro_files_deleted_total", "kind"), "{{kind}} deleted"),
-                ),
-            ),
-            Graph(
-                "Held and paused",
-                "Processes that wait for confirmation, and tables with a paused action.",
-                "none",
-                (
-                    ("sum(amoro_maintenance_held)", "held"),
-                    ("sum(amoro_maintenance_paused)", "paused"),
-                    ("sum(amoro_leases)", "leases"),
-                ),
-            ),
-        ),
-    ),
-)
+}
 
 
 def board() -> str:
     """The board as Grafana imports it."""
     source = {"hide": 0, "label": "Data source", "multi": False, "name": "datasource", "query": "prometheus"}
-    made = {
+    result = {
         "annotations": {},
         "description": "Tables, work and health of Amoro's coordinators.",
         "editable": False,
@@ -300,15 +245,15 @@ def board() -> str:
         "title": "Amoro",
         "uid": "amoro",
     }
-    return json.dumps(made, indent=2) + "\n"
+    return json.dumps(result, indent=2) + "\n"
 
 
 def _panels() -> list[dict[str, Any]]:
     """A row of full width for each title, and below it its panels from left to right."""
-    found: list[dict[str, Any]] = []
+    panels: list[dict[str, Any]] = []
     y = 0
-    for title, graphs in ROWS:
-        found.append(
+    for title, graphs in ROWS.items():
+        panels.append(
             {"type": "row", "title": title, "panels": [], "collapsed": False, "gridPos": _place(1, _WIDTH, 0, y)}
         )
         x, y, height = 0, y + 1, 0
@@ -317,10 +262,10 @@ def _panels() -> list[dict[str, Any]]:
             if x + width > _WIDTH:
                 x, y, height = 0, y + height, 0
             own = _HEIGHT // 2 if graph.is_number else _HEIGHT
-            found.append({**_panel(graph), "gridPos": _place(own, width, x, y)})
+            panels.append({**_panel(graph), "gridPos": _place(own, width, x, y)})
             x, height = x + width, max(height, own)
         y += height
-    return [{"id": number, **panel} for number, panel in enumerate(found, 1)]
+    return [{"id": number, **panel} for number, panel in enumerate(panels, 1)]
 
 
 def _place(height: int, width: int, x: int, y: int) -> dict[str, int]:

@@ -10,6 +10,7 @@ from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
+from amoro_core.documents.json_documents import encode
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.mcp.tools import ITEMS, MOST_BYTES, Tool, clean_text, cleaned, fitted, items_of, size_of, tools
@@ -28,28 +29,28 @@ _TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
 
 def make_server(ask: Ask, version: str, *, allow_writes: bool) -> "Server[Any]":
     """The server of the tools; those that write only with `allow_writes`, each call as the caller may."""
-    known = {tool.name: tool for tool in tools(allow_writes=allow_writes)}
+    offered = {tool.name: tool for tool in tools(allow_writes=allow_writes)}
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(tool) for tool in known.values()])
+        return types.ListToolsResult(tools=[_described(tool) for tool in offered.values()])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            tool = known.get(params.name)
+            tool = offered.get(params.name)
             if tool is None:
-                raise InvalidArgument(f"there is no tool {params.name!r}", hint=f"There are: {', '.join(known)}.")
+                raise InvalidArgument(f"there is no tool {params.name!r}", hint=f"There are: {', '.join(offered)}.")
             arguments = checked(tool, params.arguments or {})
-            return _answered(await _called(ask, tool, arguments, context.request))
+            return _result(await _call(ask, tool, arguments, context.request))
         except AmoroError as error:
             hint = error.hint or error.remedy
-            return _said(clean_text(f"{error.message} [{error.code}] {hint}")[:MOST_BYTES], is_error=True)
+            return _failure(clean_text(f"{error.message} [{error.code}] {hint}")[:MOST_BYTES])
         except Exception as error:
             log.exception("tool.failed", tool=clean_text(params.name), exc_info=error)
-            return _said("The call failed: the log of the server has more.", is_error=True)
+            return _failure("The call failed: the log of the server has more.")
 
     return Server("amoro", version=version, instructions=_ABOUT, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -78,43 +79,37 @@ def checked(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return dict(arguments)
 
 
-async def _called(ask: Ask, tool: Tool, arguments: Mapping[str, Any], request: Any) -> dict[str, Any]:
+async def _call(ask: Ask, tool: Tool, arguments: Mapping[str, Any], request: Any) -> dict[str, Any]:
     if tool.dry is None:
-        return await _asked(ask, tool, arguments, request)
+        return await _document(ask, tool, arguments, request)
     if arguments.get("dry_run", True):
         own = {name: value for name, value in arguments.items() if name in tool.dry.arguments}
-        return {"dry_run": True, "would": await _asked(ask, tool.dry, own, request)}
-    return {"dry_run": False, "done": await _asked(ask, tool, arguments, request)}
+        return {"dry_run": True, "would": await _document(ask, tool.dry, own, request)}
+    return {"dry_run": False, "done": await _document(ask, tool, arguments, request)}
 
 
-async def _asked(ask: Ask, tool: Tool, arguments: Mapping[str, Any], request: Any) -> dict[str, Any]:
+async def _document(ask: Ask, tool: Tool, arguments: Mapping[str, Any], request: Any) -> dict[str, Any]:
     """The answer; of a list as many items as fit, with where the next ones begin."""
-    if not tool.is_list:
-        return _document(tool, await ask(tool.method, tool.message(arguments), request))
     limit = arguments.get("limit", ITEMS)
     while True:
-        answer = await ask(tool.method, tool.message({**arguments, "limit": limit}), request)
-        document = _document(tool, answer)
-        if limit == 1 or size_of(document) <= MOST_BYTES:
+        paged = {"limit": limit} if tool.is_list else {}
+        answer = await ask(tool.method, tool.message({**arguments, **paged}), request)
+        document: dict[str, Any] = cleaned(encode(answer))
+        if not tool.is_list or limit == 1 or size_of(document) <= MOST_BYTES:
             return document
         # Ask for fewer items, so that `next` of the answer continues the list.
-        found = len(getattr(answer, items_of(tool.answer)))
-        limit = max(1, min(limit - 1, found * MOST_BYTES // size_of(document)))
+        count = len(getattr(answer, items_of(tool.method)))
+        limit = max(1, min(limit - 1, count * MOST_BYTES // size_of(document)))
 
 
-def _document(tool: Tool, answer: Message) -> dict[str, Any]:
-    found: dict[str, Any] = cleaned(tool.document(answer))
-    return found
-
-
-def _answered(document: dict[str, Any]) -> types.CallToolResult:
+def _result(document: dict[str, Any]) -> types.CallToolResult:
     small, is_shortened = fitted(document)
     shortened = {**small, "is_shortened": True} if is_shortened else small
     return types.CallToolResult(content=[types.TextContent(text=json.dumps(shortened))], structured_content=shortened)
 
 
-def _said(text: str, *, is_error: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+def _failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
 def _described(tool: Tool) -> types.Tool:

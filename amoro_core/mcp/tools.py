@@ -3,16 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
-from amoro_core.documents.json_documents import encode, message_schema
+from amoro_core.documents.json_documents import answer_type, message_schema, request_type
 from amoro_core.model.text_sanitizing import without_secrets
-from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.protocol import monitoring_pb2 as monitoring
 
 #: Of a document: the answer holds it twice, as data and as text, and stays below 25 kB.
 MOST_BYTES = 12_000
@@ -47,16 +44,16 @@ def is_id(key: str) -> bool:
 
 def with_text_ids(schema: Mapping[str, Any], key: str = "") -> dict[str, Any]:
     """The JSON Schema of documents as `cleaned` gives them."""
-    made = dict(schema)
-    if is_id(key) and made.get("type") == "integer":
-        made["type"] = "string"
-    elif is_id(key) and isinstance(made.get("type"), list):
-        made["type"] = ["string" if one == "integer" else one for one in made["type"]]
-    if isinstance(made.get("items"), Mapping):
-        made["items"] = with_text_ids(made["items"], key)
-    if isinstance(made.get("properties"), Mapping):
-        made["properties"] = {name: with_text_ids(item, name) for name, item in made["properties"].items()}
-    return made
+    result = dict(schema)
+    if is_id(key) and result.get("type") == "integer":
+        result["type"] = "string"
+    elif is_id(key) and isinstance(result.get("type"), list):
+        result["type"] = ["string" if one == "integer" else one for one in result["type"]]
+    if isinstance(result.get("items"), Mapping):
+        result["items"] = with_text_ids(result["items"], key)
+    if isinstance(result.get("properties"), Mapping):
+        result["properties"] = {name: with_text_ids(item, name) for name, item in result["properties"].items()}
+    return result
 
 
 def size_of(document: Mapping[str, Any]) -> int:
@@ -92,11 +89,9 @@ ITEMS = 20
 
 Schema = Mapping[str, Any]
 
-_TEXT: Schema = {"type": "string"}
-
 
 def _text(about: str) -> Schema:
-    return {**_TEXT, "description": about}
+    return {"type": "string", "description": about}
 
 
 _TABLE = _text("The table's full name: catalog.namespace.table")
@@ -116,8 +111,6 @@ class Tool:
     name: str
     about: str
     method: str
-    request: type[Message]
-    answer: type[Message]
     arguments: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)  # fields that are always so
@@ -142,36 +135,25 @@ class Tool:
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON Schema of its answers."""
-        mark = {"type": "boolean", "description": "Texts or lists were cut to keep the answer small"}
-        told = {"is_shortened": mark}
-        if not self.writes or self.dry is None:
-            return _open(with_text_ids(message_schema(descriptor_of(self.answer))), told)
-        parts = {"dry_run": {"type": "boolean"}, **told}
-        for name, message in (("would", self.dry.answer), ("done", self.answer)):
-            parts[name] = with_text_ids(message_schema(descriptor_of(message)))
+        more = {"is_shortened": {"type": "boolean", "description": "Texts or lists were cut to keep the answer small"}}
+        answer = with_text_ids(message_schema(answer_type(self.method)))
+        if self.dry is None:
+            return {**answer, "properties": {**answer["properties"], **more}}
+        would = with_text_ids(message_schema(answer_type(self.dry.method)))
+        parts = {"dry_run": {"type": "boolean"}, **more, "would": would, "done": answer}
         return {"type": "object", "properties": parts, "required": ["dry_run"]}
 
     def message(self, arguments: Mapping[str, Any]) -> Message:
         """The request for arguments that are known to be of its schema."""
         own = {name: value for name, value in arguments.items() if name != "dry_run"}
-        return self.request(**{**self.fixed, **own})
-
-    def document(self, answer: Message) -> dict[str, Any]:
-        """The answer as data."""
-        return encode(answer)
-
-
-def _open(schema: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with further properties that need not be there."""
-    return {**schema, "properties": {**schema["properties"], **more}}
+        result: Message = GetMessageClass(request_type(self.method))(**{**self.fixed, **own})
+        return result
 
 
 _GET_TABLE = Tool(
     "get_table",
     "One table as the coordinator knows it: status, why it is not optimized, health, files, deletes, group.",
     "GetTable",
-    pb.GetTableRequest,
-    pb.Table,
     {"table": _TABLE},
     ("table",),
     {"known_only": True},
@@ -180,8 +162,6 @@ _GET_RECEIPT = Tool(
     "get_receipt",
     "One process with its receipt: snapshots, files and rows before and after, failure.",
     "GetProcess",
-    pb.GetProcessRequest,
-    pb.Process,
     {"process_id": _PROCESS},
     ("process_id",),
 )
@@ -189,33 +169,17 @@ _EXPLAIN_PLAN = Tool(
     "explain_plan",
     "What optimizing a table would rewrite now, and why. Reads the table's metadata, changes nothing.",
     "PlanTable",
-    pb.PlanTableRequest,
-    pb.Plan,
     {"table": _TABLE, "type": _TYPE},
     ("table",),
 )
 
 READING = (
-    Tool(
-        "status",
-        "Version, start and counts.",
-        "GetStatus",
-        pb.GetStatusRequest,
-        pb.GetStatusResponse,
-    ),
-    Tool(
-        "list_conditions",
-        "What is wrong now, the worst first, and what to do about it.",
-        "ListConditions",
-        monitoring.ListConditionsRequest,
-        monitoring.ListConditionsResponse,
-    ),
+    Tool("status", "Version, start and counts.", "GetStatus"),
+    Tool("list_conditions", "What is wrong now, the worst first, and what to do about it.", "ListConditions"),
     Tool(
         "list_tables",
         "Tables, those with the lowest health first.",
         "ListTables",
-        pb.ListTablesRequest,
-        pb.ListTablesResponse,
         {
             "catalog": _text("Only tables of this catalog"),
             "status": _text("Only tables in this status, such as pending or refused"),
@@ -231,19 +195,15 @@ READING = (
         "list_processes",
         "Processes, the newest first.",
         "ListProcesses",
-        pb.ListProcessesRequest,
-        pb.ListProcessesResponse,
         {"table": _TABLE, "status": _text("Only processes in this status, such as running or failed")},
         is_list=True,
     ),
     _GET_RECEIPT,
-    Tool("list_groups", "Optimizer groups.", "ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, is_list=True),
+    Tool("list_groups", "Optimizer groups.", "ListGroups", is_list=True),
     Tool(
         "list_optimizers",
         "Registered optimizers.",
         "ListOptimizers",
-        pb.ListOptimizersRequest,
-        pb.ListOptimizersResponse,
         {"group": _text("Only optimizers of this group")},
         is_list=True,
     ),
@@ -251,8 +211,6 @@ READING = (
         "list_events",
         "What happened, the newest first.",
         "ListEvents",
-        journal.ListEventsRequest,
-        journal.ListEventsResponse,
         {"table": _TABLE, "process_id": _PROCESS},
         is_list=True,
     ),
@@ -263,8 +221,6 @@ WRITING = (
         "optimize_table",
         "Begin to optimize a table. Rows stay the same; every commit is validated.",
         "OptimizeTable",
-        pb.OptimizeTableRequest,
-        pb.OptimizeTableResponse,
         {"table": _TABLE, "type": _TYPE},
         ("table",),
         dry=_EXPLAIN_PLAN,
@@ -273,8 +229,6 @@ WRITING = (
         "cancel_process",
         "Cancel a process that has sent no commit.",
         "CancelProcess",
-        pb.CancelProcessRequest,
-        pb.Process,
         {"process_id": _PROCESS},
         ("process_id",),
         dry=_GET_RECEIPT,
@@ -283,8 +237,6 @@ WRITING = (
         "set_enabled",
         "Have the coordinator optimize a table by itself, or not.",
         "SetTableEnabled",
-        pb.SetTableEnabledRequest,
-        pb.Table,
         {"table": _TABLE, "enabled": {"type": "boolean"}},
         ("table", "enabled"),
         dry=_GET_TABLE,
@@ -297,11 +249,6 @@ def tools(*, allow_writes: bool) -> tuple[Tool, ...]:
     return (*READING, *(WRITING if allow_writes else ()))
 
 
-def items_of(answer: type[Message]) -> str:
+def items_of(method: str) -> str:
     """The field of a list's answer that holds its items."""
-    return next(each.name for each in descriptor_of(answer).fields if each.is_repeated)
-
-
-def descriptor_of(message: type[Message]) -> Descriptor:
-    """The descriptor of a message, which has another type in protobuf's stubs where it is compiled."""
-    return cast(Descriptor, message.DESCRIPTOR)
+    return next(each.name for each in answer_type(method).fields if each.is_repeated)

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -21,7 +21,10 @@ from amoro_core.model.history_events import Audited
 from amoro_core.model.principals import LONGEST_SESSION, Channel, Principal, ProviderTerms, Role, Throttle
 from amoro_core.services.accounts import SessionService, UserService
 from amoro_core.services.history import AuditService
-from amoro_core.web.middleware import LOOPBACK_NAMES, host_of
+from amoro_core.web.middleware import LOOPBACK_NAMES, bracketed, host_of
+
+if TYPE_CHECKING:
+    from amoro_core.web.oidc_client import OpenIdProvider
 
 T = TypeVar("T")
 
@@ -75,31 +78,24 @@ class LoginService:
 
     async def log_in(self, request: Request, name: str, password: str) -> str | None:
         """The id of a new session, or None if user or password is wrong; both are in the audit. Raises TooManyTries."""
-        address = address_of(request)
-        result = await self.check(name, password, address)
+        result = await self.check(name, password, address_of(request))
         if result is None:
-            await self._note_wrong(name, address)
+            await self._note_wrong(name, address_of(request))
             return None
-        return await self._begin(request, replace(result, way=Channel.PAGE, address=address))
+        return await self._begin(request, result)
 
     async def follow_link(self, request: Request, code: str) -> str | None:
         """The id of a new session of the link's account; the link is used up. None for an invalid link.
 
         Raises TooManyTries.
         """
-        address = address_of(request)
-        wait = self._by_address.take(address)
-        if wait:
-            raise TooManyTries(math.ceil(wait))
+        self.limit(request)
         result = await self._run(lambda: self._sessions.redeem_link(code))
-        return (
-            None if result is None else await self._begin(request, replace(result, way=Channel.PAGE, address=address))
-        )
+        return None if result is None else await self._begin(request, result)
 
     async def admit(self, request: Request, person: Principal) -> str:
         """The id of a new session of a user of the OpenID provider; it is recorded in the audit."""
-        known = replace(person, way=Channel.PAGE, address=address_of(request))
-        return await self._begin(request, known, self._sessions.begin_of_person)
+        return await self._begin(request, person, self._sessions.begin_of_person)
 
     async def refuse(self, request: Request, name: str, error: AmoroError) -> None:
         """Note in the audit that a login by the OpenID provider failed; `name` is "" if it is not proven."""
@@ -135,7 +131,7 @@ class LoginService:
 
     def set_cookie(self, request: Request, response: Response, session_id: str) -> Response:
         """The response with the cookie of the session."""
-        name, is_secure = self._name(request)
+        name, is_secure = self.cookie(request, "amoro")
         response.set_cookie(
             name,
             session_id,
@@ -149,7 +145,7 @@ class LoginService:
 
     def clear_cookie(self, request: Request, response: Response) -> Response:
         """The response that takes the cookie away."""
-        name, is_secure = self._name(request)
+        name, is_secure = self.cookie(request, "amoro")
         response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return response
 
@@ -161,9 +157,10 @@ class LoginService:
         await self._run(lambda: self._auditing.note(call, wrong))
 
     async def _begin(
-        self, request: Request, principal: Principal, begin_session: Callable[[Principal], str] | None = None
+        self, request: Request, account: Principal, begin_session: Callable[[Principal], str] | None = None
     ) -> str:
-        before = self._session_id(request)
+        """Begin a session, which ends the one before; the audit has it."""
+        principal, before = replace(account, way=Channel.PAGE, address=address_of(request)), self._session_id(request)
 
         def begin() -> str:
             end = self._auditing.begin(Audited(principal, "LogIn", principal.name))
@@ -179,12 +176,8 @@ class LoginService:
 
         return await self._run(begin)
 
-    def _name(self, request: Request) -> tuple[str, bool]:
-        """The session cookie's name, and whether it is sent over TLS only."""
-        return self.cookie(request, "amoro")
-
     def _session_id(self, request: Request) -> str:
-        return request.cookies.get(self._name(request)[0], "")
+        return request.cookies.get(self.cookie(request, "amoro")[0], "")
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -212,22 +205,12 @@ class Attempt:
     provider: Mapping[str, Any] = field(default_factory=dict, repr=False)  # its discovery document
 
 
-class Provider(Protocol):
-    """An OpenID provider; its methods block, and raise WorkFailed."""
-
-    def address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
-        """Where a browser goes to log in, and the discovery document."""
-
-    def claims(self, attempt: Attempt, code: str) -> Mapping[str, object]:
-        """The claims of a valid ID token for the code. Raises NotAllowed."""
-
-
 class OwnAddress:
     """The address by which browsers reach this coordinator: a name of the settings, never of the request alone."""
 
     def __init__(self, names: Sequence[str], port: int, *, is_encrypted: bool, has_proxies: bool) -> None:
         """`names`: of `http-hosts` and `http-host`, with a port if a proxy has another; `port`: the server's own."""
-        self._names = {host_of(_bracketed(name)): name for name in reversed(names)}
+        self._names = {host_of(bracketed(name)): name for name in reversed(names)}
         self._port = port
         self._is_encrypted = is_encrypted
         self._has_proxies = has_proxies
@@ -242,7 +225,7 @@ class OwnAddress:
             return f"{scheme}://{_on_port(host, _port_of(text))}"
         if host not in self._names:
             raise NotAllowed(f"host {host!r} is not allowed", hint="See http-hosts in amoro.yaml.")
-        named = _port_of(_bracketed(self._names[host]))
+        named = _port_of(bracketed(self._names[host]))
         return f"{scheme}://{_on_port(host, named or (0 if self._has_proxies else self._port))}"
 
 
@@ -250,7 +233,11 @@ class OidcLogin:
     """Sends browsers to the provider and identifies those that return."""
 
     def __init__(
-        self, provider: Provider, terms: ProviderTerms, address: OwnAddress, clock: Callable[[], float] = monotonic
+        self,
+        provider: "OpenIdProvider",
+        terms: ProviderTerms,
+        address: OwnAddress,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`clock` gives seconds."""
         self.title = urlsplit(terms.issuer).hostname or terms.issuer
@@ -333,10 +320,6 @@ class OidcLogin:
             future.exception()  # its browser may be gone
 
 
-def _bracketed(name: str) -> str:
-    return f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name
-
-
 def _port_of(text: str) -> int:
     """The port after a host; 0 without one. Raises NotAllowed for an invalid port."""
     try:
@@ -347,7 +330,7 @@ def _port_of(text: str) -> int:
 
 def _on_port(host: str, port: int) -> str:
     """Host and port as an address writes them; port 0 is left out."""
-    return f"{_bracketed(host)}:{port}" if port else _bracketed(host)
+    return f"{bracketed(host)}:{port}" if port else bracketed(host)
 
 
 def _hash(text: str) -> str:

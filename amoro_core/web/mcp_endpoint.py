@@ -1,5 +1,4 @@
-"""/mcp: tools for assistants that speak MCP over HTTP, those that only read unless the settings say more. Each request
-stands alone."""
+"""/mcp: tools for assistants that speak MCP over HTTP; each request stands alone."""
 
 import asyncio
 from collections.abc import Sequence
@@ -49,7 +48,7 @@ class Assistants:
         writes = context_of(Request(scope)).mcp_writes and principal.role.allows(Role.OPERATOR)
         if writes not in self._servers:
             # It takes a second and 60 MB to load: loaded on the first request.
-            self._servers[writes] = await asyncio.to_thread(_made, allow_writes=writes)
+            self._servers[writes] = await asyncio.to_thread(_load_server, allow_writes=writes)
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         manager = StreamableHTTPSessionManager(self._servers[writes], json_response=True, stateless=True)
@@ -71,7 +70,7 @@ async def _refused(scope: Scope) -> Response | None:
     return None
 
 
-def _made(*, allow_writes: bool) -> "Server[Any]":
+def _load_server(*, allow_writes: bool) -> "Server[Any]":
     from amoro_core.mcp.server import make_server
 
     return make_server(_ask, version("amoro"), allow_writes=allow_writes)

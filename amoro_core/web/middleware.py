@@ -1,6 +1,5 @@
 """Plain ASGI middleware around every request: host and origin checks, security headers, timing."""
 
-import ipaddress
 from collections.abc import Collection, Iterable
 from time import monotonic
 
@@ -43,7 +42,7 @@ class HostGuard:
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app
-        self._hosts = frozenset(host_of(_bracketed(host)) for host in hosts) | LOOPBACK_NAMES
+        self._hosts = frozenset(host_of(bracketed(host)) for host in hosts) | LOOPBACK_NAMES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (host := host_of(Headers(scope=scope).get("host", ""))) not in self._hosts:
@@ -100,12 +99,9 @@ def _is_ours(scope: Scope) -> bool:
     return headers.get("origin") == f"{scope['scheme']}://{headers.get('host', '')}"
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
     """The host as a `Host` header writes it: IPv6 in brackets."""
-    try:
-        return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    except ValueError:
-        return host
+    return f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else host
 
 
 class PrefixRoute(BaseRoute):

@@ -53,7 +53,8 @@ class OpenIdProvider:
 
     def _address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
         with self._session(attempt) as session:
-            value = _document(session.get(_well_known(self._terms.issuer), **_PLAIN), "discovery document")
+            address = get_well_known_url(self._terms.issuer, external=True)
+            value = _document(session.get(address, **_PLAIN), "discovery document")
             self._require_own(value)
             url, _ = session.create_authorization_url(
                 value["authorization_endpoint"],
@@ -153,10 +154,6 @@ class OpenIdProvider:
 
 #: A redirect might lead anywhere; a token of ours is never sent along.
 _PLAIN: Mapping[str, Any] = {"withhold_token": True, "allow_redirects": False}
-
-
-def _well_known(issuer: str) -> str:
-    return str(get_well_known_url(issuer, external=True))
 
 
 def _document(answer: Response, what: str) -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ class Listener:
         try:
             self.socket = _bound(host.strip("[]"), port)
         except OSError as error:
-            raise _taken(host, port) from error
+            raise _bind_error(host, port) from error
         self.host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         self.port: int = self.socket.getsockname()[1]
 
@@ -153,7 +153,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return result
 
 
-def _taken(host: str, port: int) -> Exception:
+def _bind_error(host: str, port: int) -> Exception:
     error = listen_error(host, port)
     if isinstance(error, AddressInUse):
         error.hint = "Stop what listens there, or choose another http-port in amoro.yaml (0: no pages, no REST)."

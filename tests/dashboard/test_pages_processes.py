@@ -1,10 +1,9 @@
 """Processes, events, the audit and the queue."""
 
-import asyncio
 import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,10 +14,8 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.store import events, groups, processes
 from amoro_core.store.database import Connection
-from amoro_core.web.charts import Bar, histogram
+from amoro_core.web.charts import histogram
 from amoro_core.web.pages.framework import TtlStore
-from amoro_core.web.pages.page_request import PageRequest
-from amoro_core.web.pages.processes import Attempts, Tried, settled
 from amoro_core.web.pages.table_files import ReadLimiter
 from tests.dashboard import states
 from tests.dashboard.conftest import Site, asked_of, words
@@ -189,20 +186,6 @@ def many(db: Connection, count: int) -> None:
     states.keep(db, [task(number) for number in range(1, count + 1)])
 
 
-def test_attempts_of_the_first_tasks_are_asked_for_once(site: Site) -> None:
-    """What can't change any more is remembered, everything else is asked for each time."""
-    client = site("typical")
-
-    def places() -> list[str]:
-        client.get(f"/processes/{RUNNING}")
-        asked = asked_of(client)
-        found = [request.after for request in asked.requests if isinstance(request, journal.ListAttemptsRequest)]
-        asked.requests.clear()
-        return found
-
-    assert (places(), places()) == ([""], ["5-1"])
-
-
 @pytest.mark.parametrize(
     ("status", "more", "is_begun", "looks"),
     [
@@ -316,50 +299,8 @@ def test_what_was_read_of_the_longest_ago_is_forgotten() -> None:
     looks: ReadLimiter[str] = ReadLimiter()
     for number in range(65):
         looks.remember((number,), str(number))
-    assert looks.remembered((0,)) is None
-    assert looks.remembered((1,)) == "1"
-
-
-def tried(task: int, attempt: int, state: str) -> Tried:
-    return Tried(task, attempt, 1, Bar("o", 0, 1, 2, state, ""))
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([], 0),
-        ([(1, 1, "running")], 0),
-        ([(1, 1, "success"), (2, 1, "success")], 2),
-        ([(1, 1, "lost"), (1, 2, "success"), (2, 1, "failed")], 2),
-        ([(1, 1, "success"), (2, 1, "failed"), (3, 1, "success")], 1),
-        ([(1, 1, "success"), (3, 1, "success")], 1),
-        ([(2, 1, "success")], 0),
-        ([(1, 101, "success"), (2, 1, "returned"), (2, 2, "success"), (3, 1, "canceled")], 3),
-    ],
-)
-def test_attempts_before_the_first_task_that_has_not_succeeded_are_read_once(
-    found: list[tuple[int, int, str]], expected: int
-) -> None:
-    assert settled([tried(*one) for one in found]) == expected
-
-
-class OneSuccess:
-    """A visit to a process of one task that has succeeded; it remembers after which attempt it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    async def ask(self, method: str, request: journal.ListAttemptsRequest, answer: Any) -> journal.ListAttemptsResponse:
-        self.asked.append(request.after)
-        made = journal.AttemptInfo(task_id=1, attempt=1, outcome="success", scheduled_ms=5, finished_ms=9)
-        return journal.ListAttemptsResponse(attempts=[] if request.after else [made], total=1)
-
-
-def test_the_process_that_was_looked_at_the_longest_ago_is_read_again() -> None:
-    visit, attempts = OneSuccess(), Attempts()
-    for process_id in ("p-0", "p-0", *(f"p-{number}" for number in range(1, 17)), "p-0"):
-        asyncio.run(attempts.of(cast("PageRequest", visit), pb.Process(process_id=process_id)))
-    assert visit.asked == ["", "1-1", *[""] * 17]
+    assert looks.recall((0,)) is None
+    assert looks.recall((1,)) == "1"
 
 
 def test_a_histogram_without_files_says_so() -> None:

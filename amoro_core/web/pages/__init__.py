@@ -6,7 +6,6 @@ from starlette.routing import BaseRoute
 
 from amoro_core.web.pages import groups, journal, login, maintenance, overview, processes, table_actions, tables, users
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.processes import ProcessPage
 from amoro_core.web.pages.table_files import Files, ReadLimiter, Snapshots
 
 
@@ -20,16 +19,13 @@ def routes() -> list[BaseRoute]:
         site.page("/tables", tables.show_tables),
         *_table_routes(site),
         site.page("/processes", processes.show_processes),
-        site.page("/processes/{process}", ProcessPage().show),
+        site.page("/processes/{process}", processes.show_process),
         *maintenance.process_action_routes(site),
         *groups.routes(site),
-        *groups.optimizer_routes(site),
         *maintenance.routes(site),
-        *maintenance.trash_routes(site),
         *journal.routes(site),
         *overview.system_routes(site),
         *users.routes(site),
-        *users.token_routes(site),
         *login.routes(site),
         *login.oidc_routes(site),
     ]
@@ -51,16 +47,10 @@ def _table_routes(site: Site) -> Sequence[BaseRoute]:
         site.page(f"{at}/plan", plans.show),
         site.action(f"{at}/plan", plans.make),
         site.action(f"{at}/plan/run", plans.carry_out),
-        site.page(f"{at}/verify", verifications.ask),
-        site.action(f"{at}/verify", verifications.begin),
-        site.page(f"{at}/enable", table_actions.ask_enable),
-        site.action(f"{at}/enable", table_actions.enable),
-        site.page(f"{at}/disable", table_actions.ask_disable),
-        site.action(f"{at}/disable", table_actions.disable),
-        site.page(f"{at}/block", table_actions.ask_block),
-        site.action(f"{at}/block", table_actions.block),
-        site.page(f"{at}/unblock/{{blocker}}", table_actions.ask_unblock),
-        site.action(f"{at}/unblock/{{blocker}}", table_actions.unblock),
-        site.page(f"{at}/optimize", table_actions.ask_optimize),
-        site.action(f"{at}/optimize", requests.optimize),
+        *site.confirmed(f"{at}/verify", verifications.ask, verifications.begin),
+        *site.confirmed(f"{at}/enable", table_actions.ask_enable, table_actions.enable),
+        *site.confirmed(f"{at}/disable", table_actions.ask_disable, table_actions.disable),
+        *site.confirmed(f"{at}/block", table_actions.ask_block, table_actions.block),
+        *site.confirmed(f"{at}/unblock/{{blocker}}", table_actions.ask_unblock, table_actions.unblock),
+        *site.confirmed(f"{at}/optimize", table_actions.ask_optimize, requests.optimize),
     )

@@ -4,20 +4,20 @@ import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amoro_core.admin.context import require
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time
 from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import parse_table
@@ -25,7 +25,7 @@ from amoro_core.model.text_sanitizing import printable
 from amoro_core.protocol.operations import OPERATIONS
 from amoro_core.web import static
 from amoro_core.web.app_context import principal_of
-from amoro_core.web.pages import page_request, template_filters
+from amoro_core.web.pages import page_request
 from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, View
 
 Value = TypeVar("Value")
@@ -60,32 +60,23 @@ class TtlStore(Generic[Value]):
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A page that the navigation leads to, for this role and those above it."""
-
-    path: str
-    label: str
-    role: Role = Role.VIEWER
-
-
+#: Pages that the navigation leads to: path, label, and the role that may read them.
 ENTRIES = (
-    Entry("/", "Overview"),
-    Entry("/catalogs", "Catalogs"),
-    Entry("/tables", "Tables"),
-    Entry("/processes", "Processes"),
-    Entry("/groups", "Groups"),
-    Entry("/optimizers", "Optimizers"),
-    Entry("/queue", "Queue"),
-    Entry("/maintenance", "Maintenance"),
-    Entry("/trash", "Trash"),
-    Entry("/events", "Events"),
-    Entry("/audit", "Audit"),
-    Entry("/users", "Users", Role.ADMIN),
-    Entry("/settings", "Settings", Role.ADMIN),
-    Entry("/system", "System"),
+    ("/", "Overview", Role.VIEWER),
+    ("/catalogs", "Catalogs", Role.VIEWER),
+    ("/tables", "Tables", Role.VIEWER),
+    ("/processes", "Processes", Role.VIEWER),
+    ("/groups", "Groups", Role.VIEWER),
+    ("/optimizers", "Optimizers", Role.VIEWER),
+    ("/queue", "Queue", Role.VIEWER),
+    ("/maintenance", "Maintenance", Role.VIEWER),
+    ("/trash", "Trash", Role.VIEWER),
+    ("/events", "Events", Role.VIEWER),
+    ("/audit", "Audit", Role.VIEWER),
+    ("/users", "Users", Role.ADMIN),
+    ("/settings", "Settings", Role.ADMIN),
+    ("/system", "System", Role.VIEWER),
 )
-
 
 _HERE = Path(__file__).parent.parent
 _MOST_NOTICES, _NOTICES_LAST = 1000, timedelta(minutes=10)
@@ -100,13 +91,17 @@ class Site:
         self._notices: TtlStore[Redirect] = TtlStore(_MOST_NOTICES, _NOTICES_LAST)
         self._templates = _environment()
 
-    def page(self, path: str, view: View, name: str | None = None) -> Route:
+    def page(self, path: str, view: View) -> Route:
         """A read-only page for the role viewer."""
-        return Route(path, self._answering(view), methods=["GET"], name=name)
+        return Route(path, self._answering(view), methods=["GET"])
 
     def action(self, path: str, view: View) -> Route:
         """The target of a form that changes something."""
         return Route(path, self._answering(view), methods=["POST"])
+
+    def confirmed(self, path: str, ask: View, act: View) -> tuple[Route, Route]:
+        """A page that asks for confirmation, and the target of its form."""
+        return self.page(path, ask), self.action(path, act)
 
     def _answering(self, view: View) -> Any:
         async def answer(request: Request) -> Response:
@@ -124,11 +119,11 @@ class Site:
                 page = failed(error)
             if is_fragment:
                 return self._fragment(request, page)
-            return self._gone(page) if isinstance(page, Redirect) else self.shown(request, page)
+            return self._redirect(page) if isinstance(page, Redirect) else self.render(request, page)
 
         return answer
 
-    def _gone(self, result: Redirect) -> Response:
+    def _redirect(self, result: Redirect) -> Response:
         path = result.path
         if result.notice:
             path += ("&" if "?" in path else "?") + f"notice={self._notices.add(result)}"
@@ -144,7 +139,7 @@ class Site:
             return Response(status_code=304, headers=headers)
         return HTMLResponse(content, headers=headers)
 
-    def shown(self, request: Request, page: Page) -> Response:
+    def render(self, request: Request, page: Page) -> Response:
         """The page in its template, within the layout."""
         return HTMLResponse(self._rendered(request, page), page.status)
 
@@ -154,7 +149,7 @@ class Site:
         return self._templates.get_template(page.template).render(
             title=page.title,
             path=request.url.path,
-            entries=[entry for entry in ENTRIES if role.allows(entry.role)],
+            entries=[(path, label) for path, label, needed in ENTRIES if role.allows(needed)],
             principal=principal,
             may=partial(may, principal),
             notice=self._notices.take(key) if key else None,
@@ -193,14 +188,80 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # else each page looks at the files of its templates
     )
-    environment.filters.update({name: getattr(template_filters, name) for name in _FILTERS})
+    environment.filters.update(_FILTERS)
     environment.globals.update(
         to=page_request.to, to_table=page_request.to_table, with_query=page_request.with_query, static=static.url
     )
     return environment
 
 
-_FILTERS = ("ago", "badge_class", "lasting", "moment", "number", "size", "spoken", "whole")
+#: Badge classes of statuses: done, at work, waiting, needs attention.
+_LOOKS = {
+    "good": ("idle", "success", "yes", "commits", "alive", "running_instance"),
+    "busy": (
+        *("planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing"),
+        *("running", "clearing", "acked", "scheduled", "starting"),
+    ),
+    "wait": ("pending", "planned", "held", "draining", "partial", "stopping"),
+    "bad": ("refused", "failed", "commit_unknown", "ended", "lost"),
+}
+_LOOK_OF = {word: badge_class for badge_class, words in _LOOKS.items() for word in words}
+
+
+def badge_class(status: str) -> str:
+    """The badge class of a status; "" for a neutral one."""
+    return _LOOK_OF.get(status, "")
+
+
+def spoken(status: str) -> str:
+    """A status as words: "commit unknown" of "commit_unknown"."""
+    return status.replace("_", " ")
+
+
+def moment(milliseconds: int, never: str = "never") -> Markup:
+    """A time in UTC, marked up so that the script adds the visitor's own; `never` for 0."""
+    if not milliseconds:
+        return escape(never)
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(timespec="milliseconds"), f"{at:%Y-%m-%d %H:%M:%S}Z"
+    )
+
+
+def ago(milliseconds: int, never: str = "never") -> Markup:
+    """How long ago or ahead a time is, with the time itself as its title; `never` for 0."""
+    if not milliseconds:
+        return escape(never)
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    away = time.time() * 1000 - milliseconds
+    text = f"{_roughly(away)} ago" if away >= 0 else f"in {_roughly(-away)}"
+    form = Markup('<time datetime="{}" title="{}">{}</time>')
+    return form.format(at.isoformat(timespec="milliseconds"), format_time(milliseconds), text)
+
+
+def whole(text: str) -> Markup:
+    """A text of several lines, each as it is, with characters that can't be seen escaped."""
+    return Markup("\n").join(escape(printable(line)) for line in text.splitlines())
+
+
+def _roughly(milliseconds: float) -> str:
+    seconds = int(milliseconds / 1000)
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+_FILTERS: Mapping[str, Callable[..., str]] = {
+    "ago": ago,
+    "badge_class": badge_class,
+    "lasting": format_duration,
+    "moment": moment,
+    "number": format_count,
+    "size": format_bytes,
+    "spoken": spoken,
+    "whole": whole,
+}
 
 
 def _visible(value: Any) -> Any:

@@ -1,74 +1,58 @@
 """Pages of optimizer groups and optimizers, with their load over time."""
 
-import shlex
-import time
-from collections.abc import Sequence
-
 from starlette.routing import Route
 
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.web.charts import Chart, Line, duration, lines
+from amoro_core.web.charts import Chart
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.page_request import (
     ROWS,
-    Confirmation,
     Field,
-    Listed,
     Page,
     PageRequest,
     Redirect,
+    command,
+    confirm_page,
+    group_names,
+    page_of_list,
     to,
     whole_number,
 )
+from amoro_core.web.pages.tables import HOUR_MS, read_series
 
-_HOUR_MS = 3_600_000
-#: The selectable time ranges, by their names in an address.
+#: The selectable time ranges in hours, by their names in an address.
 RANGES = {"1h": 1, "6h": 6, "1d": 24, "7d": 168, "30d": 720, "400d": 9600}
 DEFAULT = "1d"
-_MOST_LINES = 6
-_NAMES = ("threads", "threads-busy", "queue-tasks", "queue-age")
 
 
-async def load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]:
+async def _load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]:
     """Threads, queue length and queue age over the range: of one group, or busy threads and queues of each."""
-    until = round(time.time() * 1000)
-    since = until - RANGES[range_ or DEFAULT] * _HOUR_MS
-    request = journal.GetSeriesRequest(names=_NAMES, label=group, since_ms=since, until_ms=until)
-    response = await visit.ask("GetSeries", request, journal.GetSeriesResponse)
-
-    def drawn(*names: str) -> list[Line]:
-        chosen = [one for name in names for one in response.series if one.name == name][:_MOST_LINES]
-        return [_line(one, response.step_s, bool(group)) for one in chosen]
-
-    threads = ("threads", "threads-busy") if group else ("threads-busy",)
+    length_ms = RANGES[range_] * HOUR_MS
+    names = ("threads", "threads-busy", "queue-tasks", "queue-age")
+    series = await read_series(visit, names, length_ms, label=group)
+    threads = names[:2] if group else names[1:2]
     return [
-        lines(drawn(*threads), since, until, "Threads" if group else "Busy threads by group"),
-        lines(drawn("queue-tasks"), since, until, "Tasks that wait for a thread"),
-        lines(drawn("queue-age"), since, until, "Age of the oldest process that waits", write=_age),
+        series.chart("Threads" if group else "Busy threads by group", *threads),
+        series.chart("Tasks that wait for a thread", "queue-tasks"),
+        series.chart("Age of the oldest process that waits", "queue-age"),
     ]
-
-
-def _line(series: journal.Series, step_s: int, is_one: bool) -> Line:
-    points: Sequence[tuple[int, float]] = [(one.from_ms, one.sum / one.n) for one in series.points if one.n]
-    return Line(series.name.replace("-", " ") if is_one else series.label, points, step_s * 1000)
-
-
-def _age(seconds: float) -> str:
-    return duration(round(seconds) * 1000)
 
 
 _MOST_INSTANCES = 100_000
 
 
 def routes(site: Site) -> list[Route]:
-    """The pages of groups, and the form that scales one."""
+    """The pages of groups, optimizers and instances, and the forms that scale and end them."""
     return [
         site.page("/groups", show_groups),
         site.page("/groups/{group}", show_group),
-        site.page("/groups/{group}/scale", ask_to_scale),
-        site.action("/groups/{group}/scale", scale),
+        *site.confirmed("/groups/{group}/scale", ask_to_scale, scale),
+        site.page("/optimizers", show_optimizers),
+        *site.confirmed("/optimizers/{optimizer}/drain", ask_to_drain, drain),
+        *site.confirmed("/optimizers/{optimizer}/release", ask_to_release, release),
+        site.page("/instances/{instance}/logs", show_logs),
+        *site.confirmed("/instances/{instance}/kill", ask_to_kill, kill),
     ]
 
 
@@ -77,14 +61,14 @@ async def show_groups(visit: PageRequest) -> Page:
     query = visit.query(after=())
     request = pb.ListGroupsRequest(limit=ROWS, after=query["after"])
     response = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
-    listed = Listed("/groups", "groups", {}, len(response.groups), response.total, response.next, query["after"])
+    listed = page_of_list("/groups", "groups", query, response, response.groups)
     return Page("groups.html", "Groups", {"groups": response.groups, "list": listed}, is_live=True)
 
 
 async def show_group(visit: PageRequest) -> Page:
     """A group: its threads, the tables that use them and how much of their quota, its instances and optimizers."""
-    range_ = visit.query(range=tuple(RANGES))["range"] or DEFAULT
-    group = await _found(visit)
+    range_ = visit.query(range=RANGES)["range"] or DEFAULT
+    group = await _group_of(visit)
     optimizers = await visit.ask(
         "ListOptimizers", pb.ListOptimizersRequest(group=group.name, limit=ROWS), pb.ListOptimizersResponse
     )
@@ -93,10 +77,10 @@ async def show_group(visit: PageRequest) -> Page:
         "is_scalable": group.container != EXTERNAL,
         "optimizers": optimizers.optimizers,
         "more_optimizers": optimizers.total - len(optimizers.optimizers),
-        "charts": await load(visit, range_, group.name),
+        "charts": await _load(visit, range_, group.name),
         "ranges": tuple(RANGES),
         "range": range_,
-        "kept": {},
+        "filters": {},
         "properties": sorted(group.properties.items()),
     }
     return Page("group.html", f"Group {group.name}", values, is_live=True)
@@ -105,7 +89,7 @@ async def show_group(visit: PageRequest) -> Page:
 async def ask_to_scale(visit: PageRequest) -> Page:
     """The confirmation of scaling the group."""
     visit.query()
-    group = await _found(visit)
+    group = await _group_of(visit)
     path = to("groups", group.name)
     effects = (
         f"The container {group.container} starts or drains optimizers of {group.name} until there are so many. "
@@ -113,8 +97,8 @@ async def ask_to_scale(visit: PageRequest) -> Page:
         "Instances that are drained finish the tasks that they run.",
     )
     count = Field("instances", "Instances", str(group.wanted_instances), "number", is_needed=True)
-    command = shlex.join(["amoro", "group", "scale", group.name, "N"])
-    return Confirmation(f"Scale {group.name}", effects, f"{path}/scale", "Scale", path, command, (count,)).shown()
+    same = command("group", "scale", group.name, "N")
+    return confirm_page(f"Scale {group.name}", effects, f"{path}/scale", "Scale", path, same, (count,))
 
 
 async def scale(visit: PageRequest) -> Redirect:
@@ -125,46 +109,28 @@ async def scale(visit: PageRequest) -> Redirect:
     return Redirect(to("groups", group.name), f"{group.name} is to have {group.wanted_instances} instances.")
 
 
-async def _found(visit: PageRequest) -> pb.Group:
+async def _group_of(visit: PageRequest) -> pb.Group:
     return await visit.ask("GetGroup", pb.GetGroupRequest(name=visit.named("group")), pb.Group)
 
 
 _LINES = 500  # of a log
 
 
-def optimizer_routes(site: Site) -> list[Route]:
-    """The pages of optimizers and instances, and the forms that end them."""
-    return [
-        site.page("/optimizers", show_optimizers),
-        site.page("/optimizers/{optimizer}/drain", ask_to_drain),
-        site.action("/optimizers/{optimizer}/drain", drain),
-        site.page("/optimizers/{optimizer}/release", ask_to_release),
-        site.action("/optimizers/{optimizer}/release", release),
-        site.page("/instances/{instance}/logs", show_logs),
-        site.page("/instances/{instance}/kill", ask_to_kill),
-        site.action("/instances/{instance}/kill", kill),
-    ]
-
-
 async def show_optimizers(visit: PageRequest) -> Page:
     """Fifty optimizers in the order of their registration."""
-    query = visit.query(group=(), range=tuple(RANGES), after=())
+    query = visit.query(group=(), range=RANGES, after=())
     range_ = query["range"] or DEFAULT
     request = pb.ListOptimizersRequest(group=query["group"], limit=ROWS, after=query["after"])
     response = await visit.ask("ListOptimizers", request, pb.ListOptimizersResponse)
-    filters = {"group": query["group"]}
-    listed = Listed(
-        "/optimizers", "optimizers", filters, len(response.optimizers), response.total, response.next, query["after"]
-    )
-    groups = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=500), pb.ListGroupsResponse)
+    listed = page_of_list("/optimizers", "optimizers", query, response, response.optimizers)
     values = {
         "optimizers": response.optimizers,
         "list": listed,
-        "groups": [one.name for one in groups.groups],
-        "charts": await load(visit, range_, query["group"]),
+        "groups": await group_names(visit),
+        "charts": await _load(visit, range_, query["group"]),
         "ranges": tuple(RANGES),
         "range": range_,
-        "kept": filters,
+        "filters": listed.filters,
     }
     return Page("optimizers.html", "Optimizers", values, is_live=True)
 
@@ -174,8 +140,8 @@ async def ask_to_drain(visit: PageRequest) -> Page:
     visit.query()
     name = visit.named("optimizer")
     effects = ("It finishes the tasks that it runs, takes no other, and then leaves.",)
-    target, command = to("optimizers", name, "drain"), f"amoro optimizer drain {name}"
-    return Confirmation(f"Drain {name}?", effects, target, "Drain", "/optimizers", command).shown()
+    target, same = to("optimizers", name, "drain"), f"amoro optimizer drain {name}"
+    return confirm_page(f"Drain {name}?", effects, target, "Drain", "/optimizers", same)
 
 
 async def drain(visit: PageRequest) -> Redirect:
@@ -191,8 +157,8 @@ async def ask_to_release(visit: PageRequest) -> Page:
     visit.query()
     name = visit.named("optimizer")
     effects = ("Its registration ends now. The tasks that it runs are planned again, and their work so far is lost.",)
-    target, command = to("optimizers", name, "release"), f"amoro optimizer release {name}"
-    return Confirmation(f"Release {name}?", effects, target, "Release", "/optimizers", command, is_grave=True).shown()
+    target, same = to("optimizers", name, "release"), f"amoro optimizer release {name}"
+    return confirm_page(f"Release {name}?", effects, target, "Release", "/optimizers", same, is_grave=True)
 
 
 async def release(visit: PageRequest) -> Redirect:
@@ -220,8 +186,8 @@ async def ask_to_kill(visit: PageRequest) -> Page:
         "Its container ends it at once. The tasks that it runs are planned again, and their work so far is lost.",
         "Its group starts another one while it is to have as many instances.",
     )
-    target, command = to("instances", name, "kill"), f"amoro optimizer kill {name}"
-    return Confirmation(f"Kill {name}?", effects, target, "Kill", "/groups", command, is_grave=True).shown()
+    target, same = to("instances", name, "kill"), f"amoro optimizer kill {name}"
+    return confirm_page(f"Kill {name}?", effects, target, "Kill", "/groups", same, is_grave=True)
 
 
 async def kill(visit: PageRequest) -> Redirect:

@@ -1,16 +1,13 @@
 """What happened, who did what, and what waits: events, audit, queue."""
 
-import shlex
-
 from starlette.routing import Route
 
 from amoro_core.model.history_events import AuditOutcome, EventKind
-from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import Listed, Page, PageRequest
+from amoro_core.web.pages.page_request import Listed, Page, PageRequest, command, group_names, page_of_list
 
 ROWS = 100
 _KINDS = tuple(kind.value for kind in EventKind)
@@ -29,31 +26,20 @@ def routes(site: Site) -> list[Route]:
 async def show_events(visit: PageRequest) -> Page:
     """A hundred events, the newest first."""
     query = visit.query(kind=_KINDS, table=(), process=(), after=())
-    kinds = [query["kind"]] if query["kind"] else []
-    response = await visit.ask(
-        "ListEvents",
-        journal.ListEventsRequest(
-            kinds=kinds, table=query["table"], process_id=query["process"], limit=ROWS, after=query["after"]
-        ),
-        journal.ListEventsResponse,
+    request = journal.ListEventsRequest(
+        kinds=filter(None, [query["kind"]]),
+        table=query["table"],
+        process_id=query["process"],
+        limit=ROWS,
+        after=query["after"],
     )
-    filters = {key: query[key] for key in ("kind", "table", "process")}
-    listed = Listed(
-        "/events",
-        "events",
-        filters,
-        len(response.events),
-        response.total,
-        response.next,
-        query["after"],
-        total_is_exact=response.total_is_exact,
-    )
-    options = [f"--{key}={query[key]}" for key in ("kind", "table", "process") if query[key]]
+    response = await visit.ask("ListEvents", request, journal.ListEventsResponse)
+    listed = page_of_list("/events", "events", query, response, response.events)
     values = {
         "events": response.events,
         "list": listed,
         "kinds": _KINDS,
-        "same": shlex.join(["amoro", "event", "list", *options]),
+        "same": command("event", "list", *_options(listed)),
     }
     return Page("events.html", "Events", values, is_live=True)
 
@@ -61,34 +47,19 @@ async def show_events(visit: PageRequest) -> Page:
 async def show_audit(visit: PageRequest) -> Page:
     """A hundred calls that changed something, or were refused; the newest first."""
     query = visit.query(actor=(), operation=(), object=(), outcome=_OUTCOMES, after=())
-    filters = {key: query[key] for key in ("actor", "operation", "object", "outcome")}
-    request = audit.ListAuditRequest(
-        actor=query["actor"],
-        operation=query["operation"],
-        object=query["object"],
-        outcome=query["outcome"],
-        limit=ROWS,
-        after=query["after"],
-    )
-    response = await visit.ask("ListAudit", request, audit.ListAuditResponse)
-    listed = Listed(
-        "/audit",
-        "calls",
-        filters,
-        len(response.events),
-        response.total,
-        response.next,
-        query["after"],
-        total_is_exact=response.total_is_exact,
-    )
-    options = [f"--{key}={value}" for key, value in filters.items() if value]
+    response = await visit.ask("ListAudit", audit.ListAuditRequest(**query, limit=ROWS), audit.ListAuditResponse)
+    listed = page_of_list("/audit", "calls", query, response, response.events)
     values = {
         "events": [(one, sorted(one.parameters.items())) for one in response.events],
         "list": listed,
         "outcomes": _OUTCOMES,
-        "same": shlex.join(["amoro", "audit", "list", *options]),
+        "same": command("audit", "list", *_options(listed)),
     }
     return Page("audit.html", "Audit", values, is_live=True)
+
+
+def _options(listed: Listed) -> list[str]:
+    return [f"--{key}={value}" for key, value in listed.filters.items() if value]
 
 
 async def show_queue(visit: PageRequest) -> Page:
@@ -96,14 +67,13 @@ async def show_queue(visit: PageRequest) -> Page:
     group = visit.query(group=())["group"]
     request = queue.ListQueueRequest(group=group, limit=ROWS)
     response = await visit.ask("ListQueue", request, queue.ListQueueResponse)
-    groups = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=500), pb.ListGroupsResponse)
     values = {
         "pending": response.pending,
         "waiting": response.waiting,
         "pending_total": response.pending_total,
         "waiting_total": response.waiting_total,
         "group": group,
-        "groups": [one.name for one in groups.groups],
-        "same": shlex.join(["amoro", "group", "queue", *filter(None, [group])]),
+        "groups": await group_names(visit),
+        "same": command("group", "queue", *filter(None, [group])),
     }
     return Page("queue.html", "Queue", values, is_live=True)

@@ -30,7 +30,7 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
             "provider": oidc.title if oidc else "",
             "leave": page_request.to("login", "oidc", next=onward),
         }
-        return site.shown(request, Page("login.html", "Log in", values, status))
+        return site.render(request, Page("login.html", "Log in", values, status))
 
     async def ask(request: Request) -> Response:
         """The form for user and password."""
@@ -52,7 +52,7 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
     async def ask_link(request: Request) -> Response:
         """One button: a preview of the link must not use it up."""
         values = {"code": request.query_params.get("code", ""), "problem": ""}
-        return site.shown(request, Page("login_link.html", "Log in", values))
+        return site.render(request, Page("login_link.html", "Log in", values))
 
     async def follow_link(request: Request) -> Response:
         """Begin a session of the link's account."""
@@ -62,10 +62,10 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
             session_id = await logins.follow_link(request, sent.get("code", ""))
         except TooManyTries as error:
             values["problem"] = str(error)
-            return _later(site.shown(request, Page("login_link.html", "Log in", values, 429)), error)
+            return _later(site.render(request, Page("login_link.html", "Log in", values, 429)), error)
         if session_id is None:
             context_of(request).meters.count(metrics.LOGIN_FAILURES)
-            return site.shown(request, Page("login_link.html", "Log in", values, 401))
+            return site.render(request, Page("login_link.html", "Log in", values, 401))
         return logins.set_cookie(request, RedirectResponse("/", 303), session_id)
 
     async def log_out(request: Request) -> Response:
@@ -106,18 +106,16 @@ _COOKIE = "amoro-login"
 def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share the context
     """The redirect to the provider and its callback; 404 without a provider."""
 
-    def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
-        values = {"problem": f"{error}", "hint": error.hint if isinstance(error, AmoroError) else ""}
-        page = site.shown(request, Page("login_refused.html", "Log in", values, status))
-        if isinstance(error, TooManyTries):
-            page.headers["Retry-After"] = str(error.retry_after_s)
-        return page
+    def too_many(request: Request, error: TooManyTries) -> Response:
+        values = {"problem": str(error), "hint": ""}
+        return _later(site.render(request, Page("login_refused.html", "Log in", values, 429)), error)
 
     async def refused(request: Request, error: AmoroError, name: str = "") -> Response:
         log.warning("login.refused", account=name, code=error.code, why=error.message)
         context_of(request).meters.count(metrics.LOGIN_FAILURES)
         await context_of(request).logins.refuse(request, name, error)
-        return told(request, error, 403 if error.exit_status == 4 else 502)
+        values, status = {"problem": str(error), "hint": error.hint}, 403 if error.exit_status == 4 else 502
+        return site.render(request, Page("login_refused.html", "Log in", values, status))
 
     async def leave(request: Request) -> Response:
         """To the provider. A link, as browsers let no form lead to another site; nothing here is changed by it."""
@@ -128,7 +126,7 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
             logins.limit(request)
             url, attempt = await oidc.begin(request, page_request.within(request.query_params.get("next", "/")))
         except TooManyTries as error:
-            return told(request, error, 429)
+            return too_many(request, error)
         except AmoroError as error:
             return await refused(request, error)
         answer = RedirectResponse(url, 303)
@@ -148,7 +146,7 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
             logins.limit(request)
             answer = await enter(request, oidc, request.cookies.get(name, ""))
         except TooManyTries as error:
-            return told(request, error, 429)
+            return too_many(request, error)
         answer.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return answer
 

@@ -1,35 +1,46 @@
-"""Pages of maintenance, held processes and trash.
+"""Pages of maintenance, of actions on processes, and of trash.
 
-Maintenance of tables: what waits for a person, and actions with a dry run before them.
-
-What a table's actions would do its catalog alone knows. Only forms ask it: the page itself never waits for it.
+Only a table's catalog knows what its actions would do. Forms ask it; the pages themselves never wait for it.
 """
 
-import asyncio
 import json
-import shlex
 from typing import Any
 
 from starlette.routing import Route
 
 from amoro_core.documents.formatting import format_bytes, many
-from amoro_core.errors import InvalidArgument, NotFound, WaitTimeout
+from amoro_core.errors import InvalidArgument, NotFound
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Listed, Page, PageRequest, Redirect, named, to
-from amoro_core.web.pages.processes import found_process
+from amoro_core.web.pages.page_request import (
+    ROWS,
+    Field,
+    Page,
+    PageRequest,
+    Redirect,
+    command,
+    confirm_page,
+    deadline,
+    page_of_list,
+    to,
+)
+from amoro_core.web.pages.processes import process_of
 
 _WAITING = 50
 _EXAMPLES = 10  # of each list in a plan
 
 
 def routes(site: Site) -> list[Route]:
-    """The page of maintenance and its forms."""
+    """The pages of maintenance and trash, and their forms."""
     return [
         site.page("/maintenance", show_maintenance),
         site.action("/maintenance/look", look),
         site.action("/maintenance/preview", preview),
         site.action("/maintenance/run", run),
+        site.page("/trash", show_trash),
+        *site.confirmed("/trash/hurry", ask_to_hurry, hurry),
+        site.page("/trash/{process}", show_condemned),
+        *site.confirmed("/trash/{process}/restore", ask_to_restore, restore),
     ]
 
 
@@ -49,19 +60,26 @@ async def look(visit: PageRequest) -> Page:
 
 async def preview(visit: PageRequest) -> Page:
     """A dry run of the action on the table."""
-    typed = await visit.form("table", "action")
-    request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
+    request = pb.MaintainTableRequest(**await visit.form("table", "action"))
     answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
-    command = shlex.join(["amoro", "table", "maintain", answer.table, "--action", answer.action, "--dry-run"])
-    values = {"answer": answer, "plan": planned(answer.document), "command": command}
-    values["table_id"] = await _number(visit, answer.table)
+    known = pb.GetTableRequest(table=answer.table, known_only=True)
+    try:
+        table_id = (await visit.ask("GetTable", known, pb.Table)).table_id
+    except NotFound:
+        table_id = 0
+    values = {
+        "answer": answer,
+        "plan": planned(answer.document),
+        "command": command("table", "maintain", answer.table, "--action", answer.action, "--dry-run"),
+        "table_id": table_id,
+    }
     return Page("preview.html", f"Dry run of {answer.action}", values)
 
 
 async def run(visit: PageRequest) -> Redirect:
     """Begin the action on the table whose name was typed."""
     typed = await visit.form("table", "action", "confirm")
-    if not named(typed["confirm"], typed["table"]):
+    if typed["confirm"] != typed["table"]:
         raise InvalidArgument(
             f"{typed['confirm']!r} is not the name of the table",
             hint=f"Type {typed['table']} to run {typed['action']}.",
@@ -71,14 +89,6 @@ async def run(visit: PageRequest) -> Redirect:
     if not answer.process_id:
         return Redirect(to("maintenance", table=answer.table), f"Nothing to do: {answer.reason}", "wait")
     return Redirect(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
-
-
-async def _number(visit: PageRequest, table: str) -> int:
-    """The id of a table; 0 for an unknown one."""
-    try:
-        return (await visit.ask("GetTable", pb.GetTableRequest(table=table, known_only=True), pb.Table)).table_id
-    except NotFound:
-        return 0
 
 
 async def _values(visit: PageRequest, table: str) -> dict[str, Any]:
@@ -95,21 +105,21 @@ def planned(document: str) -> list[tuple[str, str, list[str]]]:
     for key, value in (json.loads(document) if document else {}).items():
         label = key.replace("_", " ")
         if isinstance(value, list):
-            lines.append((label, f"{len(value):,}", [_told(one) for one in value[:_EXAMPLES]]))
+            lines.append((label, f"{len(value):,}", [_text_of(one) for one in value[:_EXAMPLES]]))
         elif isinstance(value, dict):
-            lines.append((label, "", [f"{name}: {_told(one)}" for name, one in list(value.items())[:_EXAMPLES]]))
+            lines.append((label, "", [f"{name}: {_text_of(one)}" for name, one in list(value.items())[:_EXAMPLES]]))
         else:
-            lines.append((label, _told(value), []))
+            lines.append((label, _text_of(value), []))
     return lines
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_told(one)}" for key, one in value.items())
+        return ", ".join(f"{key.replace('_', ' ')} {_text_of(one)}" for key, one in value.items())
     return json.dumps(value) if isinstance(value, list) else str(value)
 
 
@@ -117,38 +127,28 @@ PREVIEW_S = 60.0
 
 
 def process_action_routes(site: Site) -> list[Route]:
-    """The confirmations and the forms of the actions."""
-    actions = {
-        "cancel": (ask_to_cancel, cancel),
-        "start": (ask_to_start, start),
-        "confirm": (ask_to_confirm, confirm),
-        "undo": (ask_to_undo, undo),
-    }
+    """The confirmations and the forms of the actions on a process."""
+    at = "/processes/{process}"
     return [
-        site.action("/processes/{process}/undo/preview", preview_undo),
-    ] + [
-        route
-        for name, (ask, act) in actions.items()
-        for route in (
-            site.page(f"/processes/{{process}}/{name}", ask),
-            site.action(f"/processes/{{process}}/{name}", act),
-        )
+        *site.confirmed(f"{at}/cancel", ask_to_cancel, cancel),
+        *site.confirmed(f"{at}/start", ask_to_start, start),
+        *site.confirmed(f"{at}/confirm", ask_to_confirm, confirm),
+        site.action(f"{at}/undo/preview", preview_undo),
+        *site.confirmed(f"{at}/undo", ask_to_undo, undo),
     ]
 
 
 async def ask_to_cancel(visit: PageRequest) -> Page:
     """The confirmation of cancelling the process."""
-    process = await found_process(visit)
+    process = await process_of(visit)
     path = to("processes", process.process_id)
     effects = (
         f"The {process.type} process on {process.table} ends. What its {process.tasks_done} finished tasks have "
         "written is removed, and the table stays as it is.",
         "A commit that was sent already can't be cancelled; then nothing happens.",
     )
-    command = f"amoro process cancel {process.process_id}"
-    return Confirmation(
-        f"Cancel {process.process_id}?", effects, f"{path}/cancel", "Cancel the process", path, command
-    ).shown()
+    same = f"amoro process cancel {process.process_id}"
+    return confirm_page(f"Cancel {process.process_id}?", effects, f"{path}/cancel", "Cancel the process", path, same)
 
 
 async def cancel(visit: PageRequest) -> Redirect:
@@ -161,11 +161,11 @@ async def cancel(visit: PageRequest) -> Redirect:
 
 async def ask_to_start(visit: PageRequest) -> Page:
     """The confirmation of starting the stored plan."""
-    process = await found_process(visit)
+    process = await process_of(visit)
     path = to("processes", process.process_id)
     effects = (f"The plan of {process.tasks_total} tasks on {process.table} begins: optimizers take its tasks.",)
-    command = f"amoro process start {process.process_id}"
-    return Confirmation(f"Start {process.process_id}?", effects, f"{path}/start", "Start", path, command).shown()
+    same = f"amoro process start {process.process_id}"
+    return confirm_page(f"Start {process.process_id}?", effects, f"{path}/start", "Start", path, same)
 
 
 async def start(visit: PageRequest) -> Redirect:
@@ -178,25 +178,23 @@ async def start(visit: PageRequest) -> Redirect:
 
 async def ask_to_confirm(visit: PageRequest) -> Page:
     """The confirmation of letting a held process go on."""
-    process = await found_process(visit)
+    process = await process_of(visit)
     path = to("processes", process.process_id)
     effects = (
         f"The process was held: {process.reason}",
         f"It is planned anew and does its work on {process.table}, also what the guard has stopped.",
     )
-    command = shlex.join(
-        ["amoro", "table", "maintain", process.table, "--action", process.type, "--confirm", process.table]
-    )
+    same = command("table", "maintain", process.table, "--action", process.type, "--confirm", process.table)
     name = Field("confirm", f"Type {process.table} to confirm", is_needed=True)
-    return Confirmation(
-        f"Let {process.process_id} go on?", effects, f"{path}/confirm", "Let it go on", path, command, (name,), True
-    ).shown()
+    return confirm_page(
+        f"Let {process.process_id} go on?", effects, f"{path}/confirm", "Let it go on", path, same, (name,), True
+    )
 
 
 async def confirm(visit: PageRequest) -> Redirect:
     """Let a held process go on."""
     typed = await visit.form("confirm")
-    process = await found_process(visit)
+    process = await process_of(visit)
     request = pb.MaintainTableRequest(table=process.table, action=process.type, confirm=typed["confirm"])
     answer = await visit.ask("ConfirmMaintenance", request, pb.MaintainTableResponse)
     return Redirect(to("processes", answer.process_id or process.process_id), answer.held or "It goes on.")
@@ -204,32 +202,26 @@ async def confirm(visit: PageRequest) -> Redirect:
 
 async def ask_to_undo(visit: PageRequest) -> Page:
     """What undoing the process will do, as far as that is known without its catalog; the dry run says more."""
-    process = await found_process(visit)
+    process = await process_of(visit)
     path = to("processes", process.process_id)
     effects = (
         f"A process of its own takes back what this one did to {process.table}, and keeps what others have written.",
         "Where that is not possible any more it says why, and changes nothing.",
         "First a dry run shows what it would do. It reads the table, and changes nothing.",
     )
-    command = shlex.join(["amoro", "undo", process.process_id, "--dry-run"])
-    return Confirmation(
-        f"Undo {process.process_id}?", effects, f"{path}/undo/preview", "Show what it would do", path, command
-    ).shown()
+    same = command("undo", process.process_id, "--dry-run")
+    return confirm_page(
+        f"Undo {process.process_id}?", effects, f"{path}/undo/preview", "Show what it would do", path, same
+    )
 
 
 async def preview_undo(visit: PageRequest) -> Page:
     """A dry run of undoing the process, and the form that does it."""
     await visit.form()
     process = visit.named("process")
-    same = shlex.join(["amoro", "undo", process])
-    try:
-        async with asyncio.timeout(PREVIEW_S):
-            answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
-    except TimeoutError as late:
-        raise WaitTimeout(
-            f"what undoing {process} would do was not found within {PREVIEW_S:g} s",
-            hint=f"The command line waits longer: {same} --dry-run",
-        ) from late
+    same = command("undo", process)
+    async with deadline(PREVIEW_S, f"what undoing {process} would do was not found", f"{same} --dry-run"):
+        answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
     values = {"answer": answer, "plan": planned(answer.document), "process_id": process, "same": same}
     return Page("undo_preview.html", f"Dry run of undoing {process}", values)
 
@@ -247,51 +239,37 @@ async def undo(visit: PageRequest) -> Redirect:
 _FILES = 100  # of one process
 
 
-def trash_routes(site: Site) -> list[Route]:
-    """The pages of trash, and the forms that restore or hurry it."""
-    return [
-        site.page("/trash", show_trash),
-        site.page("/trash/hurry", ask_to_hurry),
-        site.action("/trash/hurry", hurry),
-        site.page("/trash/{process}", show_condemned),
-        site.page("/trash/{process}/restore", ask_to_restore),
-        site.action("/trash/{process}/restore", restore),
-    ]
-
-
 async def show_trash(visit: PageRequest) -> Page:
     """Condemned files by process, the next to be deleted first."""
     query = visit.query(table=(), after=())
-    request = pb.ListTrashRequest(table=query["table"], limit=ROWS, after=query["after"])
-    response = await visit.ask("ListTrash", request, pb.ListTrashResponse)
-    filters = {"table": query["table"]}
-    listed = Listed("/trash", "processes", filters, len(response.trash), response.total, response.next, query["after"])
+    response = await visit.ask("ListTrash", pb.ListTrashRequest(**query, limit=ROWS), pb.ListTrashResponse)
+    listed = page_of_list("/trash", "processes", query, response, response.trash)
     values = {"trash": response.trash, "list": listed, "table": query["table"]}
     return Page("trash.html", "Trash", values, is_live=True)
 
 
 async def show_condemned(visit: PageRequest) -> Page:
     """Files that a process has condemned, a hundred on a page."""
-    after = visit.query(after=())["after"]
-    result = await _found(visit, _FILES, after)
-    process_id = result.trash.process_id
-    listed = Listed(to("trash", process_id), "files", {}, len(result.files), result.total, result.next, after)
-    values = {"trash": result.trash, "files": result.files, "list": listed}
+    query = visit.query(after=())
+    response = await _trash_of(visit, _FILES, query["after"])
+    process_id = response.trash.process_id
+    listed = page_of_list(to("trash", process_id), "files", query, response, response.files)
+    values = {"trash": response.trash, "files": response.files, "list": listed}
     return Page("condemned.html", f"Trash of {process_id}", values)
 
 
 async def ask_to_restore(visit: PageRequest) -> Page:
     """The confirmation of restoring the files."""
     visit.query()
-    result = (await _found(visit, 1)).trash
-    path = to("trash", result.process_id)
+    trash = (await _trash_of(visit, 1)).trash
+    path = to("trash", trash.process_id)
     effects = (
-        f"{many(result.files, 'file')} of {result.table} ({format_bytes(result.bytes)}) stay in place and are "
+        f"{many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)}) stay in place and are "
         "not deleted any more.",
         "No snapshot names them afterwards either: to bring rows back, undo the process itself.",
     )
-    command = f"amoro trash restore {result.process_id}"
-    return Confirmation("Restore these files?", effects, f"{path}/restore", "Restore", path, command).shown()
+    same = f"amoro trash restore {trash.process_id}"
+    return confirm_page("Restore these files?", effects, f"{path}/restore", "Restore", path, same)
 
 
 async def restore(visit: PageRequest) -> Redirect:
@@ -312,22 +290,21 @@ async def ask_to_hurry(visit: PageRequest) -> Page:
         Field("table", "Table", table, "hidden"),
         Field("confirm", f"Type {table} to confirm", is_needed=True),
     )
-    command = shlex.join(["amoro", "trash", "empty", table, "--now", "--confirm", table])
-    return Confirmation(
-        "Delete it now?", effects, "/trash/hurry", "Delete", to("trash", table=table), command, fields, True
-    ).shown()
+    same = command("trash", "empty", table, "--now", "--confirm", table)
+    return confirm_page(
+        "Delete it now?", effects, "/trash/hurry", "Delete", to("trash", table=table), same, fields, True
+    )
 
 
 async def hurry(visit: PageRequest) -> Redirect:
     """Make the table's condemned files due at once."""
-    typed = await visit.form("table", "confirm")
-    request = pb.HurryTrashRequest(table=typed["table"], confirm=typed["confirm"])
+    request = pb.HurryTrashRequest(**await visit.form("table", "confirm"))
     response = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
     return Redirect(
         to("trash", table=response.table), f"{many(response.files, 'file')} are due for deletion now.", "wait"
     )
 
 
-async def _found(visit: PageRequest, files: int, after: str = "") -> pb.ShowTrashResponse:
+async def _trash_of(visit: PageRequest, files: int, after: str = "") -> pb.ShowTrashResponse:
     request = pb.ShowTrashRequest(process_id=visit.named("process"), limit=files, after=after)
     return await visit.ask("ShowTrash", request, pb.ShowTrashResponse)

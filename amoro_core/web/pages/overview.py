@@ -1,10 +1,8 @@
 """The overview and the page of the system."""
 
 import shlex
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from starlette.routing import Route
 
@@ -15,8 +13,8 @@ from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.app_context import principal_of
 from amoro_core.web.pages.framework import Site, may
-from amoro_core.web.pages.page_request import Confirmation, Field, Page, PageRequest, Redirect
-from amoro_core.web.pages.tables import RANGES, SeriesRequest, drawn, found_series
+from amoro_core.web.pages.page_request import Field, Page, PageRequest, Redirect, confirm_page
+from amoro_core.web.pages.tables import RANGES, read_series
 
 _RUNNING, _EVENTS = 10, 20
 _STEP_S = 600
@@ -30,60 +28,47 @@ _CHARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A figure and the page of its rows."""
-
-    label: str
-    figure: str
-    url: str
-    note: str = ""
-
-
 async def show_overview(visit: PageRequest) -> Page:
     """Conditions, tiles, charts of the last day, running processes, last events."""
     visit.query()
-    held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     running = pb.ListProcessesRequest(status="running", limit=_RUNNING)
     active = await visit.ask("ListProcesses", running, pb.ListProcessesResponse)
     events = await visit.ask("ListEvents", journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
-    wanted = SeriesRequest(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
-    series = await found_series(visit, wanted)
+    series = await read_series(visit, _CHARTS, RANGES["24h"], step_s=_STEP_S)
     values = {
-        "conditions": held.conditions,
+        "conditions": alerts.conditions,
         "tiles": await _tiles(visit),
         "processes": active.processes,
         "running": active.total,
         "events": events.events,
-        "charts": [drawn(series, wanted, name, title, added=True) for name, title in _CHARTS.items()],
+        "charts": [series.chart(title, name, is_sum=True) for name, title in _CHARTS.items()],
         "same": "amoro status",
     }
     return Page("overview.html", "Overview", values, is_live=True)
 
 
-async def _tiles(visit: PageRequest) -> tuple[Tile, ...]:
+async def _tiles(visit: PageRequest) -> tuple[tuple[str, str, str], ...]:
+    """Label, figure, and the address of the page of its rows."""
     response = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
     sick = await visit.ask("ListTables", pb.ListTablesRequest(limit=1, health_below=_SICK), pb.ListTablesResponse)
-    tables = Counter({one.status: 0 for one in response.statuses})
+    tables: Counter[str] = Counter()
     for one in response.statuses:
         tables[one.status] += one.tables
     waited_ms = response.counted_ms - response.oldest_pending_ms if response.oldest_pending_ms else 0
+    sick_figure = format_count(sick.total) + ("" if sick.total_is_exact else "+")
     return (
-        Tile("tables", format_count(response.tables), "/tables"),
-        Tile("enabled tables", format_count(response.enabled_tables), "/tables?enabled=yes"),
-        Tile("waiting for a plan", format_count(tables["pending"]), "/tables?status=pending"),
-        Tile("refused", format_count(tables["refused"]), "/tables?status=refused"),
-        Tile(
-            f"health below {_SICK}",
-            format_count(sick.total) + ("" if sick.total_is_exact else "+"),
-            f"/tables?health_below={_SICK}",
-        ),
-        Tile("running processes", format_count(response.running_processes), "/processes?status=running"),
-        Tile("running tasks", format_count(response.running_tasks), "/queue"),
-        Tile("optimizers", format_count(response.optimizers), "/optimizers"),
-        Tile("rewritten in 24 h", format_bytes(response.rewritten_bytes), "/processes?status=success"),
-        Tile("fewer files in 24 h", format_count(response.removed_files), "/processes?status=success"),
-        Tile("the longest wait", format_duration(max(0, waited_ms)), "/queue"),
+        ("tables", format_count(response.tables), "/tables"),
+        ("enabled tables", format_count(response.enabled_tables), "/tables?enabled=yes"),
+        ("waiting for a plan", format_count(tables["pending"]), "/tables?status=pending"),
+        ("refused", format_count(tables["refused"]), "/tables?status=refused"),
+        (f"health below {_SICK}", sick_figure, f"/tables?health_below={_SICK}"),
+        ("running processes", format_count(response.running_processes), "/processes?status=running"),
+        ("running tasks", format_count(response.running_tasks), "/queue"),
+        ("optimizers", format_count(response.optimizers), "/optimizers"),
+        ("rewritten in 24 h", format_bytes(response.rewritten_bytes), "/processes?status=success"),
+        ("fewer files in 24 h", format_count(response.removed_files), "/processes?status=success"),
+        ("the longest wait", format_duration(max(0, waited_ms)), "/queue"),
     )
 
 
@@ -93,33 +78,32 @@ def system_routes(site: Site) -> list[Route]:
         site.page("/settings", show_settings),
         site.page("/system", show_system),
         site.action("/system/check", check),
-        site.page("/system/backup", ask_to_back_up),
-        site.action("/system/backup", back_up),
+        *site.confirmed("/system/backup", ask_to_back_up, back_up),
     ]
 
 
 async def show_settings(visit: PageRequest) -> Page:
     """Every setting whose key contains the text, with its value and where that comes from."""
-    query = visit.query(text=())
+    text = visit.query(text=())["text"]
     response = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
-    shown = [one for one in response.settings if query["text"].lower() in one.key.lower()]
-    return Page("settings.html", "Settings", {"settings": shown, "text": query["text"]})
+    settings = [one for one in response.settings if text.lower() in one.key.lower()]
+    return Page("settings.html", "Settings", {"settings": settings, "text": text})
 
 
 async def show_system(visit: PageRequest) -> Page:
     """The coordinator, active conditions, and for administrators the state database."""
     visit.query()
-    return await _shown(visit, None)
+    return await _system_page(visit, None)
 
 
 async def check(visit: PageRequest) -> Page:
     """Check the whole state database."""
     await visit.form()
     response = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
-    return await _shown(visit, list(response.problems))
+    return await _system_page(visit, list(response.problems))
 
 
-async def _shown(visit: PageRequest, problems: Sequence[str] | None) -> Page:
+async def _system_page(visit: PageRequest, problems: Sequence[str] | None) -> Page:
     status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
     request = monitoring.ListConditionsRequest()
     conditions = await visit.ask("ListConditions", request, monitoring.ListConditionsResponse)
@@ -138,8 +122,8 @@ async def ask_to_back_up(visit: PageRequest) -> Page:
         "The copy holds the catalogs' secrets, and only its owner can read it. A file that exists is never replaced.",
     )
     path = Field("path", "Absolute path of the new file", is_needed=True)
-    command = "amoro state backup PATH"
-    return Confirmation("Back up the state", effects, "/system/backup", "Back up", "/system", command, (path,)).shown()
+    same = "amoro state backup PATH"
+    return confirm_page("Back up the state", effects, "/system/backup", "Back up", "/system", same, (path,))
 
 
 async def back_up(visit: PageRequest) -> Redirect:

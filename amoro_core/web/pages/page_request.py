@@ -1,7 +1,9 @@
 """Requests for pages: addresses, lists, confirmations, and the commands that do the same."""
 
+import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -11,7 +13,8 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 
 from amoro_core.documents.formatting import format_count
-from amoro_core.errors import InvalidArgument
+from amoro_core.errors import InvalidArgument, WaitTimeout
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.app_context import ask
 
 
@@ -39,8 +42,8 @@ def to_table(name: str, table_id: int, *parts: str, **query: str | int) -> str:
 
 
 def command(*words: str) -> str:
-    """A command line as a shell takes it."""
-    return shlex.join(words)
+    """A command line of amoro as a shell takes it."""
+    return shlex.join(["amoro", *words])
 
 
 def within(path: str) -> str:
@@ -125,6 +128,25 @@ def whole_number(text: str, name: str, most: int) -> int | None:
     return int(text)
 
 
+@asynccontextmanager
+async def deadline(seconds: float, failure: str, same: str) -> AsyncIterator[None]:
+    """Raises WaitTimeout with `failure` after that time; its hint names the command, which waits longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as late:
+        raise WaitTimeout(f"{failure} within {seconds:g} s", hint=f"The command line waits longer: {same}") from late
+
+
+MOST_CHOICES = 500  # in a list to choose from; a name that is not among them is typed as text
+
+
+async def group_names(visit: PageRequest) -> list[str]:
+    """The names of the optimizer groups, to choose from."""
+    response = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=MOST_CHOICES), pb.ListGroupsResponse)
+    return [one.name for one in response.groups]
+
+
 def _unknown(text: str, known: Collection[str], what: str) -> InvalidArgument:
     close = get_close_matches(text, list(known), n=1)
     values = f"Did you mean {close[0]}? " if close else ""
@@ -147,12 +169,12 @@ class Listed:
     filters: Mapping[str, str]
     shown: int
     total: int
-    next: str = ""
-    after: str = ""
-    sort: str = ""
-    order: str = ""
-    total_is_exact: bool = True
-    default_sort: str = ""
+    next: str
+    after: str
+    sort: str
+    order: str
+    total_is_exact: bool
+    default_sort: str
 
     @property
     def is_filtered(self) -> bool:
@@ -160,17 +182,7 @@ class Listed:
         return any(self.filters.values())
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it has all items of the list."""
-        return self.is_first and not self.next
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it is the first page."""
-        return not self.after
-
-    @property
-    def total_told(self) -> str:
+    def total_text(self) -> str:
         """How many items there are on all pages, such as 10,000+ where they were not counted to the end."""
         return format_count(self.total) + ("" if self.total_is_exact else "+")
 
@@ -194,46 +206,52 @@ class Listed:
         return {**self.filters, "sort": sort, "order": self.order if self.order == "desc" else ""}
 
 
+def page_of_list(
+    path: str, noun: str, query: Mapping[str, str], answer: Any, items: Sequence[Message], default_sort: str = ""
+) -> Listed:
+    """The page that the query has asked for, with these items of the operation's answer."""
+    return Listed(
+        path,
+        noun,
+        filters={key: value for key, value in query.items() if key not in ("sort", "order", "after", "range")},
+        shown=len(items),
+        total=answer.total,
+        next=answer.next,
+        after=query["after"],
+        sort=query.get("sort") or default_sort,
+        order=query.get("order", ""),
+        total_is_exact=getattr(answer, "total_is_exact", True),
+        default_sort=default_sort,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a confirmation's form: one of `values` where there are any, else by its type as in HTML."""
+    """A field of a confirmation's form: one of `values` where there are any, else an input of its type."""
 
     name: str
     label: str
     value: str = ""
-    type: str = "text"
+    type: str = "text"  # text, number, password or hidden
     values: Sequence[str] = ()
     any: str = "any"  # the label of the empty choice; "": a value is required
     is_needed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """The page that an action's link leads to: its form is sent to `target`."""
+def confirm_page(
+    title: str,
+    effects: Sequence[str],
+    target: str,
+    label: str,
+    back: str,
+    same: str,
+    fields: Sequence[Field] = (),
+    is_grave: bool = False,
+) -> Page:
+    """The page that an action's link leads to: its form is sent to `target` by a button with the label.
 
-    title: str
-    effects: Sequence[str]  # in sentences
-    target: str
-    label: str  # of the button that does it
-    back: str
-    same: str  # the command that does the same
-    fields: Sequence[Field] = ()
-    is_grave: bool = False  # it deletes, or can't be taken back
-
-    def shown(self) -> Page:
-        """The confirmation as a page."""
-        values = {
-            "effects": self.effects,
-            "target": self.target,
-            "label": self.label,
-            "back": self.back,
-            "same": self.same,
-            "fields": self.fields,
-            "is_grave": self.is_grave,
-        }
-        return Page("confirm.html", self.title, values)
-
-
-def named(typed: str, table: str) -> bool:
-    """Whether what was typed is the table's full name."""
-    return typed.strip() == table
+    `effects` are sentences, `same` is the command that does the same; grave: it deletes, or can't be taken back.
+    """
+    values = {"effects": effects, "target": target, "label": label, "back": back}
+    values |= {"same": same, "fields": fields, "is_grave": is_grave}
+    return Page("confirm.html", title, values)

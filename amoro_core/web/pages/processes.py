@@ -1,8 +1,6 @@
 """Pages of processes, with the attempts of their tasks."""
 
-import shlex
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,16 +13,14 @@ from amoro_core.documents.formatting import (
     own_figures,
     row_equation,
 )
-from amoro_core.model.history_events import AttemptOutcome
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.web.charts import Bar, Progress, gantt, steps
-from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, to
+from amoro_core.web.pages.page_request import ROWS, Page, PageRequest, command, page_of_list, to
 
 MOST = 5000  # of a process: of its first tasks, where there are more
 _PAGE = 1000
-_PROCESSES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,65 +33,24 @@ class Tried:
     bar: Bar
 
 
-class Attempts:
-    """Reads the attempts of processes, those of the first tasks once: of a task that has succeeded none is added.
-
-    Whoever asks may see them, else the operation refuses; who may sees the same as all others.
-    """
-
-    def __init__(self) -> None:
-        self._settled: OrderedDict[str, tuple[Tried, ...]] = OrderedDict()
-
-    async def of(self, visit: PageRequest, process: pb.Process) -> tuple[Sequence[Tried], int]:
-        """The attempts of the process by task and number, at most `MOST`; and how many there are."""
-        value = list(self._settled.get(process.process_id, ()))
-        while True:
-            limit = max(1, min(_PAGE, MOST - len(value)))
-            after = f"{value[-1].task}-{value[-1].attempt}" if value else ""
-            request = journal.ListAttemptsRequest(process_id=process.process_id, limit=limit, after=after)
-            page = await visit.ask("ListAttempts", request, journal.ListAttemptsResponse)
-            value = [*value, *_tried(page.attempts)][:MOST]
-            if not page.next or len(value) == MOST:
-                break
-        self._keep(process.process_id, value)
-        return value, page.total
-
-    def _keep(self, process_id: str, result: Sequence[Tried]) -> None:
-        self._settled[process_id] = tuple(result[: settled(result)])
-        self._settled.move_to_end(process_id)
-        if len(self._settled) > _PROCESSES:
-            self._settled.popitem(last=False)
+async def _attempts_of(visit: PageRequest, process: pb.Process) -> tuple[Sequence[Tried], int]:
+    """The attempts of the process by task and number, at most `MOST`; and how many there are."""
+    result: list[Tried] = []
+    while True:
+        limit = max(1, min(_PAGE, MOST - len(result)))
+        after = f"{result[-1].task}-{result[-1].attempt}" if result else ""
+        request = journal.ListAttemptsRequest(process_id=process.process_id, limit=limit, after=after)
+        page = await visit.ask("ListAttempts", request, journal.ListAttemptsResponse)
+        result = [*result, *map(_tried, page.attempts)][:MOST]
+        if not page.next or len(result) == MOST:
+            return result, page.total
 
 
-def settled(result: Sequence[Tried]) -> int:
-    """How many of the attempts stand before the first task that has not succeeded, and so stay as they are."""
-    count, task = 0, 0
-    for place, one in enumerate(result, 1):
-        if one.task > task + 1:  # a task without an attempt
-            break
-        if one.bar.state == AttemptOutcome.SUCCESS:
-            count, task = place, one.task
-    return count
-
-
-def _tried(attempts: Sequence[journal.AttemptInfo]) -> list[Tried]:
-    now = round(time.time() * 1000)
-    return [
-        Tried(
-            one.task_id,
-            one.attempt,
-            one.started_ms,
-            Bar(
-                one.optimizer_id,
-                one.thread_id,
-                one.scheduled_ms,
-                max(one.scheduled_ms, one.finished_ms or now),
-                one.outcome,
-                f"task {one.task_id}, attempt {one.attempt}",
-            ),
-        )
-        for one in attempts
-    ]
+def _tried(one: journal.AttemptInfo) -> Tried:
+    end_ms = max(one.scheduled_ms, one.finished_ms or round(time.time() * 1000))
+    text = f"task {one.task_id}, attempt {one.attempt}"
+    bar = Bar(one.optimizer_id, one.thread_id, one.scheduled_ms, end_ms, one.outcome, text)
+    return Tried(one.task_id, one.attempt, one.started_ms, bar)
 
 
 def receipt_lines(result: pb.Receipt) -> list[tuple[str, str]]:
@@ -135,62 +90,45 @@ _WORK = "Attempts by optimizer thread since the first one began"
 async def show_processes(visit: PageRequest) -> Page:
     """Fifty processes, the newest first."""
     query = visit.query(table=(), status=_STATUSES, after=())
-    response = await visit.ask(
-        "ListProcesses",
-        pb.ListProcessesRequest(table=query["table"], status=query["status"], limit=ROWS, after=query["after"]),
-        pb.ListProcessesResponse,
-    )
-    filters = {key: query[key] for key in ("table", "status")}
-    listed = Listed(
-        "/processes", "processes", filters, len(response.processes), response.total, response.next, query["after"]
-    )
+    request = pb.ListProcessesRequest(**query, limit=ROWS)
+    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    listed = page_of_list("/processes", "processes", query, response, response.processes)
     values = {"processes": response.processes, "list": listed, "statuses": _STATUSES}
     return Page("processes.html", "Processes", values, is_live=True)
 
 
-class ProcessPage:
-    """The page of a process; it caches final attempts."""
-
-    def __init__(self) -> None:
-        self._attempts = Attempts()
-
-    async def show(self, visit: PageRequest) -> Page:
-        """A process: steps, a chart of its threads, a hundred tasks, the receipt or the failure."""
-        query = visit.query(status=_TASK_STATUSES, after=())
-        name = visit.named("process")
-        response = await visit.ask(
-            "ListTasks",
-            pb.ListTasksRequest(process_id=name, status=query["status"], limit=_TASKS, after=query["after"]),
-            pb.ListTasksResponse,
-        )
-        process = response.process
-        tried, attempts = await self._attempts.of(visit, process) if process.tasks_total else ([], 0)
-        path, filters = to("processes", process.process_id), {"status": query["status"]}
-        values = {
-            "process": process,
-            "is_active": not process.finished_ms,
-            "may_cancel": process.status in ACTIVE_PROCESS_STATUSES and process.status != ProcessStatus.COMMIT_UNKNOWN,
-            "is_undoable": process.status in ("success", "partial") and process.type in UNDOABLE,
-            "steps": steps(_progress(process, tried)),
-            "gantt": gantt([one.bar for one in tried], _WORK) if tried else None,
-            "left_out": attempts - len(tried),
-            "tasks": response.tasks,
-            "statuses": _TASK_STATUSES,
-            "list": Listed(path, "tasks", filters, len(response.tasks), response.total, response.next, query["after"]),
-            "commands": _commands(process),
-            "receipt": receipt_lines(process.receipt) if process.HasField("receipt") else [],
-            "is_balanced": is_balanced(process.receipt),
-        }
-        return Page("process.html", f"Process {process.process_id}", values, is_live=True)
+async def show_process(visit: PageRequest) -> Page:
+    """A process: steps, a chart of its threads, a hundred tasks, the receipt or the failure."""
+    query = visit.query(status=_TASK_STATUSES, after=())
+    request = pb.ListTasksRequest(process_id=visit.named("process"), limit=_TASKS, **query)
+    response = await visit.ask("ListTasks", request, pb.ListTasksResponse)
+    process = response.process
+    tried, attempts = await _attempts_of(visit, process) if process.tasks_total else ([], 0)
+    path = to("processes", process.process_id)
+    values = {
+        "process": process,
+        "may_cancel": process.status in ACTIVE_PROCESS_STATUSES and process.status != ProcessStatus.COMMIT_UNKNOWN,
+        "is_undoable": process.status in ("success", "partial") and process.type in UNDOABLE,
+        "steps": steps(_progress(process, tried)),
+        "gantt": gantt([one.bar for one in tried], _WORK) if tried else None,
+        "left_out": attempts - len(tried),
+        "tasks": response.tasks,
+        "statuses": _TASK_STATUSES,
+        "list": page_of_list(path, "tasks", query, response, response.tasks),
+        "commands": _commands(process),
+        "receipt": receipt_lines(process.receipt) if process.HasField("receipt") else [],
+        "is_balanced": is_balanced(process.receipt),
+    }
+    return Page("process.html", f"Process {process.process_id}", values, is_live=True)
 
 
 def _commands(process: pb.Process) -> dict[str, str]:
     """Commands that show, verify and undo the process."""
     between = ["--before", str(process.receipt.base_snapshot_id), "--after", str(process.receipt.snapshot_id)]
     return {
-        "show": shlex.join(["amoro", "process", "show", process.process_id]),
-        "verify": shlex.join(["amoro", "verify", process.table, *between]),
-        "undo": shlex.join(["amoro", "undo", process.process_id]),
+        "show": command("process", "show", process.process_id),
+        "verify": command("verify", process.table, *between),
+        "undo": command("undo", process.process_id),
     }
 
 
@@ -210,7 +148,7 @@ def _progress(process: pb.Process, tried: Sequence[Tried]) -> Progress:
     )
 
 
-async def found_process(visit: PageRequest) -> pb.Process:
+async def process_of(visit: PageRequest) -> pb.Process:
     """The stored process of the page's path."""
     request = pb.ListTasksRequest(process_id=visit.named("process"), limit=1)
     return (await visit.ask("ListTasks", request, pb.ListTasksResponse)).process

@@ -1,22 +1,25 @@
 """Actions on a table: enable, disable, block, optimize, verify; each is confirmed first, then sent by a form."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from amoro_core.errors import AmoroError, NotFound, TableBusy, WaitTimeout
+from amoro_core.errors import AmoroError, NotFound, TableBusy
 from amoro_core.model.clustering import CLUSTER, Strategy
 from amoro_core.model.tables import LONGEST_HOLD, OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.page_request import (
-    Confirmation,
+    Answer,
     Field,
     Page,
     PageRequest,
     Redirect,
     command,
+    confirm_page,
+    deadline,
     to,
     to_table,
     whole_number,
@@ -34,7 +37,7 @@ _LONGEST_BLOCK_MINUTES = LONGEST_HOLD // timedelta(minutes=1)
 async def ask_enable(visit: PageRequest) -> Page:
     """The confirmation of enabling."""
     table = await table_of(visit)
-    return Confirmation(
+    return confirm_page(
         f"Enable {table.table}?",
         (
             "The coordinator will optimize this table by itself from now on: whenever its files need it, they are "
@@ -44,8 +47,8 @@ async def ask_enable(visit: PageRequest) -> Page:
         _path(table, "enable"),
         "Enable",
         _path(table),
-        command("amoro", "table", "enable", table.table),
-    ).shown()
+        command("table", "enable", table.table),
+    )
 
 
 async def enable(visit: PageRequest) -> Redirect:
@@ -56,18 +59,18 @@ async def enable(visit: PageRequest) -> Redirect:
 async def ask_disable(visit: PageRequest) -> Page:
     """The confirmation of disabling."""
     table = await table_of(visit)
-    running = (
-        f"Its process {table.process_id} is cancelled unless it is committing already." if table.process_id else ""
-    )
-    return Confirmation(
+    effects = ["The coordinator will only observe this table from now on."]
+    if table.process_id:
+        effects.append(f"Its process {table.process_id} is cancelled unless it is committing already.")
+    return confirm_page(
         f"Disable {table.table}?",
-        ("The coordinator will only observe this table from now on.", *filter(None, (running,))),
+        effects,
         _path(table, "disable"),
         "Disable",
         _path(table),
-        command("amoro", "table", "disable", table.table),
+        command("table", "disable", table.table),
         is_grave=True,
-    ).shown()
+    )
 
 
 async def disable(visit: PageRequest) -> Redirect:
@@ -78,18 +81,18 @@ async def disable(visit: PageRequest) -> Redirect:
 async def ask_block(visit: PageRequest) -> Page:
     """The confirmation of a blocker."""
     table = await table_of(visit)
-    return Confirmation(
+    return confirm_page(
         f"Block {table.table}?",
         ("No optimizing begins on this table until the time is over or the blocker is released.",),
         _path(table, "block"),
         "Block",
         _path(table),
-        command("amoro", "table", "block", table.table, "--for", "60m", "--reason", "WHY"),
+        command("table", "block", table.table, "--for", "60m", "--reason", "WHY"),
         (
             Field("minutes", "For how many minutes", "60", "number", is_needed=True),
             Field("reason", "Why, for those who see it", is_needed=True),
         ),
-    ).shown()
+    )
 
 
 async def block(visit: PageRequest) -> Redirect:
@@ -104,15 +107,15 @@ async def block(visit: PageRequest) -> Redirect:
 async def ask_unblock(visit: PageRequest) -> Page:
     """The confirmation of releasing the blocker."""
     table, blocker = await table_of(visit), visit.named("blocker")
-    return Confirmation(
+    return confirm_page(
         f"Release the blocker {blocker}?",
         (f"{table.table} may be optimized again. Whoever took the blocker may still rely on it.",),
         _path(table, "unblock", blocker),
         "Release",
         _path(table),
-        command("amoro", "table", "unblock", blocker),
+        command("table", "unblock", blocker),
         is_grave=True,
-    ).shown()
+    )
 
 
 async def unblock(visit: PageRequest) -> Redirect:
@@ -125,7 +128,7 @@ async def unblock(visit: PageRequest) -> Redirect:
 async def ask_optimize(visit: PageRequest) -> Page:
     """The confirmation of optimizing."""
     table = await table_of(visit)
-    return Confirmation(
+    return confirm_page(
         f"Optimize {table.table} now?",
         (
             "The table is planned now. If there is something to do, its files are rewritten by the optimizers of the "
@@ -135,12 +138,12 @@ async def ask_optimize(visit: PageRequest) -> Page:
         _path(table, "optimize"),
         "Optimize now",
         _path(table),
-        command("amoro", "optimize", table.table),
+        command("optimize", table.table),
         (
             Field("type", "Type", values=TYPES, any="what is due"),
             Field("where", "Only partitions where (a condition; empty: all)"),
         ),
-    ).shown()
+    )
 
 
 class Requests:
@@ -148,14 +151,12 @@ class Requests:
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._planning: set[asyncio.Task[pb.OptimizeTableResponse]] = set()
+        self._planning = BackgroundTasks()
 
     async def optimize(self, visit: PageRequest) -> Redirect:
         """Plan the table and begin; a second request leads to the process of the first."""
         sent, table = await visit.form("type", "where"), await table_of(visit)
-        return await self.begin(
-            visit, table, pb.OptimizeTableRequest(table=table.table, type=sent["type"], where=sent["where"])
-        )
+        return await self.begin(visit, table, pb.OptimizeTableRequest(table=table.table, **sent))
 
     async def begin(
         self,
@@ -166,16 +167,17 @@ class Requests:
         patience_s: float | None = None,
     ) -> Redirect:
         """Request optimizing and redirect to its process; `refused` gives the target if nothing was started."""
-        asking = asyncio.ensure_future(visit.ask("OptimizeTable", wanted, pb.OptimizeTableResponse))
-        self._planning.add(asking)
-        asking.add_done_callback(self._ended)
-        ended, _ = await asyncio.wait((asking,), timeout=patience_s or self._patience_s)
+        call = self._planning.start(visit.ask("OptimizeTable", wanted, pb.OptimizeTableResponse))
+        ended, _ = await asyncio.wait((call,), timeout=patience_s or self._patience_s)
         if not ended:
             return Redirect(_path(table), f"{table.table} is being planned; that goes on.", "wait")
         try:
-            result = asking.result()
+            result = call.result()
         except TableBusy:
-            return await self._at_work(visit, table)
+            now = await table_of(visit)
+            if now.process_id:
+                return _at_work(now)
+            return Redirect(_path(table), f"{table.table} is {now.status.replace('_', ' ')} already.", "wait")
         if elsewhere := refused(table, result):
             return elsewhere
         if not result.process_id:
@@ -185,16 +187,28 @@ class Requests:
         text = f"Process {result.process_id} has begun: {result.plan.type}. {result.no_optimizer}".strip()
         return Redirect(to("processes", result.process_id), text, "wait" if result.no_optimizer else "good")
 
-    async def _at_work(self, visit: PageRequest, table: pb.Table) -> Redirect:
-        now = await table_of(visit)
-        if now.process_id:
-            return Redirect(to("processes", now.process_id), "This process works on the table already.", "wait")
-        return Redirect(_path(table), f"{table.table} is {now.status.replace('_', ' ')} already.", "wait")
 
-    def _ended(self, asking: "asyncio.Task[pb.OptimizeTableResponse]") -> None:
-        self._planning.discard(asking)
-        if not asking.cancelled():
-            asking.exception()  # without a waiting visitor the table shows it
+class BackgroundTasks:
+    """Calls that go on after their visitor was answered; their errors are shown elsewhere."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()  # the event loop itself holds tasks weakly
+
+    def start(self, call: Coroutine[Any, Any, Answer]) -> "asyncio.Task[Answer]":
+        """Begin the call."""
+        task = asyncio.create_task(call)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # else asyncio logs it as never retrieved
+
+
+def _at_work(table: pb.Table) -> Redirect:
+    return Redirect(to("processes", table.process_id), "This process works on the table already.", "wait")
 
 
 async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
@@ -206,8 +220,8 @@ async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
     return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
 
 
-def _path(table: pb.Table, *parts: str) -> str:
-    return to_table(table.table, table.table_id, *parts)
+def _path(table: pb.Table, *parts: str, **query: str) -> str:
+    return to_table(table.table, table.table_id, *parts, **query)
 
 
 PLANNING_S = 60.0
@@ -224,20 +238,20 @@ class Plans:
     async def show(self, visit: PageRequest) -> Page:
         """The form, and the plan that was made, while it is kept."""
         query, table = visit.query(kept=()), await table_of(visit)
-        kept = await _kept(visit, table, query["kept"])
-        text = kept or pb.SavedPlan()
+        saved = await _saved_plan(visit, table, query["kept"])
+        form = saved or pb.SavedPlan()
         return table_page(
             table,
             "table_plan.html",
             "plan",
-            kept=kept,
-            plan=kept.plan if kept else None,
-            is_over=bool(query["kept"]) and kept is None,
-            said=text,
-            columns=",".join(text.cluster.columns),
+            saved=saved,
+            plan=saved.plan if saved else None,
+            is_over=bool(query["kept"]) and saved is None,
+            form=form,
+            columns=",".join(form.cluster.columns),
             types=(*TYPES, CLUSTER),
             strategies=_STRATEGIES,
-            same=_command(table, text),
+            same=_plan_command(table, form),
         )
 
     async def make(self, visit: PageRequest) -> Redirect:
@@ -247,7 +261,10 @@ class Plans:
         columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]
         if columns or sent["strategy"]:
             request.cluster.CopyFrom(pb.ClusterOptions(columns=columns, strategy=sent["strategy"]))
-        return _lead(table, await self._plan(visit, request))
+        same = command("plan", request.table, "--explain")
+        async with deadline(self._deadline_s, f"{request.table} was not planned", same):
+            plan = await visit.ask("PlanTable", request, pb.Plan)
+        return _to_plan(table, plan)
 
     async def carry_out(self, visit: PageRequest) -> Redirect:
         """Optimize as planned; if the plan has changed, redirect to the new one."""
@@ -255,18 +272,8 @@ class Plans:
         request = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
         return await self._requests.begin(visit, table, request, _changed, self._deadline_s)
 
-    async def _plan(self, visit: PageRequest, request: pb.PlanTableRequest) -> pb.Plan:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                return await visit.ask("PlanTable", request, pb.Plan)
-        except TimeoutError as late:
-            raise WaitTimeout(
-                f"{request.table} was not planned within {self._deadline_s:g} s",
-                hint=f"The command line waits longer: {command('amoro', 'plan', request.table, '--explain')}",
-            ) from late
 
-
-async def _kept(visit: PageRequest, table: pb.Table, plan_id: str) -> pb.SavedPlan | None:
+async def _saved_plan(visit: PageRequest, table: pb.Table, plan_id: str) -> pb.SavedPlan | None:
     if not plan_id:
         return None
     try:
@@ -279,23 +286,23 @@ def _changed(table: pb.Table, answer: pb.OptimizeTableResponse) -> Redirect | No
     if not answer.changes:
         return None
     if table.process_id:  # a second click: what the first one has begun is in no other plan
-        return Redirect(to("processes", table.process_id), "This process works on the table already.", "wait")
-    return _lead(table, answer.plan, "The plan has changed: nothing was begun.")
+        return _at_work(table)
+    return _to_plan(table, answer.plan, "The plan has changed: nothing was begun.")
 
 
-def _lead(table: pb.Table, result: pb.Plan, notice: str = "") -> Redirect:
-    return Redirect(to_table(table.table, table.table_id, "plan", kept=result.plan_id), notice, "wait")
+def _to_plan(table: pb.Table, result: pb.Plan, notice: str = "") -> Redirect:
+    return Redirect(_path(table, "plan", kept=result.plan_id), notice, "wait")
 
 
-def _command(table: pb.Table, text: pb.SavedPlan) -> str:
+def _plan_command(table: pb.Table, form: pb.SavedPlan) -> str:
     options = {
-        "--type": text.type,
-        "--where": text.where,
-        "--columns": ",".join(text.cluster.columns),
-        "--strategy": text.cluster.strategy,
+        "--type": form.type,
+        "--where": form.where,
+        "--columns": ",".join(form.cluster.columns),
+        "--strategy": form.cluster.strategy,
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
-    return command("amoro", "plan", table.table, *given, "--explain")
+    return command("plan", table.table, *given, "--explain")
 
 
 VERIFY_DEADLINE_S = 600.0
@@ -308,7 +315,7 @@ _LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verifying:
+class _Verification:
     """A requested verification and its result."""
 
     table_id: int
@@ -322,85 +329,65 @@ class Verifications:
     def __init__(self, patience_s: float = VERIFY_PATIENCE_S, deadline_s: float = VERIFY_DEADLINE_S) -> None:
         self._patience_s = patience_s
         self._deadline_s = deadline_s
-        self._kept: TtlStore[Verifying] = TtlStore(_MOST_VERIFICATIONS, VERIFICATION_LASTS)
-        self._running: set[asyncio.Task[pb.Verification]] = set()
+        self._results: TtlStore[_Verification] = TtlStore(_MOST_VERIFICATIONS, VERIFICATION_LASTS)
+        self._running = BackgroundTasks()
 
     async def ask(self, visit: PageRequest) -> Page:
         """The confirmation of a verification; with a key its result."""
         query, table = visit.query(before=(), after=(), kept=()), await table_of(visit)
         if query["kept"]:
-            return self._found(table, query["kept"])
+            return self._result_page(table, query["kept"])
         request = _verify_request(table, query)
-        target = to_table(table.table, table.table_id, "verify")
         effects = (
             f"The rows of {table.table} {_between(request)} are read and compared, partition by partition, and every "
             "live file is looked for. Data files that both have are not read.",
             f"Nothing is changed. It ends after {self._deadline_s / 60:g} minutes; the command line waits longer.",
         )
         fields = tuple(Field(name, "", query[name], "hidden") for name in ("before", "after"))
-        return Confirmation(
-            f"Verify {table.table}?", effects, target, "Verify", _path(table), _verify_command(request), fields
-        ).shown()
+        target, same = _path(table, "verify"), _verify_command(request)
+        return confirm_page(f"Verify {table.table}?", effects, target, "Verify", _path(table), same, fields)
 
     async def begin(self, visit: PageRequest) -> Redirect:
         """Verify, and redirect to the result."""
         sent, table = await visit.form("before", "after"), await table_of(visit)
         request = _verify_request(table, sent)
-        answer = asyncio.ensure_future(self._verify(visit, request))
-        self._running.add(answer)
-        answer.add_done_callback(self._ended)
-        key = self._kept.add(Verifying(table.table_id, request, answer))
+        answer = self._running.start(self._verify(visit, request))
+        key = self._results.add(_Verification(table.table_id, request, answer))
         await asyncio.wait((answer,), timeout=self._patience_s)
-        return Redirect(to_table(table.table, table.table_id, "verify", kept=key))
+        return Redirect(_path(table, "verify", kept=key))
 
     async def _verify(self, visit: PageRequest, request: pb.VerifyTableRequest) -> pb.Verification:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                return await visit.ask("VerifyTable", request, pb.Verification)
-        except TimeoutError as late:
-            raise WaitTimeout(
-                f"{request.table} was not verified within {self._deadline_s:g} s",
-                hint=f"The command line waits longer: {_verify_command(request)}",
-            ) from late
+        async with deadline(self._deadline_s, f"{request.table} was not verified", _verify_command(request)):
+            return await visit.ask("VerifyTable", request, pb.Verification)
 
-    def _ended(self, answer: "asyncio.Task[pb.Verification]") -> None:
-        self._running.discard(answer)
-        if not answer.cancelled():
-            answer.exception()  # shown on the page of the result
-
-    def _found(self, table: pb.Table, key: str) -> Page:
-        kept = self._kept.find(key)
-        if kept is not None and kept.table_id != table.table_id:
-            kept = None
+    def _result_page(self, table: pb.Table, key: str) -> Page:
+        stored = self._results.find(key)
+        if stored is not None and stored.table_id != table.table_id:
+            stored = None
         result, error = None, None
-        if kept is not None and kept.answer.done():
+        if stored is not None and stored.answer.done():
             try:
-                result = kept.answer.result()
+                result = stored.answer.result()
             except AmoroError as raised:
                 error = raised
-        request = kept.request if kept is not None else pb.VerifyTableRequest(table=table.table)
+        request = stored.request if stored is not None else pb.VerifyTableRequest(table=table.table)
         return table_page(
             table,
             "table_verification.html",
             "",
-            is_over=kept is None,
+            is_over=stored is None,
             found=result,
             error=error,
-            comparisons=[(one, list(_partitions(one))) for one in result.comparisons] if result else [],
+            comparisons=[(one, _differing_first(one)) for one in result.comparisons] if result else [],
             most=_MOST_PARTITIONS,
-            again=to_table(table.table, table.table_id, "verify", kept=key),
+            again=_path(table, "verify", kept=key),
             same=_verify_command(request),
         )
 
 
-def _partitions(item: pb.Comparison) -> Iterator[pb.ComparedPartition]:
+def _differing_first(item: pb.Comparison) -> list[pb.ComparedPartition]:
     """The partitions to show, those that differ first."""
-    left = _MOST_PARTITIONS
-    for equal in (False, True):
-        for one in item.partitions:
-            if one.equal == equal and left:
-                left -= 1
-                yield one
+    return sorted(item.partitions, key=lambda one: one.equal)[:_MOST_PARTITIONS]
 
 
 def _verify_request(table: pb.Table, given: dict[str, str]) -> pb.VerifyTableRequest:
@@ -416,4 +403,4 @@ def _between(request: pb.VerifyTableRequest) -> str:
 
 def _verify_command(request: pb.VerifyTableRequest) -> str:
     named = (("--before", request.before), ("--after", request.after))
-    return command("amoro", "verify", request.table, *(word for name, id_ in named if id_ for word in (name, str(id_))))
+    return command("verify", request.table, *(word for name, id_ in named if id_ for word in (name, str(id_))))

@@ -3,19 +3,19 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from amoro_core.documents.formatting import format_bytes, format_count
-from amoro_core.errors import InvalidArgument, TableRefused, WaitTimeout
+from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as kept
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 from amoro_core.web.charts import Chart, Moment, SizeCounts, histogram, timeline
-from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, to_table, whole_number
+from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, deadline, to_table, whole_number
 from amoro_core.web.pages.tables import table_of, table_page
 
 DEADLINE_S = 10.0
@@ -33,7 +33,7 @@ class ReadLimiter(Generic[Seen]):
         self._deadline_s = deadline_s
         self._seen: OrderedDict[tuple[object, ...], Seen] = OrderedDict()
 
-    def remembered(self, key: tuple[object, ...]) -> Seen | None:
+    def recall(self, key: tuple[object, ...]) -> Seen | None:
         """The remembered result; None if there is none or it is too old."""
         return self._seen.get(key)
 
@@ -45,13 +45,10 @@ class ReadLimiter(Generic[Seen]):
             self._seen.popitem(last=False)
 
     @asynccontextmanager
-    async def looking(self, what: str, otherwise: str) -> AsyncIterator[None]:
-        """The time limit of one read, waiting included. Raises WaitTimeout with `otherwise` as its hint."""
-        try:
-            async with asyncio.timeout(self._deadline_s), self._room:
-                yield
-        except TimeoutError as late:
-            raise WaitTimeout(f"{what} was not read within {self._deadline_s:g} s", hint=otherwise) from late
+    async def reading(self, what: str, same: str) -> AsyncIterator[None]:
+        """The time limit of one read, waiting included. Raises WaitTimeout with the command in its hint."""
+        async with deadline(self._deadline_s, f"{what} was not read", same), self._room:
+            yield
 
 
 FILES = 1000  # of a listing
@@ -62,8 +59,8 @@ _KINDS = ("data", "position deletes", "equality deletes")
 class Files:
     """The page of sizes and partitions, and the listing."""
 
-    def __init__(self, looks: ReadLimiter[pb.ListTableFilesResponse]) -> None:
-        self._looks = looks
+    def __init__(self, limiter: ReadLimiter[pb.ListTableFilesResponse]) -> None:
+        self._limiter = limiter
 
     async def show(self, visit: PageRequest) -> Page:
         """Histogram, and the partitions most in need, of the last evaluation that has read the files."""
@@ -76,7 +73,7 @@ class Files:
             "files",
             digest=digest,
             sizes=_sizes(digest),
-            same=command("amoro", "table", "files", table.table, "--limit", str(FILES)),
+            same=command("table", "files", table.table, "--limit", str(FILES)),
         )
 
     async def list_now(self, visit: PageRequest) -> Page:
@@ -84,8 +81,8 @@ class Files:
         query, table = visit.query(after=(), snapshot=()), await table_of(visit)
         snapshot = whole_number(query["snapshot"], "snapshot", _LARGEST_ID) or 0
         request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=query["after"], snapshot_id=snapshot)
-        same = command("amoro", "table", "files", table.table)
-        async with self._looks.looking(f"the list of files of {table.table}", f"The command line waits longer: {same}"):
+        same = command("table", "files", table.table)
+        async with self._limiter.reading(f"the list of files of {table.table}", same):
             response = await visit.ask("ListTableFiles", request, pb.ListTableFilesResponse)
         following = ""
         if response.next:
@@ -108,49 +105,34 @@ def _sizes(digest: kept.TableDigest) -> Chart | None:
 SNAPSHOTS = 1000  # that are read
 _SHOWN = 100  # of them in the table below the timeline
 #: Totals of a snapshot's summary, as Iceberg's writers keep them.
-_TOTALS = (
-    ("data files", "total-data-files", False),
-    ("delete files", "total-delete-files", False),
-    ("rows, deletes not subtracted", "total-records", False),
-    ("bytes", "total-files-size", True),
+_TOTALS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("data files", "total-data-files", format_count),
+    ("delete files", "total-delete-files", format_count),
+    ("rows, deletes not subtracted", "total-records", format_count),
+    ("bytes", "total-files-size", format_bytes),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class SeenSnapshots:
+class ReadSnapshots:
     """Snapshots as they were read at a time, and what an expiry would have decided then; or why it would not."""
 
     found: pb.ListSnapshotsResponse
     at_ms: int
     retention: snapshots_pb.Retention
-    refused: str = ""
-
-    @property
-    def fates(self) -> dict[int, snapshots_pb.SnapshotFate]:
-        """The decision on each snapshot, by its id."""
-        return {one.snapshot_id: one for one in self.retention.snapshots}
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A total of two snapshots, and its change; "-" if a writer did not record it."""
-
-    name: str
-    before: str
-    after: str
-    change: str
+    refused: str
 
 
 class Snapshots:
-    """The page of snapshots, and the look that fills it."""
+    """The page of snapshots, and the read that fills it."""
 
-    def __init__(self, looks: ReadLimiter[SeenSnapshots]) -> None:
-        self._looks = looks
+    def __init__(self, limiter: ReadLimiter[ReadSnapshots]) -> None:
+        self._limiter = limiter
 
     async def show(self, visit: PageRequest) -> Page:
         """What was read of the snapshots of the table's known state, and two of them compared."""
         query, table = visit.query(before=(), after=()), await table_of(visit)
-        seen = self._looks.remembered(_key(table))
+        seen = self._limiter.recall(_key(table))
         snapshots = seen.found.snapshots if seen else ()
         return table_page(
             table,
@@ -160,52 +142,47 @@ class Snapshots:
             chart=timeline([_moment(one) for one in snapshots], "Snapshots over time, branches and tags as lanes"),
             snapshots=snapshots[:_SHOWN],
             process_id=PROCESS_ID,
-            fates=seen.fates if seen else {},
+            fates={one.snapshot_id: one for one in seen.retention.snapshots} if seen else {},
             before=query["before"],
             after=query["after"],
             compared=compare(snapshots, query["before"], query["after"]) if seen else (),
-            same=command("amoro", "table", "snapshots", table.table),
+            same=command("table", "snapshots", table.table),
         )
 
     async def read(self, visit: PageRequest) -> Redirect:
-        """Read the snapshots now, and lead to them."""
+        """Read the snapshots and the decisions of the next expiry now, and redirect to them."""
         await visit.form()
         table = await table_of(visit)
-        same = command("amoro", "table", "snapshots", table.table)
-        request = pb.ListSnapshotsRequest(table=table.table, limit=SNAPSHOTS)
-        async with self._looks.looking(f"the metadata of {table.table}", f"The command line waits longer: {same}"):
-            response = await visit.ask("ListSnapshots", request, pb.ListSnapshotsResponse)
-            retention, refused = await _retention(visit, table)
-        self._looks.remember(_key(table), SeenSnapshots(response, int(time.time() * 1000), retention, refused))
+        same = command("table", "snapshots", table.table)
+        listing = pb.ListSnapshotsRequest(table=table.table, limit=SNAPSHOTS)
+        request, retention, refused = snapshots_pb.GetRetentionRequest(table=table.table), snapshots_pb.Retention(), ""
+        async with self._limiter.reading(f"the metadata of {table.table}", same):
+            response = await visit.ask("ListSnapshots", listing, pb.ListSnapshotsResponse)
+            try:
+                retention = await visit.ask("GetRetention", request, snapshots_pb.Retention)
+            except TableRefused as error:
+                refused = error.message
+        self._limiter.remember(_key(table), ReadSnapshots(response, int(time.time() * 1000), retention, refused))
         return Redirect(to_table(table.table, table.table_id, "snapshots"))
 
 
-async def _retention(visit: PageRequest, table: pb.Table) -> tuple[snapshots_pb.Retention, str]:
-    """The decisions of the next expiry, or why the table is refused."""
-    request = snapshots_pb.GetRetentionRequest(table=table.table)
-    try:
-        return await visit.ask("GetRetention", request, snapshots_pb.Retention), ""
-    except TableRefused as error:
-        return snapshots_pb.Retention(), error.message
+def compare(snapshots: Sequence[pb.Snapshot], before: str, after: str) -> list[tuple[str, str, str, str]]:
+    """Totals of two snapshots by their ids, as name, before, after, change; "-" where a writer did not record it.
 
-
-def compare(snapshots: Sequence[pb.Snapshot], before: str, after: str) -> tuple[Compared, ...]:
-    """Totals of two snapshots by their ids; () unless both are named. Raises InvalidArgument for an unknown one."""
+    Nothing unless both are named. Raises InvalidArgument for an unknown one.
+    """
     if not before or not after:
-        return ()
-    known = {str(one.snapshot_id): one for one in snapshots}
+        return []
+    by_id = {str(one.snapshot_id): one for one in snapshots}
     for name in (before, after):
-        if name not in known:
+        if name not in by_id:
             raise InvalidArgument(f"the table has no snapshot {name!r}", hint="Choose two of its list.")
-    first, second = known[before].summary, known[after].summary
-    return tuple(_compared(name, first.get(key, ""), second.get(key, ""), size) for name, key, size in _TOTALS)
-
-
-def _compared(name: str, before: str, after: str, is_size: bool) -> Compared:
-    values = format_bytes if is_size else format_count
-    old, new = _whole(before), _whole(after)
-    change = "-" if old is None or new is None else ("+" if new >= old else "−") + values(abs(new - old))
-    return Compared(name, "-" if old is None else values(old), "-" if new is None else values(new), change)
+    rows = []
+    for name, key, text in _TOTALS:
+        old, new = (_whole(by_id[snapshot].summary.get(key, "")) for snapshot in (before, after))
+        change = "-" if old is None or new is None else ("+" if new >= old else "−") + text(abs(new - old))
+        rows.append((name, "-" if old is None else text(old), "-" if new is None else text(new), change))
+    return rows
 
 
 def _whole(text: str) -> int | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,14 @@ from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.web.charts import Chart, Line, lines
 from amoro_core.web.pages.page_request import (
+    MOST_CHOICES,
     ROWS,
-    Listed,
     Page,
     PageRequest,
     Redirect,
     command,
+    group_names,
+    page_of_list,
     to,
     to_table,
     whole_number,
@@ -33,7 +35,6 @@ _KEYS = tuple(key.value for key in TableKey)
 _ORDERS = tuple(order.value for order in Order)
 _REFUSALS = tuple(REFUSALS)
 _YES_OR_NO = ("yes", "no")
-_MOST_CHOICES = 500  # in a list to choose from; a name that is not among them is typed as text
 
 
 async def show_tables(visit: PageRequest) -> Page:
@@ -51,94 +52,51 @@ async def show_tables(visit: PageRequest) -> Page:
         order=_ORDERS,
         after=(),
     )
-    filters = {key: value for key, value in query.items() if key not in ("sort", "order", "after")}
     response = await visit.ask("ListTables", _request(query), pb.ListTablesResponse)
-    listed = Listed(
-        "/tables",
-        "tables",
-        filters,
-        len(response.tables),
-        response.total,
-        response.next,
-        query["after"],
-        sort=query["sort"] or TableKey.NAME,
-        order=query["order"],
-        total_is_exact=response.total_is_exact,
-        default_sort=TableKey.NAME,
-    )
+    options = [word for key in ("catalog", "status", "group") if query[key] for word in (f"--{key}", query[key])]
     values = {
         "tables": response.tables,
-        "list": listed,
-        "catalogs": await catalog_names(visit),
+        "list": page_of_list("/tables", "tables", query, response, response.tables, default_sort=TableKey.NAME),
+        "catalogs": await _catalog_names(visit),
         "groups": await group_names(visit),
         "statuses": _TABLE_STATUSES,
         "refusals": _REFUSALS,
-        "same": command("amoro", "table", "list", *_options(query)),
+        "same": command("table", "list", *options),
     }
     return Page("tables.html", "Tables", values, is_live=True)
 
 
-def _request(wanted: Mapping[str, str]) -> pb.ListTablesRequest:
-    below = whole_number(wanted["health_below"], "score", 101)
+def _request(query: Mapping[str, str]) -> pb.ListTablesRequest:
+    own = {key: query[key] for key in ("catalog", "status", "group", "after", "sort", "order", "text", "namespace")}
     return pb.ListTablesRequest(
-        catalog=wanted["catalog"],
-        status=wanted["status"],
-        group=wanted["group"],
+        **own,
         limit=ROWS,
-        after=wanted["after"],
-        sort=wanted["sort"],
-        order=wanted["order"],
-        text=wanted["text"],
-        namespace=wanted["namespace"],
-        enabled=None if not wanted["enabled"] else wanted["enabled"] == "yes",
-        refusal=wanted["refused"],
-        health_below=below or 0,
+        enabled=query["enabled"] == "yes" if query["enabled"] else None,
+        refusal=query["refused"],
+        health_below=whole_number(query["health_below"], "score", 101) or 0,
     )
 
 
-def _options(wanted: Mapping[str, str]) -> list[str]:
-    known = ("catalog", "status", "group")
-    return [word for key in known if wanted[key] for word in (f"--{key}", wanted[key])]
-
-
-async def catalog_names(visit: PageRequest) -> list[str]:
+async def _catalog_names(visit: PageRequest) -> list[str]:
     """The names of the catalogs, to choose from."""
-    response = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=_MOST_CHOICES), pb.ListCatalogsResponse)
+    response = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=MOST_CHOICES), pb.ListCatalogsResponse)
     return [one.name for one in response.catalogs]
 
 
-async def group_names(visit: PageRequest) -> list[str]:
-    """The names of the optimizer groups, to choose from."""
-    response = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=_MOST_CHOICES), pb.ListGroupsResponse)
-    return [one.name for one in response.groups]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownCatalog:
-    """A catalog as the store has it, and its problem."""
-
-    catalog: pb.Catalog
-    look: pb.CatalogLook
-    troubles: Sequence[monitoring.Condition]
-
-    @property
-    def tables(self) -> str:
-        """The number of its known tables; "10,000+" where they were not counted to the end."""
-        return f"{self.look.tables:,}" + ("" if self.look.tables_is_exact else "+")
-
-
 async def show_catalogs(visit: PageRequest) -> Page:
-    """Fifty catalogs by name."""
+    """Fifty catalogs by name, each with what is known of it without asking it, and its problems."""
     query = visit.query(after=())
     request = pb.ListCatalogsRequest(limit=ROWS, after=query["after"])
     response = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
-    held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
-    shown = [
-        ShownCatalog(one, look, [item for item in held.conditions if item.labels.get("catalog") == one.name])
-        for one, look in zip(response.catalogs, response.looks, strict=True)
-    ]
-    listed = Listed("/catalogs", "catalogs", {}, len(shown), response.total, response.next, query["after"])
-    values = {"catalogs": shown, "list": listed, "same": command("amoro", "catalog", "list")}
+    alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    values = {
+        "catalogs": [
+            (one, look, [item for item in alerts.conditions if item.labels.get("catalog") == one.name])
+            for one, look in zip(response.catalogs, response.looks, strict=True)
+        ],
+        "list": page_of_list("/catalogs", "catalogs", query, response, response.catalogs),
+        "same": command("catalog", "list"),
+    }
     return Page("catalogs.html", "Catalogs", values)
 
 
@@ -165,73 +123,69 @@ RANGES = {
 }
 
 
+_MOST_LINES = 6  # of a chart, as many as there are colours
+
+
 @dataclass(frozen=True, slots=True)
-class SeriesRequest:
-    """Series to draw: their names, up to when, for how long, and whose. `step_s` 0: one that fits."""
+class TimeSeries:
+    """Series over a range of time; `label`: they are all of that one."""
 
-    names: Sequence[str]
+    response: journal.GetSeriesResponse
+    since_ms: int
     until_ms: int
-    length_ms: int
-    table: str = ""
-    label: str = ""
-    step_s: int = 0
+    label: str
+
+    def chart(self, title: str, *names: str, is_sum: bool = False) -> Chart:
+        """The series of these names as lines, one for each label, or as their sum; a step without values is a gap."""
+        own = [one for name in names for one in self.response.series if one.name == name]
+        drawn = [self._line(one) for one in own]
+        drawn = _sum(drawn, names[0]) if is_sum else drawn[:_MOST_LINES]
+        return lines(drawn, self.since_ms, self.until_ms, title, _writer(own[0].unit if own else ""))
+
+    def _line(self, one: journal.Series) -> Line:
+        name = one.name.replace("-", " ") if self.label else one.label or one.name
+        points = [(point.from_ms, _value(one, point)) for point in one.points]
+        if one.kind != "state":
+            return Line(name, points, self.response.step_s * 1000)
+        # It holds until it changes: no time without a value is a gap.
+        if points:
+            points.append((self.until_ms, points[-1][1]))
+        return Line(name, points, self.until_ms - self.since_ms)
 
 
-async def found_series(visit: PageRequest, wanted: SeriesRequest) -> journal.GetSeriesResponse:
-    """The series, in the order of the requested names."""
+async def read_series(
+    visit: PageRequest, names: Iterable[str], length_ms: int, *, table: str = "", label: str = "", step_s: int = 0
+) -> TimeSeries:
+    """The series from a time that long ago until now, of a table or with a label. `step_s` 0: one that fits."""
+    until_ms = round(time.time() * 1000)
+    since_ms = until_ms - length_ms
     request = journal.GetSeriesRequest(
-        names=wanted.names,
-        label=wanted.label,
-        table=wanted.table,
-        since_ms=wanted.until_ms - wanted.length_ms,
-        until_ms=wanted.until_ms,
-        step_s=wanted.step_s,
+        names=names, label=label, table=table, since_ms=since_ms, until_ms=until_ms, step_s=step_s
     )
-    return await visit.ask("GetSeries", request, journal.GetSeriesResponse)
+    response = await visit.ask("GetSeries", request, journal.GetSeriesResponse)
+    return TimeSeries(response, since_ms, until_ms, label)
 
 
-def drawn(
-    result: journal.GetSeriesResponse, wanted: SeriesRequest, name: str, title: str, *, added: bool = False
-) -> Chart:
-    """The series of that name as lines, one for each label, or as their sum; a step without values is a gap."""
-    own = [one for one in result.series if one.name == name]
-    unit = own[0].unit if own else ""
-    value = [_line(one, result.step_s * 1000, wanted) for one in own]
-    if added:
-        value = _added(value, name)
-    return lines(value, wanted.until_ms - wanted.length_ms, wanted.until_ms, title, _written(unit))
-
-
-def _line(one: journal.Series, step_ms: int, wanted: SeriesRequest) -> Line:
-    points = [(point.from_ms, _value(one, point)) for point in one.points]
-    if one.kind != "state":
-        return Line(one.label or one.name, points, step_ms)
-    # It holds until it changes: no time without a value is a gap.
-    if points:
-        points.append((wanted.until_ms, points[-1][1]))
-    return Line(one.label or one.name, points, wanted.length_ms)
-
-
-def _added(result: Sequence[Line], label: str) -> list[Line]:
+def _sum(series: Sequence[Line], label: str) -> list[Line]:
     """One line of the sums of them all, step by step."""
-    if not result:
+    if not series:
         return []
     points: Counter[int] = Counter()
-    for one in result:
+    for one in series:
         points.update(dict(one.points))
-    return [Line(label, sorted(points.items()), result[0].step_ms)]
+    return [Line(label, sorted(points.items()), series[0].step_ms)]
 
 
 def _value(one: journal.Series, point: journal.SeriesPoint) -> float:
     return float(point.sum) if one.kind == "total" else point.sum / max(point.n, 1)
 
 
-def _written(unit: str) -> Callable[[float], str]:
+def _writer(unit: str) -> Callable[[float], str]:
     if unit == "bytes":
         return lambda value: format_bytes(round(value))
     if unit == "seconds":
         return lambda value: format_duration(round(value * 1000))
-    return "{:,.3g}".format
+    return lambda value: f"{value:,.3g}" if value < 1000 else format_count(round(value))
 
 
 _AT_WORK = {
@@ -250,24 +204,24 @@ class Reason:
     look: str
     title: str
     text: str = ""
-    links_to: str = ""  # the target of its link: process, group, enable, block
+    links_to: str = ""  # the target of its link: process, group or queue
 
 
 def reasons(table: pb.Table, group: pb.Group | None, now_ms: int) -> tuple[Reason, ...]:
     """The reasons why the table is or is not optimized now, the most urgent first. `group` None: unknown."""
-    return (*_held(table), *_work(table), *_back_off(table, now_ms), *_room(table, group), *_evaluated(table, now_ms))
+    return (*_obstacles(table), *_work(table), *_back_off(table, now_ms), *_room(table, group), *_rest(table, now_ms))
 
 
-def _held(table: pb.Table) -> Iterator[Reason]:
+def _obstacles(table: pb.Table) -> Iterator[Reason]:
     if table.status == OptimizingStatus.REFUSED:
         yield Reason("bad", "It is refused", table.status_reason)
     if not table.enabled:
-        yield Reason("wait", "It is only observed", table.enabled_origin or "It was never enabled.", "enable")
+        yield Reason("wait", "It is only observed", table.enabled_origin or "It was never enabled.")
     else:
         yield Reason("good", "It is enabled", table.enabled_origin)
     for blocker in table.blockers:
         until = f"Until {format_time(blocker.expires_ms)}"
-        yield Reason("wait", f"Blocked: {', '.join(blocker.operations)}", f"{until}. {blocker.reason}", "block")
+        yield Reason("wait", f"Blocked: {', '.join(blocker.operations)}", f"{until}. {blocker.reason}")
 
 
 def _work(table: pb.Table) -> Iterator[Reason]:
@@ -305,10 +259,10 @@ def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:
             yield Reason("wait", "Its quota is used up", text, "group")
 
 
-def _evaluated(table: pb.Table, now_ms: int) -> Iterator[Reason]:
+def _rest(table: pb.Table, now_ms: int) -> Iterator[Reason]:
     if table.status == OptimizingStatus.IDLE:
-        known = table.status_reason or "Nothing was found to do when it was last looked at."
-        yield Reason("good" if table.enabled else "", "There is nothing to do", known)
+        reason = table.status_reason or "Nothing was found to do when it was last looked at."
+        yield Reason("good" if table.enabled else "", "There is nothing to do", reason)
     if table.next_due_ms > now_ms:
         text = "Then it is due by the clock, without a new commit."
         yield Reason("", f"Next due at {format_time(table.next_due_ms)}", text)
@@ -342,13 +296,8 @@ class HealthPart:
     name: str
     left: int
     most: int
-    found: str
-    mended_by: str
-
-    @property
-    def lost(self) -> int:
-        """The points that are missing."""
-        return self.most - self.left
+    files: str
+    remedy: str
 
 
 async def table_of(visit: PageRequest) -> pb.Table:
@@ -358,9 +307,9 @@ async def table_of(visit: PageRequest) -> pb.Table:
 
 def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Page:
     """A page of the table: its values, with those of the frame around all of its pages."""
-    label = dict(TABS)[tab]
-    shown = {"table": table, "tab": tab, "tabs": _tabs(table), **values}
-    return Page(template, f"{table.table}: {label}", shown, is_live=tab in _LIVE)
+    tabs = [(key, label, to_table(table.table, table.table_id, *filter(None, (key,)))) for key, label in TABS]
+    shown = {"table": table, "tab": tab, "tabs": tabs, **values}
+    return Page(template, f"{table.table}: {dict(TABS)[tab]}", shown, is_live=tab in _LIVE)
 
 
 async def show_table(visit: PageRequest) -> Page:
@@ -369,11 +318,25 @@ async def show_table(visit: PageRequest) -> Page:
     try:
         table = await table_of(visit)
     except NotFound as error:
-        return await _gone(visit, error)
-    return await _show_known(visit, table, chosen)
+        return await _unknown_table(visit, error)
+    request = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
+    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    series = await read_series(visit, _TRENDS, RANGES[chosen], table=table.table)
+    return table_page(
+        table,
+        "table.html",
+        "",
+        parts_of_health=_health_parts(table),
+        charts=[series.chart(title, name) for name, title in _TRENDS.items()],
+        ranges=[(name, name == chosen) for name in RANGES],
+        reasons=reasons(table, await _group(visit, table.group), round(time.time() * 1000)),
+        processes=response.processes,
+        facts=_facts(table),
+        same=command("table", "show", table.table),
+    )
 
 
-async def _gone(visit: PageRequest, error: NotFound) -> Page:
+async def _unknown_table(visit: PageRequest, error: NotFound) -> Page:
     """404 with the last events of a table of that name."""
     name = visit.named("table")
     request = journal.ListEventsRequest(table=name, limit=_RECENT)
@@ -387,66 +350,37 @@ async def _gone(visit: PageRequest, error: NotFound) -> Page:
     return Page("table_gone.html", "Not found", values, 404)
 
 
-async def _show_known(visit: PageRequest, table: pb.Table, chosen: str) -> Page:
-    request = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
-    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
-    now_ms = int(time.time() * 1000)
-    return table_page(
-        table,
-        "table.html",
-        "",
-        parts_of_health=health_parts(table),
-        charts=await _trends(visit, table, RANGES[chosen], now_ms),
-        ranges=[(name, name == chosen) for name in RANGES],
-        reasons=reasons(table, await _group(visit, table.group), now_ms),
-        processes=response.processes,
-        facts=_facts(table),
-        same=command("amoro", "table", "show", table.table),
-    )
-
-
-def health_parts(table: pb.Table) -> tuple[HealthPart, ...]:
+def _health_parts(table: pb.Table) -> tuple[HealthPart, ...]:
     """The parts of the score of an evaluated table; none of another."""
     if not table.HasField("health_parts"):
         return ()
-    kept, files = table.health_parts, table.files
+    points, files = table.health_parts, table.files
     small = f"{many(files.fragment_files, 'fragment')} and {files.undersized_files:,} undersized"
     deletes = many(files.position_delete_files, "file")
     dangling = f", {files.dangling_delete_files:,} of all deletes dangling" if files.dangling_delete_files else ""
     return (
         HealthPart(
             "small files",
-            kept.small_files,
+            points.small_files,
             40,
             f"{small} of {many(files.data_files, 'data file')}",
             "Merging them: minor optimizing takes fragments, major what is undersized.",
         ),
         HealthPart(
             "equality deletes",
-            kept.equality_deletes,
+            points.equality_deletes,
             40,
             many(files.equality_delete_files, "file"),
             "Applying them: optimizing rewrites the data files that they delete from.",
         ),
         HealthPart(
             "position deletes",
-            kept.position_deletes,
+            points.position_deletes,
             20,
             f"{deletes}, {format_bytes(files.delete_bytes)} with equality deletes{dangling}",
             "Applying them: major and full optimizing rewrite data files with many deleted rows.",
         ),
     )
-
-
-def _tabs(table: pb.Table) -> list[tuple[str, str, str]]:
-    """Key, label and address of each page of the table."""
-    return [(key, label, to_table(table.table, table.table_id, *filter(None, (key,)))) for key, label in TABS]
-
-
-async def _trends(visit: PageRequest, table: pb.Table, length_ms: int, now_ms: int) -> list[Chart]:
-    wanted = SeriesRequest(tuple(_TRENDS), now_ms, length_ms, table=table.table)
-    result = await found_series(visit, wanted)
-    return [drawn(result, wanted, name, title) for name, title in _TRENDS.items()]
 
 
 async def _group(visit: PageRequest, name: str) -> pb.Group | None:
@@ -459,11 +393,10 @@ async def _group(visit: PageRequest, name: str) -> pb.Group | None:
 def _facts(table: pb.Table) -> Mapping[str, Any]:
     files = table.files
     format_ = f"{(table.format or 'iceberg').capitalize()}, version {table.format_version}"
+    coarse = f"{many(files.coarse_files, 'file')}, {format_bytes(files.coarse_bytes)}"
     return {
         "data": f"{many(files.data_files, 'file')}, {format_bytes(files.data_bytes)}",
-        "coarse": f"{many(files.coarse_files, 'file')}, {format_bytes(files.coarse_bytes)}"
-        if files.coarse_files
-        else "",
+        "coarse": coarse if files.coarse_files else "",
         "rows": f"{files.records:,}, deletes not subtracted",
         "deletes": f"{files.equality_delete_files:,} equality, {files.position_delete_files:,} position",
         "format": format_ if table.format_version else "not known yet",
@@ -477,28 +410,17 @@ _ORIGINS = tuple(origin.value for origin in Origin)
 async def show_processes(visit: PageRequest) -> Page:
     """The processes of every action on the table, the newest first."""
     query, table = visit.query(status=_STATUSES, after=()), await table_of(visit)
-    request = pb.ListProcessesRequest(
-        table=str(table.table_id), status=query["status"], limit=ROWS, after=query["after"]
-    )
+    request = pb.ListProcessesRequest(table=str(table.table_id), limit=ROWS, **query)
     response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     path = to_table(table.table, table.table_id, "processes")
-    listed = Listed(
-        path,
-        "processes",
-        {"status": query["status"]},
-        len(response.processes),
-        response.total,
-        response.next,
-        query["after"],
-    )
     return table_page(
         table,
         "table_processes.html",
         "processes",
         processes=response.processes,
-        list=listed,
+        list=page_of_list(path, "processes", query, response, response.processes),
         statuses=_STATUSES,
-        same=command("amoro", "process", "list", "--table", table.table),
+        same=command("process", "list", "--table", table.table),
     )
 
 
@@ -520,5 +442,5 @@ async def show_properties(visit: PageRequest) -> Page:
         origin=origin,
         origins=_ORIGINS,
         refused=refused,
-        same=command("amoro", "table", "properties", table.table),
+        same=command("table", "properties", table.table),
     )

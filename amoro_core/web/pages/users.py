@@ -1,6 +1,5 @@
 """Users with their roles, patterns and passwords, and tokens."""
 
-import shlex
 import time
 from datetime import timedelta
 
@@ -12,7 +11,17 @@ from amoro_core.model.properties import parse_duration
 from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Listed, Page, PageRequest, Redirect, to
+from amoro_core.web.pages.page_request import (
+    ROWS,
+    Field,
+    Page,
+    PageRequest,
+    Redirect,
+    command,
+    confirm_page,
+    page_of_list,
+    to,
+)
 
 _ROLES = (Role.VIEWER.value, Role.OPERATOR.value, Role.ADMIN.value)
 _MOST_TOKENS = 200
@@ -23,17 +32,15 @@ _PASSWORD = Field("password", "Password, 12 characters or more", "", "password",
 
 
 def routes(site: Site) -> list[Route]:
-    """The page of users and tokens, and the forms of users."""
+    """The page of users and tokens, and the forms of both."""
     return [
         site.page("/users", show_users),
-        site.page("/users/add", ask_to_add),
-        site.action("/users/add", add),
-        site.page("/users/{user}/update", ask_to_update),
-        site.action("/users/{user}/update", update),
-        site.page("/users/{user}/password", ask_for_password),
-        site.action("/users/{user}/password", set_password),
-        site.page("/users/{user}/remove", ask_to_remove),
-        site.action("/users/{user}/remove", remove),
+        *site.confirmed("/users/add", ask_to_add, add),
+        *site.confirmed("/users/{user}/update", ask_to_update, update),
+        *site.confirmed("/users/{user}/password", ask_for_password, set_password),
+        *site.confirmed("/users/{user}/remove", ask_to_remove, remove),
+        *site.confirmed("/tokens/create", ask_to_create, create),
+        *site.confirmed("/tokens/{token}/revoke", ask_to_revoke, revoke),
     ]
 
 
@@ -45,7 +52,7 @@ async def show_users(visit: PageRequest) -> Page:
     tokens = await visit.ask("ListTokens", pb.ListTokensRequest(limit=_MOST_TOKENS), pb.ListTokensResponse)
     values = {
         "users": response.users,
-        "list": Listed("/users", "users", {}, len(response.users), response.total, response.next, query["after"]),
+        "list": page_of_list("/users", "users", query, response, response.users),
         "tokens": tokens.tokens,
         "now_ms": round(time.time() * 1000),
         "more_tokens": tokens.total - len(tokens.tokens),
@@ -63,16 +70,13 @@ async def ask_to_add(visit: PageRequest) -> Page:
         _PASSWORD,
     )
     effects = ("Whoever has the name and the password can log in with that role.",)
-    command = "amoro user add NAME --role ROLE --on PATTERN"
-    return Confirmation("Add a user", effects, "/users/add", "Add", "/users", command, fields).shown()
+    same = "amoro user add NAME --role ROLE --on PATTERN"
+    return confirm_page("Add a user", effects, "/users/add", "Add", "/users", same, fields)
 
 
 async def add(visit: PageRequest) -> Redirect:
     """Add the user."""
-    typed = await visit.form("name", "role", "pattern", "password")
-    request = accounts.AddUserRequest(
-        name=typed["name"], role=typed["role"], pattern=typed["pattern"], password=typed["password"]
-    )
+    request = accounts.AddUserRequest(**await visit.form("name", "role", "pattern", "password"))
     response = await visit.ask("AddUser", request, accounts.User)
     return Redirect("/users", f"{response.name} can log in as {response.role}.")
 
@@ -80,7 +84,7 @@ async def add(visit: PageRequest) -> Redirect:
 async def ask_to_update(visit: PageRequest) -> Page:
     """The confirmation of another role or pattern."""
     visit.query()
-    user = await _found(visit)
+    user = await _user_of(visit)
     acts = f", and acts on {user.pattern}" if user.pattern else ""
     effects = (
         f"{user.name} has the role {user.role}{acts}. The new ones hold from now on, for sessions that begin then: the "
@@ -92,9 +96,9 @@ async def ask_to_update(visit: PageRequest) -> Page:
         Field("pattern", PATTERN, user.pattern),
         Field("before", "", user.pattern, "hidden"),
     )
-    command = shlex.join(["amoro", "user", "update", user.name, "--role", "ROLE", "--on", "PATTERN"])
+    same = command("user", "update", user.name, "--role", "ROLE", "--on", "PATTERN")
     target = to("users", user.name, "update")
-    return Confirmation(f"Change {user.name}?", effects, target, "Change", "/users", command, fields).shown()
+    return confirm_page(f"Change {user.name}?", effects, target, "Change", "/users", same, fields)
 
 
 async def update(visit: PageRequest) -> Redirect:
@@ -110,43 +114,40 @@ async def update(visit: PageRequest) -> Redirect:
 async def ask_for_password(visit: PageRequest) -> Page:
     """The confirmation of another password."""
     visit.query()
-    name = (await _found(visit)).name
+    name = (await _user_of(visit)).name
     effects = (f"{name} logs in with the new password from now on. The sessions of {name} end at once.",)
-    command = shlex.join(["amoro", "user", "password", name])
+    same = command("user", "password", name)
     target = to("users", name, "password")
-    return Confirmation(
-        f"A new password for {name}?", effects, target, "Set it", "/users", command, (_PASSWORD,)
-    ).shown()
+    return confirm_page(f"A new password for {name}?", effects, target, "Set it", "/users", same, (_PASSWORD,))
 
 
 async def set_password(visit: PageRequest) -> Redirect:
     """Give the user the password."""
-    typed = await visit.form("password")
-    request = accounts.SetPasswordRequest(name=visit.named("user"), password=typed["password"])
-    now = await visit.ask("SetPassword", request, accounts.User)
-    return Redirect("/users", f"{now.name} has a new password.")
+    request = accounts.SetPasswordRequest(name=visit.named("user"), **await visit.form("password"))
+    user = await visit.ask("SetPassword", request, accounts.User)
+    return Redirect("/users", f"{user.name} has a new password.")
 
 
 async def ask_to_remove(visit: PageRequest) -> Page:
     """The confirmation of removing the user."""
     visit.query()
-    name = (await _found(visit)).name
+    name = (await _user_of(visit)).name
     effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
-    command = shlex.join(["amoro", "user", "remove", name])
-    return Confirmation(
-        f"Remove {name}?", effects, to("users", name, "remove"), "Remove", "/users", command, is_grave=True
-    ).shown()
+    same = command("user", "remove", name)
+    return confirm_page(
+        f"Remove {name}?", effects, to("users", name, "remove"), "Remove", "/users", same, is_grave=True
+    )
 
 
 async def remove(visit: PageRequest) -> Redirect:
     """Remove the user."""
     await visit.form()
     request = accounts.RemoveUserRequest(name=visit.named("user"))
-    gone = await visit.ask("RemoveUser", request, accounts.RemoveUserResponse)
-    return Redirect("/users", f"{gone.name} is removed.")
+    answer = await visit.ask("RemoveUser", request, accounts.RemoveUserResponse)
+    return Redirect("/users", f"{answer.name} is removed.")
 
 
-async def _found(visit: PageRequest) -> accounts.User:
+async def _user_of(visit: PageRequest) -> accounts.User:
     """The user of the page's path. Raises NotFound."""
     name, after = visit.named("user"), ""
     while True:
@@ -163,16 +164,6 @@ async def _found(visit: PageRequest) -> accounts.User:
 _TOKEN_ROLES = tuple(role.value for role in Role)
 
 
-def token_routes(site: Site) -> list[Route]:
-    """The forms of tokens; the page of users lists them."""
-    return [
-        site.page("/tokens/create", ask_to_create),
-        site.action("/tokens/create", create),
-        site.page("/tokens/{token}/revoke", ask_to_revoke),
-        site.action("/tokens/{token}/revoke", revoke),
-    ]
-
-
 async def ask_to_create(visit: PageRequest) -> Page:
     """The form of a new token."""
     visit.query()
@@ -186,8 +177,8 @@ async def ask_to_create(visit: PageRequest) -> Page:
         "Programs that send the token act with its role. The next page shows it, once: only its hash is kept.",
         "With the role enrolment it registers optimizers, and does nothing else.",
     )
-    command = "amoro token create NAME --role ROLE --on PATTERN --expires 90d"
-    return Confirmation("Make a token", effects, "/tokens/create", "Make it", "/users", command, fields).shown()
+    same = "amoro token create NAME --role ROLE --on PATTERN --expires 90d"
+    return confirm_page("Make a token", effects, "/tokens/create", "Make it", "/users", same, fields)
 
 
 async def create(visit: PageRequest) -> Page:
@@ -211,17 +202,17 @@ async def ask_to_revoke(visit: PageRequest) -> Page:
         f"Programs that use the token {name} are refused from now on. Optimizers that registered with it stay.",
         "It can't be brought back: only another one can be made.",
     )
-    command = shlex.join(["amoro", "token", "revoke", name])
-    return Confirmation(
-        f"Revoke {name}?", effects, to("tokens", name, "revoke"), "Revoke", "/users", command, is_grave=True
-    ).shown()
+    same = command("token", "revoke", name)
+    return confirm_page(
+        f"Revoke {name}?", effects, to("tokens", name, "revoke"), "Revoke", "/users", same, is_grave=True
+    )
 
 
 async def revoke(visit: PageRequest) -> Redirect:
     """Revoke the token."""
     await visit.form()
-    gone = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
-    return Redirect("/users", f"The token {gone.name} is revoked.")
+    answer = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
+    return Redirect("/users", f"The token {answer.name} is revoked.")
 
 
 def _duration(text: str) -> timedelta:

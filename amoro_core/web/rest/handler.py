@@ -132,7 +132,7 @@ class Rest:
         if request.url.path == f"{PREFIX}/openapi.json" and request.method in ("GET", "HEAD"):
             return Response(openapi.served(), media_type=_JSON)
         parsed = parse_request(request)
-        await _require_known(request, parsed.route.operation)  # before anything is said about the request
+        await _require_account(request, parsed.route.operation)  # before anything is said about the request
         match parsed.route.method:
             case "POST":
                 return await answer_once(request, parsed, lambda: self._change(request, parsed))
@@ -216,7 +216,7 @@ class Condition:
             raise Conflict("it has changed meanwhile", hint="Look at it again, then decide.")
 
 
-async def _require_known(request: Request, method: str) -> None:
+async def _require_account(request: Request, method: str) -> None:
     """Raise UnknownToken without a valid account; a refused change is recorded in the audit."""
     try:
         await principal_of(request)

@@ -11,18 +11,17 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from amoro_core.admin.dispatcher import FUNCTIONS
-from amoro_core.documents.json_documents import message_schema, schemas
+from amoro_core.documents.json_documents import answer_type, message_schema, schemas
 from amoro_core.protocol.operations import OPERATIONS, ROUTES, Route
 from amoro_core.web.rest import requests
 from amoro_core.web.rest.requests import (
     PREFIX,
     WAIT,
     Schema,
-    answer_type,
     is_paged,
-    known_elsewhere,
-    known_in_path,
     object_schema,
+    other_parameters,
+    path_parameters,
     paths,
 )
 from amoro_core.web.rest.responses import TAGS, item_schema
@@ -101,11 +100,11 @@ def served() -> bytes:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    parameters = [_parameter(name, "path", one.schema) for name, one in known_in_path(route).items()]
+    parameters = [_parameter(name, "path", one.schema) for name, one in path_parameters(route).items()]
     if not route.has_body:
         parameters += [
             _parameter(name, "query", one.schema, name in route.required)
-            for name, one in known_elsewhere(route).items()
+            for name, one in other_parameters(route).items()
         ]
     if route.lasting:
         parameters.append(_parameter(WAIT, "query", {"type": "string", "pattern": r"^\d+(ms|s|min|m)$"}))
@@ -122,7 +121,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": _responses(route),
     }
     if route.has_body:
-        schema = object_schema(known_elsewhere(route), route.required)
+        schema = object_schema(other_parameters(route), route.required)
         result["requestBody"] = {"required": bool(route.required), "content": {"application/json": {"schema": schema}}}
     return result
 

@@ -16,12 +16,12 @@ from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from amoro_core.documents.json_documents import answer_type, request_type
 from amoro_core.errors import AmoroError, InvalidArgument, MalformedRequest, NotFound, UnknownToken
 from amoro_core.logger import get_logger
 from amoro_core.model.paging import opened, sealed
 from amoro_core.model.properties import parse_duration
 from amoro_core.model.text_sanitizing import briefly, without_secrets
-from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.operations import ROUTES, Route
 
 log = get_logger("amoro.http")
@@ -57,24 +57,22 @@ def problem_of(error: BaseException) -> Response:
 
 def problem(status: int, error: AmoroError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer with that status, and the error's code, message, hint, and value if it has one."""
-    value = getattr(error, "value", None)
-    title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
     body = {
         "type": f"urn:amoro:error:{error.code}",
-        "title": title,
+        "title": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower(),
         "status": status,
         "detail": error.message,
         "code": error.code,
         "hint": error.hint or error.remedy,
-        **({"value": _shown(value)} if value is not None else {}),
     }
+    value = getattr(error, "value", None)
+    if isinstance(value, bool | int | float):
+        body["value"] = value
+    elif value is not None:
+        body["value"] = briefly(value if isinstance(value, str) else repr(value))
     own = {401: {"WWW-Authenticate": "Bearer"}, 409: {"Retry-After": RETRY_AFTER_S}}.get(status, {})
-    content = json.dumps(body, ensure_ascii=True, separators=(",", ":"))
+    content = json.dumps(body, separators=(",", ":"))
     return Response(content, status, {**own, **(headers or {})}, MEDIA_TYPE)
-
-
-def _shown(value: object) -> Any:
-    return value if isinstance(value, bool | int | float) else briefly(value if isinstance(value, str) else repr(value))
 
 
 Schema = dict[str, Any]
@@ -107,11 +105,6 @@ class Parameter:
         single = _single_schema(self.field)
         return {"type": "array", "items": single} if self.field.is_repeated else single
 
-    def put_default(self, message: Message) -> None:
-        """Set the field to its default, for a query that does not name it."""
-        if self.field.name in _BOUNDED:
-            setattr(message, self.field.name, _BOUNDED[self.field.name][2])
-
     def put(self, message: Message, value: Any) -> None:
         """Set the field to a value of a body. Raises MalformedRequest."""
         if is_map(self.field):
@@ -128,12 +121,12 @@ class Parameter:
 
     def put_texts(self, message: Message, texts: list[str]) -> None:
         """Set the field from a path or a query. Raises MalformedRequest."""
-        if not self.field.is_repeated:
-            if len(texts) > 1:
-                raise MalformedRequest(f"{self.name} is given {len(texts)} times", value=texts[1])
-            setattr(message, self.field.name, self._scalar(_read(self.field, texts[0], self.name)))
-        else:
+        if self.field.is_repeated:
             self._put_all(message, [_read(self.field, text, self.name) for text in texts])
+            return
+        if len(texts) > 1:
+            raise MalformedRequest(f"{self.name} is given {len(texts)} times", value=texts[1])
+        setattr(message, self.field.name, self._scalar(_read(self.field, texts[0], self.name)))
 
     def _put_all(self, message: Message, values: list[Any]) -> None:
         target = getattr(message, self.field.name)
@@ -183,12 +176,12 @@ def fill(message: Message, value: Any, known: Mapping[str, Parameter], where: st
     """Set the fields of the message to those of a JSON object. Raises MalformedRequest, also for unknown keys."""
     if not isinstance(value, dict):
         raise MalformedRequest(f"{where} must be an object", value=value)
-    require_known(value, known, where)
+    require_names(value, known, where)
     for name, item in value.items():
         known[name].put(message, item)
 
 
-def require_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+def require_names(names: Iterable[str], known: Collection[str], where: str) -> None:
     """Raise MalformedRequest for the first unknown name; the hint has the nearest one."""
     for name in names:
         if name not in known:
@@ -293,10 +286,10 @@ def cursor_of(path: str, filters: Mapping[str, Sequence[str]], place: str) -> st
     return sealed(_scope(path, filters), (place,))
 
 
-def place_of(path: str, filters: Mapping[str, Sequence[str]], cursor: str) -> str:
+def _place_of(parsed: "ParsedRequest", cursor: str) -> str:
     """The place that the cursor stands for. Raises MalformedRequest for one of another list, and for a broken one."""
     try:
-        (place,) = opened(cursor, _scope(path, filters), (str,))
+        (place,) = opened(cursor, _scope(parsed.path, parsed.query), (str,))
     except InvalidArgument as error:
         raise MalformedRequest(f"after: {error.message}", hint=error.hint, value=cursor) from error
     return str(place)
@@ -308,7 +301,6 @@ def _scope(path: str, filters: Mapping[str, Sequence[str]]) -> list[object]:
 
 MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT = timedelta(minutes=10)
-_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 #: Parameters of the query that are no field of the operation.
 WAIT = "wait"
 
@@ -323,27 +315,15 @@ class ParsedRequest:
     query: Mapping[str, Sequence[str]]
 
 
-def request_type(operation: str) -> Descriptor:
-    """The message that the operation takes."""
-    result: Descriptor = _SERVICE.methods_by_name[operation].input_type
-    return result
-
-
-def answer_type(operation: str) -> Descriptor:
-    """The message that the operation answers."""
-    result: Descriptor = _SERVICE.methods_by_name[operation].output_type
-    return result
-
-
 @cache
-def known_in_path(route: Route) -> Mapping[str, Parameter]:
+def path_parameters(route: Route) -> Mapping[str, Parameter]:
     """The parameters that the path names."""
     every = parameters(request_type(route.operation))
     return {name: every[name] for name in route.from_path}
 
 
 @cache
-def known_elsewhere(route: Route) -> Mapping[str, Parameter]:
+def other_parameters(route: Route) -> Mapping[str, Parameter]:
     """The parameters of the query of a GET or DELETE, or of the body of another method."""
     return parameters(request_type(route.operation), route.from_path)
 
@@ -352,7 +332,7 @@ def known_elsewhere(route: Route) -> Mapping[str, Parameter]:
 def is_paged(route: Route) -> bool:
     """Whether a GET answers in pages."""
     answered = answer_type(route.operation).fields_by_name
-    return route.method == "GET" and "after" in known_elsewhere(route) and "next" in answered
+    return route.method == "GET" and "after" in other_parameters(route) and "next" in answered
 
 
 def parse_request(request: Request) -> ParsedRequest:
@@ -385,44 +365,35 @@ def parse_request(request: Request) -> ParsedRequest:
 async def message_of(request: Request, parsed: ParsedRequest) -> tuple[Message, timedelta]:
     """The operation's message, and how long to wait for the process that it starts. Raises MalformedRequest."""
     route = parsed.route
-    message = naming(route, parsed.in_path)
-    known, query = known_elsewhere(route), dict(parsed.query)
+    message: Any = GetMessageClass(request_type(route.operation))()
+    for name, parameter in path_parameters(route).items():
+        parameter.put_texts(message, [parsed.in_path[name]])
+    known, query = other_parameters(route), dict(parsed.query)
     waited = query.pop(WAIT, None) if route.lasting else None
     if route.has_body:
-        require_known(query, {WAIT} if route.lasting else (), "the query")
+        require_names(query, {WAIT} if route.lasting else (), "the query")
         body = await _body(request)
         fill(message, body, known, "the body")
         _require(route, body, "the body")
         return message, _wait(waited)
-    require_known(query, known, "the query")
-    await _refuse_body(request)
+    require_names(query, known, "the query")
+    if await content_of(request):
+        raise MalformedRequest(f"{request.method} takes no body")
     _require(route, query, "the query")
     for name, parameter in known.items():
         if name in query:
             parameter.put_texts(message, list(query[name]))
-        else:
-            parameter.put_default(message)
+        elif parameter.field.name in _BOUNDED:
+            setattr(message, parameter.field.name, _BOUNDED[parameter.field.name][2])
     if route.items and "after" in query:
-        _place(message, parsed)
+        message.after = _place_of(parsed, message.after)
     return message, _wait(waited)
-
-
-def naming(route: Route, in_path: Mapping[str, str]) -> Message:
-    """The message of the route's operation with the fields of the path. Raises MalformedRequest."""
-    message: Message = GetMessageClass(request_type(route.operation))()
-    for name, parameter in known_in_path(route).items():
-        parameter.put_texts(message, [in_path[name]])
-    return message
 
 
 def _require(route: Route, given: Collection[str], where: str) -> None:
     for name in route.required:
         if name not in given:
             raise MalformedRequest(f"{where} lacks {name}", value=name)
-
-
-def _place(message: Any, parsed: ParsedRequest) -> None:
-    message.after = place_of(parsed.path, parsed.query, message.after)
 
 
 def _match(known: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
@@ -449,11 +420,6 @@ async def _body(request: Request) -> Any:
         return json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"the body is not JSON: {error}") from error
-
-
-async def _refuse_body(request: Request) -> None:
-    if await content_of(request):
-        raise MalformedRequest(f"{request.method} takes no body")
 
 
 async def content_of(request: Request) -> bytes:
