@@ -90,7 +90,7 @@ proto: $(VENV)/.test
 # Reference pages and schemas from the code, then the site in build/site; `make outputs` runs the commands that it shows.
 docs: $(VENV)/.test
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m tests.docs.reference
+	$(BIN)/python -m docs.reference_pages
 	$(BIN)/python -m mkdocs build --strict
 
 outputs: $(VENV)/.test

@@ -21,8 +21,8 @@ from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.properties import properties_of
 from amoro_core.web.rest.openapi import description
-from tests.docs.diagrams import MACHINES, Machine, draw, words
-from tests.docs.reference import pages, write
+from docs.diagrams import MACHINES, Machine, draw, words
+from docs.reference_pages import pages, write
 from tests.docs.session import DOCS, shown
 
 ROOT = Path(__file__).parents[2]

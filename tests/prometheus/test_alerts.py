@@ -24,7 +24,7 @@ from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceG
 from amoro_core.model.tables import ActionRecord, OptimizingType
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store import actions, groups, processes
-from tests.docs.meanings import QUERIES
+from docs.meanings import QUERIES
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.prometheus import promtool

@@ -21,7 +21,7 @@ from amoro_core.model.optimizing_config import (
     parse_config,
 )
 from amoro_core.model.properties import Property, boolean, fraction, integer, milliseconds, parse_into
-from tests.docs.meanings import PROPERTIES
+from docs.meanings import PROPERTIES
 
 #: Texts that Python alone would take for numbers or that mean nothing to anybody.
 MALFORMED = ("1_000", "٣", "0x10", "ten", "1e400", "nan", "\u00e9t\u00e9", "'unclosed")

@@ -20,12 +20,12 @@ from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.protocol.operations import OPERATIONS, ROUTES
 from amoro_core.web.rest.openapi import description
 from amoro_core.web.rest.requests import PREFIX
-from tests.docs.diagrams import MACHINES, draw, words
-from tests.docs.meanings import PROPERTIES, QUERIES, SETTINGS, STATES
+from docs.diagrams import MACHINES, draw, words
+from docs.meanings import PROPERTIES, QUERIES, SETTINGS, STATES
 
 Identity = tuple[tuple[str, ...], str | None]
 
-REFERENCE = Path(__file__).parents[2] / "docs/reference"
+REFERENCE = Path(__file__).parent / "reference"
 _MADE = "<!-- Made from the code by `make docs`. -->\n"
 
 
@@ -212,7 +212,8 @@ def states() -> str:
     for machine in MACHINES:
         kinds: Mapping[str, str] = STATES[machine.name]
         found = {each.value for key, after in machine.transitions.items() for each in (key[0], after)}
-        assert found == set(kinds), f"states of a {machine.name} without a meaning, or gone"
+        if found != set(kinds):
+            raise ValueError(f"states of a {machine.name} without a meaning, or gone: {found ^ set(kinds)}")
         edges = ((f"`{status}`", words(event), f"`{after}`") for (status, event), after in machine.transitions.items())
         text.append(
             f"## {machine.name.capitalize()}\n\n![States of a {machine.name}]({machine.name}.svg)\n\n"
