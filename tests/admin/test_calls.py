@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.bootstrap.composition import Services
-from amoro_core.errors import CatalogNotFound, Conflict, GroupNotFound, InvalidArgument, NotAllowed, WaitTimeout
+from amoro_core.errors import CatalogNotFound, Conflict, InvalidArgument, NotAllowed, WaitTimeout
 from amoro_core.model.principals import Principal, Role, checked_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
@@ -70,16 +70,6 @@ def hanging(rig: Rig) -> Iterator[Hanging]:
     made = Hanging()
     yield made
     made.freed.set()
-
-
-def test_operations_answer_without_a_server(rig: Rig) -> None:
-    made = rig.create_group("night")
-    assert (made.name, made.scheduling_policy, made.container) == ("night", "quota", "external")
-    listed = rig.call("ListGroups", pb.ListGroupsRequest())
-    assert ([group.name for group in listed.groups], listed.total) == (["default", "night"], 2)
-    assert rig.call("GetStatus", pb.GetStatusRequest()).address == "nowhere"
-    with pytest.raises(GroupNotFound, match="day"):
-        rig.call("GetGroup", pb.GetGroupRequest(name="day"))
 
 
 @pytest.mark.parametrize(("name", "row"), OPERATIONS.items(), ids=list(OPERATIONS))

@@ -14,8 +14,10 @@ from amoro_core.model.metrics import SYSTEM_SERIES
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.store import catalogs
 from tests.admin.rig import Rig
+from tests.dashboard.states import long_queue
 
 DAY_MS = 86_400_000
 
@@ -177,3 +179,17 @@ def test_a_plan_of_long_reasons_fits_and_a_condition_that_is_too_long_is_refused
     where = "".join(chance.choices(letters, k=600_000))
     with pytest.raises(InvalidArgument, match="too large to be kept"):
         kept(planned, days(range(3)), pb.PlanTableRequest(table="c.n.t", where=where))
+
+
+def test_the_queue_shows_the_first_of_both_lists_or_of_one(rig: Rig) -> None:
+    rig.store.write(lambda db: long_queue(db, 23, 13))
+
+    def places(answer: queue.ListQueueResponse) -> tuple[list[int], list[int]]:
+        return [one.place for one in answer.pending], [one.place for one in answer.waiting]
+
+    both = rig.call("ListQueue", queue.ListQueueRequest(limit=10))
+    assert (places(both), both.pending_total, both.waiting_total) == (([*range(1, 11)], [*range(1, 11)]), 23, 13)
+    one = rig.call("ListQueue", queue.ListQueueRequest(limit=5, only="waiting"))
+    assert (places(one), one.pending_total, one.waiting_total) == (([], [1, 2, 3, 4, 5]), 0, 13)
+    with pytest.raises(InvalidArgument, match="the queue has no pages"):
+        rig.call("ListQueue", queue.ListQueueRequest(after="x"))

@@ -236,14 +236,6 @@ def test_a_state_directory_that_others_hold_is_waited_for_and_then_told(table: T
         optimize(table, home=home, timeout=timedelta(milliseconds=200))
 
 
-def test_the_catalog_of_the_configuration_serves_too(table: Table, catalog: SqlCatalog, home: Path) -> None:
-    with table.transaction() as change:
-        change.set_properties({"self-optimizing.target-size": "abc"})
-    with pytest.raises(TableRefused, match="malformed value 'abc'") as refused:
-        optimize(table, type="full", home=home)
-    assert (refused.value.code, refused.value.exit_status) == ("AMORO-6001", 6)
-
-
 @pytest.fixture
 def no_command_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that other tests ran in this process sent its logs to stderr."""
@@ -273,24 +265,6 @@ def test_the_logging_of_the_program_stays_as_it_is(table: Table, home: Path) -> 
     assert [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers] == before
 
 
-def test_a_table_of_another_format_is_refused_with_and_without_a_coordinator_and_still_verified(
-    table: Table, home: Path, coordinator: Coordinator, tmp_path: Path
-) -> None:
-    base = table.refresh().metadata.current_snapshot_id
-    with table.transaction() as change:
-        change.set_properties({"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "change"})
-    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
-        for ask in (client.plan, client.optimize):
-            with pytest.raises(TableRefused, match="table-format=MIXED_ICEBERG, its change store"):
-                ask("cat.db.t")
-        assert client.table("cat.db.t").status == "refused"
-    for enter in (plan, optimize):
-        with pytest.raises(TableRefused, match="table-format=MIXED_ICEBERG, its change store"):
-            enter(table, home=tmp_path / "in-process")
-    assert table.refresh().metadata.current_snapshot_id == base
-    assert verify(table, home=tmp_path / "in-process").files == 3
-
-
 def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Path) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
     for number in range(3):
@@ -306,19 +280,6 @@ def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Pat
     )
     with pytest.raises(InvalidArgument, match="id is not a partition column"):
         optimize(table, where="id = 4", home=home)
-
-
-def test_a_receipt_tells_how_many_files_were_copied(table: Table, home: Path) -> None:
-    rows = oracle.live_rows(table)
-    key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
-    with table.transaction() as transaction:
-        transaction.set_properties({key: "0"})
-    done = optimize(table, type="full", home=home)
-    assert done.receipt is not None
-    figures = {figure.name: figure.value for figure in done.receipt.figures}
-    assert (figures["files_copied"], figures["files_encoded"]) == (3, 0)
-    assert done.receipt.encoded == ()
-    assert oracle.live_rows(table) == rows
 
 
 def test_encoded_outputs_are_not_among_the_coarse_bytes(catalog: SqlCatalog, home: Path) -> None:

@@ -54,11 +54,6 @@ def test_each_attempt_is_a_bar_in_the_lane_of_its_thread() -> None:
     )
 
 
-def test_lanes_are_in_the_order_in_which_optimizers_began() -> None:
-    chart = gantt([attempt(1, 1, 700, 10, by="a"), attempt(2, 1, 0, 10, by="b")], "Work")
-    assert [lane.text for lane in marked(chart, "lane")] == ["optimizer b", "optimizer a"]
-
-
 def test_above_two_thousand_bars_lanes_show_how_much_was_in_use() -> None:
     at_most = [attempt(number, 1, number * 10, 10) for number in range(MOST_BARS)]
     assert len(marked(gantt(at_most, "Work"), "bar")) == MOST_BARS
@@ -71,11 +66,6 @@ def test_above_two_thousand_bars_lanes_show_how_much_was_in_use() -> None:
         ("0", "50%", "load l5"),
     ]
     assert chart.figures.rows[1] == ("one", "2", "1", "10 s", "50%", "10 s", "0")
-
-
-def test_a_density_is_the_share_of_time_in_use() -> None:
-    bars = [attempt(number, 1, number * 10, 3) for number in range(MOST_BARS + 1)]
-    assert {mark.get("class") for mark in marked(gantt(bars, "Work"), "load")} == {"load l2"}
 
 
 def test_very_many_threads_share_the_lane_of_their_optimizer() -> None:
@@ -93,12 +83,6 @@ def test_lanes_and_marks_are_bounded() -> None:
     assert len(marked(chart, "load")) <= 4000
 
 
-def test_a_process_without_attempts_says_so() -> None:
-    chart = gantt([], "Work")
-    assert [item.text for item in marked(chart, "nothing")] == ["No attempts yet."]
-    assert chart.figures.rows == ()
-
-
 def test_attempts_that_took_no_time_are_seen() -> None:
     assert [bar.get("width") for bar in marked(gantt([attempt(1, 1, 5, 0)], "Work"), "bar")] == ["0.1%"]
 
@@ -108,19 +92,6 @@ def test_attempts_that_took_no_time_are_seen() -> None:
 
 def paths(chart: Any) -> list[str]:
     return [item.get("d", "") for item in marked(chart, "line") if item.tag == f"{SVG}path"]
-
-
-def test_values_in_their_steps_are_joined() -> None:
-    line = Line("busy", [(0, 0), (MINUTE, 5), (2 * MINUTE, 10)], MINUTE)
-    chart = lines([line], 0, 2 * MINUTE, "Threads")
-    assert paths(chart) == ["M0 120L500 60L1000 0"]
-    assert chart.figures.headers == ("Time (UTC)", "busy")
-    assert chart.figures.rows == (
-        ("1970-01-01 00:02", "10"),
-        ("1970-01-01 00:01", "5"),
-        ("1970-01-01 00:00", "0"),
-    )
-    assert chart.legend == (("line s0", "busy"),)
 
 
 def test_time_without_values_is_a_gap_and_a_lone_value_a_dot() -> None:
@@ -149,9 +120,3 @@ def test_many_points_are_averaged_over_longer_steps_and_gaps_stay() -> None:
     assert {row[1] for row in chart.figures.rows} == {"0.5", "1"}
     assert len(re.findall("M", paths(chart)[0])) == 2
     assert len(chart.figures.rows) <= MOST_POINTS
-
-
-def test_no_values_are_told_and_not_drawn() -> None:
-    chart = lines([Line("busy", [], MINUTE)], 0, MINUTE, "Threads")
-    assert paths(chart) == []
-    assert [item.text for item in marked(chart, "nothing")] == ["No values in this time."]

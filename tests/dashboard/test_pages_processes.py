@@ -14,7 +14,6 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.store import events, groups, processes
 from amoro_core.store.database import Connection
-from amoro_core.web.charts import histogram
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.table_files import ReadLimiter
 from tests.dashboard import states
@@ -25,14 +24,6 @@ RUNNING = "0199aaaa-0001-7000-8000-000000000000"
 ENDED = "0199bbbb-0003-7000-8000-000000000000"
 FAILED = "0199cccc-0002-7000-8000-000000000000"
 UNKNOWN = "0199dddd-0001-7000-8000-000000000000"
-
-
-def test_the_list_has_every_process_the_newest_first(site: Site) -> None:
-    page = site("typical").get("/processes").text
-    ids = re.findall(r'<td class="short"><a href="/processes/([^"]+)">', page)
-    assert ids[0] == RUNNING
-    assert len(ids) == 11
-    assert "5/12" in page
 
 
 def test_the_list_is_filtered_by_status_and_table(site: Site) -> None:
@@ -51,12 +42,6 @@ def test_a_running_process_shows_steps_lanes_and_tasks(site: Site) -> None:
     assert "5 of 12 done" in words(page)
     assert "12 of 12 tasks" in words(page)
     assert "day=2026-01-07" in page
-
-
-def test_a_process_that_is_not_known_is_not_found(site: Site) -> None:
-    answer = site("typical").get("/processes/0199ffff-0001-7000-8000-000000000000")
-    assert answer.status_code == 404
-    assert "0199ffff" in answer.text
 
 
 def test_a_receipt_balances_its_rows(site: Site) -> None:
@@ -112,17 +97,6 @@ def test_tasks_come_in_pages_of_a_hundred(site: Site) -> None:
     second = client.get(following[1].replace("&amp;", "&")).text
     assert '<td class="number">101</td>' in second
     assert '<td class="number">100</td>' not in second
-
-
-def test_tasks_are_filtered_by_status(site: Site) -> None:
-    page = site("typical").get(f"/processes/{RUNNING}?status=planned").text
-    assert "4 of 4 tasks" in words(page)
-
-
-def test_a_process_of_very_many_tasks_shows_how_busy_its_threads_were(site: Site) -> None:
-    page = site(lambda db: many(db, 2500)).get(f"/processes/{RUNNING}").text
-    assert 'class="load l' in page
-    assert 'class="bar ' not in page
 
 
 def test_cancelling_asks_first_and_then_ends_the_process(site: Site) -> None:
@@ -301,7 +275,3 @@ def test_what_was_read_of_the_longest_ago_is_forgotten() -> None:
         looks.remember((number,), str(number))
     assert looks.recall((0,)) is None
     assert looks.recall((1,)) == "1"
-
-
-def test_a_histogram_without_files_says_so() -> None:
-    assert "There are no files." in histogram((), ("data",), 10, "Files by size").svg

@@ -109,10 +109,6 @@ def test_filters_leave_what_they_say(site: Site, query: str, names: list[str]) -
         assert "No known table matches" in page
 
 
-def test_an_empty_list_says_where_tables_come_from(site: Site) -> None:
-    assert "amoro catalog add" in site("empty").get("/tables").text
-
-
 def test_the_command_that_does_the_same_has_the_filters(site: Site) -> None:
     page = site(lambda db: states.fill(db, 1)).get("/tables?catalog=lake&status=idle").text
     assert "<code>amoro table list --catalog lake --status idle</code>" in page
@@ -208,12 +204,6 @@ def test_properties_are_those_of_the_last_look_with_defaults_and_origins(site: S
     assert (wrong.status_code, "Did you mean catalog?" in wrong.text) == (400, True)
 
 
-def test_malformed_properties_are_told_in_place(site: Site) -> None:
-    answer = site(_one(properties={"self-optimizing.enabled": "maybe"})).get("/tables/1/properties")
-    assert answer.status_code == 200
-    assert "maybe" in answer.text
-
-
 def test_an_action_is_confirmed_first_with_its_command(site: Site) -> None:
     client = site(_one())
     for action, command in (
@@ -234,12 +224,6 @@ def test_a_table_is_blocked_and_released(site: Site) -> None:
     page = client.get(done.headers["location"]).text
     assert "nightly &lt;load&gt;" in page
     assert "is blocked by" in page
-
-
-@pytest.mark.parametrize("minutes", ["0", "-1", "x", "100000", ""])
-def test_a_block_for_no_time_is_refused(site: Site, minutes: str) -> None:
-    answer = site(_one()).post("/tables/1/block", data={"minutes": minutes, "reason": "why"}, headers=OWN)
-    assert answer.status_code == 400 if minutes not in ("", "0") else 303
 
 
 def test_a_blocker_is_released_after_a_confirmation(site: Site) -> None:
@@ -462,12 +446,6 @@ def test_other_tables_verifications_are_not_shown(client: TestClient, catalog: S
     assert "verify it again" not in client.get(found).text
     other = found.replace("cat.db.t", "cat.db.other")
     assert client.get(other).status_code == 404
-
-
-def test_pages_of_files_and_snapshots_ask_no_catalog(site: Site) -> None:
-    client = site(lambda db: states.fill(db, 1))  # whose catalog is not there
-    assert "No evaluation has read its files yet" in client.get("/tables/1/files").text
-    assert "Read the snapshots" in client.get("/tables/1/snapshots").text
 
 
 def test_what_reads_the_table_tells_that_its_catalog_is_not_there(site: Site) -> None:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,8 @@ from urllib.parse import quote
 import pytest
 from jsonschema import Draft202012Validator
 
-from amoro_cli.main import run
 from amoro_core.bootstrap.coordinator_app import optimizer_beside
-from amoro_core.errors import CatalogUnavailable, OptimizerNotFound, TableNotFound
+from amoro_core.errors import TableNotFound
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
@@ -31,14 +30,11 @@ from amoro_core.store import catalogs, table_stats
 from amoro_core.web.rest.openapi import description
 from amoro_core.web.rest.requests import PREFIX
 from tests.acceptance.tables import messy_table
-from tests.cli.fakes import FakeLauncher
 from tests.dashboard.conftest import client_over
 from tests.dashboard.fuzzing import furnish, fuzzed_once
 from tests.dashboard.served import Answer, Served, serving
-from tests.dashboard.states import long_queue
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
-from tests.store.ready import open_store
 
 
 @pytest.fixture(scope="module")
@@ -276,32 +272,6 @@ def test_what_is_done_within_the_wait_is_answered_whole(served: Served, table: s
 # Single things
 
 
-def test_an_optimizer_is_told_by_its_id(served: Served) -> None:
-    with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
-        (listed,) = served.ask(f"{PREFIX}/optimizers").document["items"]
-        shown = served.ask(f"{PREFIX}/optimizers/{listed['optimizer_id']}").document
-    assert (shown["schema"], shown["optimizer_id"], shown["threads"]) == (
-        "amoro.optimizer/v1",
-        listed["optimizer_id"],
-        1,
-    )
-    assert told(served.ask(f"{PREFIX}/optimizers/{listed['optimizer_id']}"))[:2] == (404, OptimizerNotFound.code)
-
-
-def test_a_catalog_is_asked_whether_it_answers(served: Served, table: str, tmp_path: Path) -> None:
-    checked = served.ask(f"{PREFIX}/catalogs/lake/check", "POST", body={}).document
-    assert (checked["schema"], checked["ok"], checked["tables"], checked["code"]) == ("amoro.checked/v1", True, 1, "")
-    store = served.coordinator._store
-    broken = CatalogConfig("broken", (("type", "sql"), ("uri", f"sqlite:///{tmp_path / 'no' / 'where.db'}")))
-    store.write(lambda db: catalogs.add(db, broken))
-    failed = served.ask(f"{PREFIX}/catalogs/broken/check", "POST", body={})
-    assert (failed.status, failed.document["ok"], failed.document["tables"]) == (200, False, 0)
-    assert failed.document["code"] == CatalogUnavailable.code
-    assert failed.document["hint"]
-    store.write(lambda db: catalogs.remove(db, "broken"))
-    assert served.ask(f"{PREFIX}/catalogs/nowhere/check", "POST", body={}).status == 404
-
-
 # Documents
 
 
@@ -433,76 +403,6 @@ def test_a_new_table_that_is_told_of_is_found_and_looked_at(served: Served, new_
     assert tables.find_known(parse_table("shore.db.t")).snapshot_id == new_table
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "code"),
-    [("shore.db.none", 404, "AMORO-3002"), ("shore..t", 400, "AMORO-2001")],
-)
-def test_a_table_that_is_none_is_named(served: Served, new_table: int, name: str, status: int, code: str) -> None:
-    answer = served.ask(changed(name), "POST", body={})
-    assert (answer.status, answer.document["code"]) == (status, code)
-    assert name.partition(".")[0] in answer.document["detail"]
-
-
-PENDING, WAITING = 23, 13
-Command = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    home: Path = tmp_path_factory.mktemp("queue") / "home"
-    home.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(home.parent))
-        patch.setenv("PYICEBERG_HOME", str(home.parent))
-        with open_store(home / "amoro.db") as store:
-            store.write(lambda db: long_queue(db, PENDING, WAITING))
-        with serving(home) as made:
-            yield made
-
-
-@pytest.fixture
-def command(queue: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """What `amoro group queue` prints as JSON."""
-    monkeypatch.setenv("AMORO_ADDRESS", queue.coordinator.address)
-    monkeypatch.setenv("AMORO_TOKEN", queue.admin)
-
-    def ask(*words: str) -> Any:
-        assert run(FakeLauncher(), ("group", "queue", *words, "-o", "json")) == 0
-        return json.loads(capfd.readouterr().out)
-
-    return ask
-
-
-def places(document: Any) -> tuple[list[int], list[int]]:
-    return tuple([one["place"] for one in document[key]] for key in ("pending", "waiting"))  # type: ignore[return-value]
-
-
-def test_rest_shows_the_first_of_both_lists_or_of_one_and_names_the_nearest_for_another(queue: Served) -> None:
-    page = queue.ask(f"{PREFIX}/queue?limit=10")
-    assert places(page.document) == ([*range(1, 11)], [*range(1, 11)])
-    assert (page.document["pending_total"], page.document["waiting_total"]) == (PENDING, WAITING)
-    assert (page.document["next"], page.headers.get("link")) == (None, None)
-    one = queue.ask(f"{PREFIX}/queue?only=waiting&limit=5").document
-    assert (places(one), one["pending_total"], one["waiting_total"]) == (([], [1, 2, 3, 4, 5]), 0, WAITING)
-    for query, message in (
-        ("after=x", "the queue has no pages"),
-        ("only=pendin", "'pendin' is not a list of the queue"),
-    ):
-        refused = queue.ask(f"{PREFIX}/queue?{query}")
-        assert (refused.status, refused.document["code"]) == (400, "AMORO-2001")
-        assert message in refused.document["detail"]
-    assert "Did you mean pending?" in refused.document["hint"]
-
-
-def test_the_command_lists_as_much_as_is_wanted(command: Command) -> None:
-    every = command()
-    assert places(every) == ([*range(1, 24)], [*range(1, 14)])
-    assert (every["next"], every["pending_total"], every["order_changed"]) == (None, PENDING, False)
-    some = command("--limit", "12")
-    assert places(some) == ([*range(1, 13)], [*range(1, 13)])
-    assert places(command("--only", "pending", "--limit", "6")) == ([*range(1, 7)], [])
-
-
 def test_it_is_openapi() -> None:
     from openapi_spec_validator import validate
 
@@ -571,10 +471,7 @@ def test_a_generated_client_does_the_main_job(
         assert [item.table for item in ask("tables", "list_tables").items] == [table]
 
 
-SECONDS = 30
-
-
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
 def test_nothing_that_the_description_does_not_tell(role: Role, tmp_path: Path) -> None:
-    ended = fuzzed_once(tmp_path, role, SECONDS)
+    ended = fuzzed_once(tmp_path, role, seconds=30)
     assert ended.returncode == 0, ended.stdout + ended.stderr

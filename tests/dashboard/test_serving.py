@@ -33,13 +33,6 @@ POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 
-GUARDING = {
-    "content-security-policy": POLICY,
-    "cache-control": "no-store",
-    "referrer-policy": "same-origin",
-    "x-content-type-options": "nosniff",
-}
-
 
 def test_probes_answer_everybody_and_metrics_who_may_look(served: Served) -> None:
     assert (served.ask("/livez", token="").body, served.ask("/readyz", token="").body) == ("ok\n", "ok\n")
@@ -164,15 +157,6 @@ def test_where_it_may_not_listen_is_refused_by_name(settings: dict[str, object],
     wanted = Settings().with_values("test", http_port=1630, **settings)
     with pytest.raises(InvalidSettings, match=said):
         coordinator_app.listening(wanted).__enter__()
-
-
-def test_port_zero_serves_nothing() -> None:
-    with coordinator_app.listening(replace(Settings(), http_port=0)) as listener:
-        assert listener is None
-
-
-def test_the_status_tells_where_pages_and_rest_are(served: Served) -> None:
-    assert served.coordinator.services.program.http_address() == f"http://127.0.0.1:{served.port}"
 
 
 def test_a_renewed_certificate_is_taken_for_the_next_connection(tmp_path: Path) -> None:
