@@ -95,15 +95,6 @@ def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table
     assert "<tr><th>data_files</th><td>3</td></tr>" in planned.files._repr_html_()
 
 
-def test_a_receipt_shows_itself_as_the_command_line_does(table: Table, home: Path) -> None:
-    done = optimize(table, type="full", home=home)
-    assert done.receipt is not None
-    page = done.receipt._repr_html_()
-    assert page.startswith(f"<p>{done.process.process_id if done.process else ''}  committed snapshot ")
-    assert "<tr><th>rows</th><td>30 = 30 ✓</td></tr>" in page
-    assert str(done.receipt) == str(done)
-
-
 def test_a_running_coordinator_of_the_state_directory_is_asked(
     table: Table, home: Path, coordinator: Coordinator
 ) -> None:

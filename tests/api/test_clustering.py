@@ -179,14 +179,3 @@ def test_auto_takes_the_two_of_ten_columns_that_queries_filter_by(
     files = len(list(table.scan().plan_files()))
     assert max(files_by(table, name) for name in ("c3", "c7")) <= 0.5 * files
     assert min(files_by(table, name) for name in NAMES if name not in ("c3", "c7")) >= 0.9 * files
-
-
-def test_a_report_with_a_column_of_another_table_is_named_and_nothing_is_kept(
-    wide: Table, coordinator: Coordinator, home: Path, tmp_path: Path
-) -> None:
-    queries = tmp_path / "queries.jsonl"
-    queries.write_text('{"columns": ["c1"], "weight": 200}\n{"columns": ["price"]}\n')
-    with connect(home=home) as client:
-        with pytest.raises(InvalidArgument, match=r"queries.jsonl, line 2 names column price"):
-            client.learn("cat.db.t", queries=queries)
-        assert "0 are known" in client.plan("cat.db.t", type="cluster").reason

@@ -193,18 +193,6 @@ def reach(page: Page, role: str, name: str) -> None:
     raise AssertionError(f"Tab does not reach the {role} {name}")
 
 
-def test_by_keyboard_a_table_is_found_and_says_why_it_is_idle(page: Page) -> None:
-    page.goto("/")
-    page.keyboard.press("/")
-    page.keyboard.type("invoices")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/tables?text=invoices")
-    reach(page, "link", "lake.sales.invoices")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/tables/lake.sales.invoices")
-    assert "Why" in page.locator("main").inner_text()
-
-
 def test_by_keyboard_a_process_is_cancelled(page: Page) -> None:
     page.goto(f"/processes/{PROCESSES['typical']}")
     reach(page, "link", "Cancel")
@@ -213,30 +201,6 @@ def test_by_keyboard_a_process_is_cancelled(page: Page) -> None:
     reach(page, "button", "Cancel the process")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("The process is closed.")
-
-
-def test_by_keyboard_a_dry_run_is_asked_for(site: Site, browser: Browser) -> None:
-    name = name_of(small_table(site.installation.catalog))
-    seat = Seat.of(browser, site.origin, site.token)
-    page = seat.page
-    page.goto("/maintenance")
-    reach(page, "searchbox", "Table")
-    page.keyboard.type(name)
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/maintenance/look")
-    reach(page, "button", "Dry run of expire-snapshots")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/maintenance/preview")
-    assert "Nothing was changed." in page.get_by_role("status").inner_text()
-    seat.close()
-
-
-def test_a_change_is_seen_without_a_reload(site: Site, browser: Browser) -> None:
-    page = site.page(browser, "/groups")
-    site.create_group("nightly")
-    expect(page.locator("tbody")).to_contain_text("nightly")
-    assert page.evaluate("window.wasNeverReloaded")
-    page.context.close()
 
 
 def test_a_hidden_tab_asks_for_nothing_and_catches_up(site: Site, browser: Browser) -> None:

@@ -38,7 +38,8 @@ LISTS = (
 )
 #: Pages of one thing, whose addresses or contents are its payload.
 OF_ONE = (
-    *("/tables/{number}", "/tables/{number}/block", "/tables/{number}/plan", "/processes/{process}"),
+    *("/tables/{number}", "/tables/{number}/block", "/tables/{number}/plan", "/tables/{number}/optimize"),
+    *("/tables/{number}/processes", "/processes/{process}"),
     *("/groups/{name}", "/optimizers/{name}/drain", "/instances/{name}/kill", "/users/{name}/remove"),
     "/tokens/{name}/revoke",
 )
@@ -336,13 +337,3 @@ def test_by_the_button_a_person_of_the_provider_logs_in(own: str, context: Brows
     page.wait_for_url(f"{own}/groups")
     expect(page.locator("body")).to_contain_text("oidc:ann, operator")
     assert [cookie["httpOnly"] for cookie in context.cookies(own) if cookie["name"].startswith("amoro-")] == [True]
-
-
-def test_by_the_button_who_has_no_role_is_told(own: str, context: BrowserContext) -> None:
-    page = context.new_page()
-    page.goto(f"{own}/login")
-    page.get_by_role("link", name="Log in with localhost").click()
-    page.locator("input[name=sub]").fill("bob")
-    page.get_by_role("button", name=re.compile("authorize", re.IGNORECASE)).first.click()
-    expect(page.locator("main")).to_contain_text("strangers")
-    assert page.goto(f"{own}/groups").url.startswith(f"{own}/login")

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
@@ -22,10 +20,9 @@ from amoro_core.store.database import Connection
 from amoro_core.web.app import make_app
 from tests.admin.rig import ADMIN_TOKEN, services_over
 from tests.dashboard.served import Served, serving
-from tests.dashboard.states import STATES, seed
+from tests.dashboard.states import STATES
 from tests.store.ready import open_store
 
-LARGE = "10,000 tables"
 #: What a browser sends with a form of the page that it shows.
 OWN = {"Sec-Fetch-Site": "same-origin"}
 
@@ -116,25 +113,11 @@ def client_over(services: Services, pool: ThreadPoolExecutor, token: str) -> tup
     return client, asked
 
 
-@cache
-def _large() -> bytes:
-    """The database with 10,000 tables, which takes three seconds to fill."""
-    with TemporaryDirectory() as directory:
-        path = Path(directory) / "amoro.db"
-        with open_store(path) as store:
-            seed(store, LARGE)
-        return path.read_bytes()
-
-
 def _client(
     home: Path, state: str | Callable[[Connection], object], settings: Settings | None, ending: ExitStack
 ) -> TestClient:
-    database = home / "amoro.db"
-    if state == LARGE:
-        database.write_bytes(_large())
-    store = ending.enter_context(open_store(database))
-    if state != LARGE:
-        store.write(STATES[state] if isinstance(state, str) else state)
+    store = ending.enter_context(open_store(home / "amoro.db"))
+    store.write(STATES[state] if isinstance(state, str) else state)
     pool = ending.enter_context(ThreadPoolExecutor(4))
     return client_over(services_over(store, home, settings), pool, ADMIN_TOKEN)[0]
 

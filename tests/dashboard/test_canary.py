@@ -115,26 +115,6 @@ def test_no_tool_tells_a_secret(served: Served, named: dict[str, str]) -> None:
         assert not _holds(served, answer.body), tool.name
 
 
-LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-ACCEPT = {"Accept": "application/json, text/event-stream"}
-
-
-@pytest.mark.parametrize(("token", "status"), [("", 403), ("amo_wrong", 401)])  # the first by the guard of origins
-def test_without_a_token_nothing_is_told(served: Served, token: str, status: int) -> None:
-    answer = served.ask("/mcp", "POST", token=token, body=LIST, headers=ACCEPT)
-    assert answer.status == status
-    assert "tools" not in answer.body
-
-
-def test_a_token_of_optimizers_is_for_no_assistant(served: Served) -> None:
-    enrolment = served.coordinator.enrolment_token.reveal()
-    assert served.ask("/mcp", "POST", token=enrolment, body=LIST, headers=ACCEPT).status == 403
-
-
-def test_another_host_is_refused(served: Served) -> None:
-    assert served.ask("/mcp", "POST", body=LIST, headers={**ACCEPT, "Host": "evil.example"}).status == 421
-
-
 def test_the_official_client_calls_the_tools_that_only_read(served: Served) -> None:
     _, token = served.coordinator.tokens.create("assistant", Role.VIEWER)
     names, status = use(served, token, "status")

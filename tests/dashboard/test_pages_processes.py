@@ -112,12 +112,6 @@ def test_cancelling_asks_first_and_then_ends_the_process(site: Site) -> None:
     assert "Attempts by optimizer thread" in page
 
 
-def test_cancelling_what_has_ended_says_why_not(site: Site) -> None:
-    answer = site("typical").post(f"/processes/{ENDED}/cancel")
-    assert answer.status_code in (409, 422)
-    assert ENDED in answer.text
-
-
 @pytest.mark.parametrize(
     ("action", "target", "command"),
     [
@@ -203,13 +197,6 @@ def happen(db: Connection) -> None:
         events.add(db, Event(kind, states.now(), f"event {number}", about))
 
 
-def test_events_come_a_hundred_on_a_page_the_newest_first(site: Site) -> None:
-    client = site(happen)
-    first = words(client.get("/events").text)
-    assert "100 of 150 events" in first
-    assert first.index("event 149") < first.index("event 148")
-
-
 def test_events_are_filtered_by_kind_table_and_process(site: Site) -> None:
     client = site(happen)
     assert "3 of 3 events" in words(client.get("/events?kind=failed&table=lake.sales.orders").text)
@@ -239,22 +226,6 @@ def test_what_waits_is_listed_in_its_order(site: Site) -> None:
     assert "1 of 1 processes, by group" in page
     assert "default" in page
     assert "No table waits for a plan." in client.get("/queue?group=nightly").text
-
-
-def listed(page: str) -> tuple[list[str], list[str]]:
-    """The tables that wait for a plan, and the processes that wait for a thread."""
-    pending, _, waiting = page.partition("<h2>Waiting for a thread")
-    return (
-        re.findall(r'<td class="name"><a href="/tables/([^"]+)"', pending),
-        re.findall(r'<a href="/processes/([^"]+)"', waiting),
-    )
-
-
-def test_the_first_hundred_of_each_list_are_shown(site: Site) -> None:
-    page = site(states.long_queue).get("/queue").text
-    assert "100 of 230 tables, by group" in words(page)
-    assert "100 of 130 processes, by group" in words(page)
-    assert [len(set(one)) for one in listed(page)] == [100, 100]
 
 
 def test_a_value_goes_with_its_time_and_the_oldest_where_there_are_too_many() -> None:

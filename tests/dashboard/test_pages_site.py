@@ -1,6 +1,5 @@
 """What every page has: checked parameters, errors, notices, links, foreign texts; the overview and the catalogs."""
 
-import gzip
 import html
 import re
 import time
@@ -17,12 +16,9 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.store import catalogs, events, groups, pending_deletions
 from amoro_core.store.connection import Connection
-from amoro_core.web.static import DIRECTORY
-from tests.browser.pages import paths_in
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.dashboard.strangers import PAYLOADS
-from tests.dashboard.test_pages_processes import RUNNING, many
 from tests.store import builders
 from tests.tiers import sample
 
@@ -107,16 +103,6 @@ def test_levels_of_groups_are_added_step_by_step(site: Site) -> None:
     asked_of(client).answers["GetSeries"] = journal.GetSeriesResponse(step_s=600, series=series)
     figures = re.findall(r"\d\d:\d\d (9|4\.5|3) ", words(client.get("/").text))
     assert figures == ["9", "4.5", "3"]  # the newest first
-
-
-def test_the_dry_run_of_maintenance_links_to_the_number_of_a_table_with_a_slash(site: Site) -> None:
-    client = site(lambda db: states.fill(db, 1, identifier=SLASHED))
-    for table, link in ((str(SLASHED), "/tables/1"), ("lake.sales.unknown", "/tables/lake.sales.unknown")):
-        answer = pb.MaintainTableResponse(table=table, action="expire-snapshots", reason="nothing is old")
-        asked_of(client).answers["PreviewMaintenance"] = answer
-        form = {"table": table, "action": "expire-snapshots"}
-        page = client.post("/maintenance/preview", data=form, headers=OWN).text
-        assert f'<a href="{link}">{table}</a>' in page
 
 
 def test_the_overview_counts_with_links_to_the_rows(site: Site) -> None:
@@ -260,27 +246,3 @@ def test_a_notice_about_what_a_visitor_sent_is_text(site: Site) -> None:
     page = client.get(done.headers["location"]).text
     assert wrong_with(page) == []
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-
-
-MOST_KB = 60
-
-
-def gzipped(content: bytes) -> float:
-    return len(gzip.compress(content)) / 1000
-
-
-def assets() -> float:
-    return sum(gzipped(path.read_bytes()) for path in DIRECTORY.iterdir() if path.suffix in (".css", ".js", ".svg"))
-
-
-def test_no_page_of_ten_thousand_tables_is_heavy(site: Site) -> None:
-    client = site("10,000 tables")
-    heavy = {path: gzipped(client.get(path).content) + assets() for path in paths_in("10,000 tables")}
-    assert {path: weight for path, weight in heavy.items() if weight > MOST_KB} == {}
-
-
-@pytest.mark.parametrize("tasks", [2000, 2500])
-def test_no_process_is_heavy(site: Site, tasks: int) -> None:
-    page = site(lambda db: many(db, tasks)).get(f"/processes/{RUNNING}")
-    assert page.status_code == 200
-    assert gzipped(page.content) + assets() <= MOST_KB

@@ -5,7 +5,6 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from starlette.testclient import TestClient
 
-from amoro_core.documents.formatting import format_bytes
 from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, TableIdentifier, parse_table
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.store import actions, catalogs, events, tables
+from amoro_core.store import catalogs, events, tables
 from amoro_core.store.connection import Connection
 from amoro_core.transactions.table_registry import new_table
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
-from tests.engine import oracle, writer, writer3
+from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.store import builders
 
@@ -52,16 +50,6 @@ def test_tables_are_listed_fifty_on_a_page_and_each_once(site: Site) -> None:
     names = _followed(client, "/tables")
     assert len(names) == len(set(names)) == 120
     assert names == sorted(names)
-
-
-@pytest.mark.parametrize(
-    "key", ["status", "health", "files", "small-files", "deletes", "size", "last-optimized", "next-due", "group"]
-)
-def test_each_order_lists_each_table_once_in_both_directions(site: Site, key: str) -> None:
-    client = site(lambda db: states.fill(db, 70))
-    up, down = _followed(client, f"/tables?sort={key}"), _followed(client, f"/tables?sort={key}&order=desc")
-    assert len(set(up)) == 70
-    assert down == up[::-1]
 
 
 def test_a_header_sorts_and_sorts_the_other_way_the_second_time(site: Site) -> None:
@@ -126,13 +114,6 @@ def test_health_is_told_by_parts_with_what_mends_each(site: Site) -> None:
     assert "small files 25 of 40 15 9 fragments and 3 undersized of 23 data files Merging them" in page
     assert "equality deletes 31 of 40 9 6 files" in page
     assert "position deletes 17 of 20 3 3 files, 29 kB with equality deletes, 1 of all deletes dangling" in page
-
-
-@pytest.mark.parametrize(("number", "told"), [(3, ["coarse 1 file, 105 MB"]), (0, [])])
-def test_what_minor_only_copied_is_told_where_there_is_any(site: Site, number: int, told: list[str]) -> None:
-    files, health = states.summary(number)
-    page = words(site(_one(summary=files, health=health)).get("/tables/lake.sales.orders").text)
-    assert re.findall(r"coarse .* MB(?= rows)", page) == told
 
 
 @pytest.mark.parametrize(
@@ -226,28 +207,6 @@ def test_a_table_is_blocked_and_released(site: Site) -> None:
     assert "is blocked by" in page
 
 
-def test_a_blocker_is_released_after_a_confirmation(site: Site) -> None:
-    blocker_id = "0199aaaa-0000-7000-8000-000000000000"
-
-    def fill(db: Connection) -> None:
-        (one,) = states.fill(db, 1)
-        held = Blocker(
-            blocker_id,
-            one.table_id,
-            frozenset({BlockedOperation.OPTIMIZE}),
-            states.now(),
-            states.now() + timedelta(hours=1),
-            timedelta(hours=1),
-        )
-        actions.add_blocker(db, held)
-
-    client = site(fill)
-    assert f"/tables/lake.sales.orders/unblock/{blocker_id}" in client.get("/tables/1").text
-    assert f"amoro table unblock {blocker_id}" in client.get(f"/tables/1/unblock/{blocker_id}").text
-    assert client.post(f"/tables/1/unblock/{blocker_id}", headers=OWN).status_code == 303
-    assert "unblock" not in client.get("/tables/1").text
-
-
 def test_a_table_that_is_gone_tells_what_became_of_it(site: Site) -> None:
     def fill(db: Connection) -> None:
         states.fill(db, 1)
@@ -263,14 +222,6 @@ def test_a_table_that_is_gone_tells_what_became_of_it(site: Site) -> None:
     never = client.get("/tables/lake.sales.order").text
     assert "Nothing is known of a table lake.sales.order:" in never
     assert "Did you mean lake.sales.orders?" in never
-
-
-def test_trends_are_drawn_for_a_range_that_is_chosen(site: Site) -> None:
-    client = site(_one())
-    page = client.get("/tables/1?range=7d").text
-    assert "<strong>7d</strong>" in page
-    assert "Health over time" in page
-    assert client.get("/tables/1?range=8d").status_code == 400
 
 
 AT = "/tables/cat.db.t"
@@ -348,33 +299,6 @@ def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient
     assert again.headers["location"].split("?")[0] == begun.headers["location"].split("?")[0]
 
 
-def test_a_plan_of_an_upgraded_table_tells_vectors_from_what_is_to_be_folded(client: TestClient, table: Table) -> None:
-    writer.delete_where(table, lambda item: item["id"] in (0, 1))
-    writer3.upgrade(table)
-    writer3.delete_rows(table, lambda item: item["id"] == 2)
-    (old,) = (one for one in oracle.live_files(table) if one.content == oracle.POSITION_DELETES and not one.is_vector)
-    for kind, told in (
-        ("full", f"1 {format_bytes(old.file_size_bytes)} to fold, for 2 data files 1"),
-        ("cluster", "1 1"),
-    ):
-        asked = {"type": kind, "columns": "id" if kind == "cluster" else ""}
-        planned = client.post(f"{AT}/plan", data=asked, headers=OWN)
-        page = words(client.get(planned.headers["location"]).text)
-        assert "Position deletes Vectors" in page
-        assert f"{kind} 5 0 {told} " in page, page
-
-
-def test_a_partition_that_is_skipped_is_shown_with_its_size(client: TestClient, table: Table) -> None:
-    with table.update_spec() as update:
-        update.add_identity("value")
-    writer.append(table.refresh(), [row(9, "a", "alone")])
-    new = table.refresh().spec().spec_id
-    (alone,) = (one.file for one in table.scan().plan_files() if one.file.spec_id == new)
-    planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN)
-    page = words(client.get(planned.headers["location"]).text)
-    assert f"skipped 1 0 0 0 {format_bytes(alone.file_size_in_bytes)} - 0 " in page, page
-
-
 def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_process(
     site: Site, client: TestClient
 ) -> None:
@@ -446,13 +370,6 @@ def test_other_tables_verifications_are_not_shown(client: TestClient, catalog: S
     assert "verify it again" not in client.get(found).text
     other = found.replace("cat.db.t", "cat.db.other")
     assert client.get(other).status_code == 404
-
-
-def test_what_reads_the_table_tells_that_its_catalog_is_not_there(site: Site) -> None:
-    client = site(lambda db: states.fill(db, 1))
-    for answer in (client.get("/tables/1/files/list"), client.post("/tables/1/snapshots", headers=OWN)):
-        assert answer.status_code >= 400
-        assert "AMORO-" in answer.text
 
 
 FAR_MS = 9_999_999_999_000
