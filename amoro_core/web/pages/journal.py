@@ -47,7 +47,15 @@ async def show_events(visit: PageRequest) -> Page:
 async def show_audit(visit: PageRequest) -> Page:
     """A hundred calls that changed something, or were refused; the newest first."""
     query = visit.query(actor=(), operation=(), object=(), outcome=_OUTCOMES, after=())
-    response = await visit.ask("ListAudit", audit.ListAuditRequest(**query, limit=ROWS), audit.ListAuditResponse)
+    request = audit.ListAuditRequest(
+        actor=query["actor"],
+        operation=query["operation"],
+        object=query["object"],
+        outcome=query["outcome"],
+        limit=ROWS,
+        after=query["after"],
+    )
+    response = await visit.ask("ListAudit", request, audit.ListAuditResponse)
     listed = page_of_list("/audit", "calls", query, response, response.events)
     values = {
         "events": [(one, sorted(one.parameters.items())) for one in response.events],

@@ -60,7 +60,8 @@ async def look(visit: PageRequest) -> Page:
 
 async def preview(visit: PageRequest) -> Page:
     """A dry run of the action on the table."""
-    request = pb.MaintainTableRequest(**await visit.form("table", "action"))
+    typed = await visit.form("table", "action")
+    request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
     answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
     known = pb.GetTableRequest(table=answer.table, known_only=True)
     try:

@@ -156,7 +156,8 @@ class Requests:
     async def optimize(self, visit: PageRequest) -> Redirect:
         """Plan the table and begin; a second request leads to the process of the first."""
         sent, table = await visit.form("type", "where"), await table_of(visit)
-        return await self.begin(visit, table, pb.OptimizeTableRequest(table=table.table, **sent))
+        request = pb.OptimizeTableRequest(table=table.table, type=sent["type"], where=sent["where"])
+        return await self.begin(visit, table, request)
 
     async def begin(
         self,
