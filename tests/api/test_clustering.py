@@ -16,10 +16,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from amoro_cli.main import run
 from amoro_core import connect, optimize, plan
 from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
-from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
@@ -101,29 +99,6 @@ def test_what_can_t_be_asked_for_is_refused_with_its_value_and_nothing_is_change
         with pytest.raises((InvalidArgument, TableRefused), match=words):
             optimize(scattered, type="cluster", home=home, **asked)
     assert scattered.refresh().metadata.current_snapshot_id == base
-
-
-def test_a_table_is_shown_as_it_was_clustered_where_no_columns_are_set(
-    scattered: Table, coordinator: Coordinator, home: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def show(*options: str) -> tuple[int, str, str]:
-        status = run(LocalLauncher(), ["cluster", "show", "cat.db.t", "--home", str(home), *options])
-        said = capfd.readouterr()
-        return status, said.out, said.err
-
-    assert "names no columns" in show()[2]
-    with connect(home=home) as client, optimizer_beside(coordinator, 1, MEMORY):
-        assert client.optimize("cat.db.t", type="cluster", columns=["id"]).outcome == "success"
-    shown = json.loads(show("-o", "json")[1])
-    assert (shown["layout"], shown["sealed_groups"] + shown["open_groups"], shown["unclustered_files"]) == (
-        "linear(id)",
-        1,
-        0,
-    )
-    lines = show()[1].splitlines()
-    assert "linear(id)" in lines[0]
-    assert any(line.startswith("  no columns are set: shown is the layout of the newest group; set") for line in lines)
-    assert lines[-1] == "  Nothing to do for cat.db.t: no columns are set"
 
 
 NAMES = [f"c{number}" for number in range(10)]

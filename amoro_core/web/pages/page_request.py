@@ -252,6 +252,13 @@ def confirm_page(
 
     `effects` are sentences, `same` is the command that does the same; grave: it deletes, or can't be taken back.
     """
-    values = {"effects": effects, "target": target, "label": label, "back": back}
-    values |= {"same": same, "fields": fields, "is_grave": is_grave}
+    values = {
+        "effects": effects,
+        "target": target,
+        "label": label,
+        "back": back,
+        "same": same,
+        "fields": fields,
+        "is_grave": is_grave,
+    }
     return Page("confirm.html", title, values)
