@@ -132,7 +132,6 @@ class Client:
             token=Secret(answer.token),
             heartbeat_interval_s=answer.heartbeat_interval_ms / 1000,
             heartbeat_timeout_s=answer.heartbeat_timeout_ms / 1000,
-            polls_keep_alive=answer.polls_keep_alive,
         )
         return registration, tuple(codec.decode_attempt(attempt) for attempt in answer.adopted)
 
@@ -145,11 +144,7 @@ class Client:
         answer = self._once(lambda: self._stub.Heartbeat(request, timeout=10.0, metadata=_bearer(token)))
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
-    def poll(self, token: Secret, thread_ids: Sequence[int], wait_s: float) -> tuple[PolledTask, ...]:
-        """As `poll_alive`, without being a heartbeat."""
-        return self._poll(token, pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))).tasks
-
-    def poll_alive(
+    def poll(
         self, token: Secret, thread_ids: Sequence[int], wait_s: float, running: Iterable[Running], threads: int
     ) -> Polled:
         """Ask for work, waiting at most `wait_s` seconds, and report running attempts as a heartbeat does.
@@ -159,11 +154,7 @@ class Client:
         request = pb.PollTaskRequest(
             thread_ids=thread_ids, wait_ms=round(wait_s * 1000), running=_progress(running), threads=threads
         )
-        return self._poll(token, request)
-
-    def _poll(self, token: Secret, request: pb.PollTaskRequest) -> Polled:
-        timeout = request.wait_ms / 1000 + CALL_DEADLINE_S
-        call = self._stub.PollTask.future(request, timeout=timeout, metadata=_bearer(token))
+        call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
         with self._lock:
             self._polls.add(call)
         if self._stopping.is_set():  # `stop_polling` may have run before this poll was registered

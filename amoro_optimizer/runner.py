@@ -317,15 +317,13 @@ class Runner:
             self._threads.give(polled)
 
     def _poll_once(self, session: Session, registration: Registration, free: Sequence[int]) -> Sequence[PolledTask]:
-        """The tasks for these threads. If the coordinator supports it, the poll is a heartbeat while it is open."""
-        if not registration.polls_keep_alive:
-            return self._client.poll(registration.token, free, POLL_WAIT_S)
+        """The tasks for these threads; the poll is a heartbeat while it is open."""
         # A busy optimizer learns what to abandon at least as often as by heartbeats.
         wait_s = min(POLL_WAIT_S, registration.heartbeat_interval_s) if session.running else POLL_WAIT_S
         running = [item for item in session.running.values() if not item.abandoned]
         self._is_polling = True
         try:
-            polled = self._client.poll_alive(registration.token, free, wait_s, running, self._threads.count)
+            polled = self._client.poll(registration.token, free, wait_s, running, self._threads.count)
         finally:
             self._is_polling = False
         self._follow_answer(polled.abandon, polled.draining)

@@ -15,7 +15,6 @@ class Registration:
     token: Secret = field(repr=False)
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
-    polls_keep_alive: bool = False  # an open poll counts as a heartbeat
 
 
 @dataclass(frozen=True, slots=True)

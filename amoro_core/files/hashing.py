@@ -1,9 +1,10 @@
 """Hashes of values: of keys, of Iceberg's buckets, and Theta sketches of distinct ones."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -101,106 +102,10 @@ Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
 
-_BLOCK = 16
-_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
-_FIVE, _ADD1, _ADD2 = np.uint64(5), np.uint64(0x52DCE729), np.uint64(0x38495AB5)
-_MIX1, _MIX2, _SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
 
-
-def first_halves(data: Bytes, starts: Lengths, lengths: Lengths, seed: int) -> Words:
-    """The first 64 bits of the hash of each value, which is `lengths` bytes of `data` beginning at `starts`."""
-    padded = np.concatenate([data, np.zeros(_BLOCK, np.uint8)])
-    # The word that begins at each byte, whatever its alignment.
-    words = np.ndarray((len(data) + 9,), "<u8", padded, strides=(1,))
-    h1, h2 = np.full(len(starts), seed, np.uint64), np.full(len(starts), seed, np.uint64)
-    blocks = lengths // _BLOCK
-    chosen = np.flatnonzero(blocks)
-    block = 0
-    while len(chosen):
-        at = starts[chosen] + block * _BLOCK
-        h1[chosen], h2[chosen] = _mixed_block(h1[chosen], h2[chosen], words[at], words[at + 8])
-        block += 1
-        chosen = chosen[blocks[chosen] > block]
-    tails, left = starts + blocks * _BLOCK, lengths % _BLOCK
-    h1 ^= _mixed_first(_cut(words[np.where(left > 0, tails, 0)], left))
-    # The second word is read only where the tail reaches it: elsewhere it may lie beyond the data.
-    h2 ^= _mixed_second(_cut(words[np.where(left > 8, tails + 8, 0)], left - 8))
-    return _finished(h1, h2, lengths.astype(np.uint64))
-
-
-def _mixed_block(h1: Words, h2: Words, k1: Words, k2: Words) -> tuple[Words, Words]:
-    h1 = (_rotated(h1 ^ _mixed_first(k1), 27) + h2) * _FIVE + _ADD1
-    h2 = (_rotated(h2 ^ _mixed_second(k2), 31) + h1) * _FIVE + _ADD2
-    return h1, h2
-
-
-def _mixed_first(words: Words) -> Words:
-    return _rotated(words * _C1, 31) * _C2
-
-
-def _mixed_second(words: Words) -> Words:
-    return _rotated(words * _C2, 33) * _C1
-
-
-def _finished(h1: Words, h2: Words, lengths: Words) -> Words:
-    h1, h2 = h1 ^ lengths, h2 ^ lengths
-    h1 = h1 + h2
-    h2 = h2 + h1
-    return _spread(h1) + _spread(h2)
-
-
-def _spread(words: Words) -> Words:
-    words = (words ^ (words >> _SHIFT)) * _MIX1
-    words = (words ^ (words >> _SHIFT)) * _MIX2
-    return words ^ (words >> _SHIFT)
-
-
-def _rotated(words: Words, bits: int) -> Words:
-    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
-
-
-def _cut(words: Words, lengths: Lengths) -> Words:
-    """The words with only their first `lengths` bytes: none for lengths below 1, at most 8."""
-    kept = np.clip(lengths, 0, 8)
-    surplus = np.minimum((8 - kept) * 8, 56).astype(np.uint64)
-    return np.where(kept > 0, (words << surplus) >> surplus, np.uint64(0))
-
-
-_C1_32, _C2_32, _ADD_32 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593), np.uint32(0xE6546B64)
-_MIX1_32, _MIX2_32 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
-_BLOCK_32 = 4
-
-
-def hashes_32(data: Bytes, starts: Lengths, lengths: Lengths, seed: int) -> npt.NDArray[np.uint32]:
-    """MurmurHash3 x86-32 of each value, as Iceberg's buckets use it: `lengths` bytes of `data` from `starts` on."""
-    padded = np.concatenate([data, np.zeros(_BLOCK_32, np.uint8)])
-    words = np.ndarray((len(data) + 1,), "<u4", padded, strides=(1,))
-    hashes = np.full(len(starts), seed, np.uint32)
-    blocks = lengths // _BLOCK_32
-    chosen = np.flatnonzero(blocks)
-    block = 0
-    while len(chosen):
-        word = _mixed_32(words[starts[chosen] + block * _BLOCK_32])
-        hashes[chosen] = _rotated_32(hashes[chosen] ^ word, 13) * np.uint32(5) + _ADD_32
-        block += 1
-        chosen = chosen[blocks[chosen] > block]
-    chosen = np.flatnonzero(lengths % _BLOCK_32)
-    left = (lengths[chosen] % _BLOCK_32).astype(np.uint32)
-    surplus = np.uint32(8) * (np.uint32(_BLOCK_32) - left)
-    tails = words[starts[chosen] + blocks[chosen] * _BLOCK_32]
-    hashes[chosen] ^= _mixed_32((tails << surplus) >> surplus)
-    hashes ^= lengths.astype(np.uint32)
-    hashes = (hashes ^ (hashes >> np.uint32(16))) * _MIX1_32
-    hashes = (hashes ^ (hashes >> np.uint32(13))) * _MIX2_32
-    return hashes ^ (hashes >> np.uint32(16))
-
-
-def _mixed_32(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    return _rotated_32(words * _C1_32, 15) * _C2_32
-
-
-def _rotated_32(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+def bucket_hashes(array: pa.Array) -> npt.NDArray[np.uint32]:
+    """MurmurHash3 x86-32 of each value's bytes, as Iceberg's buckets use it; of nulls, any."""
+    return np.array([mmh3.hash(value, signed=False) for value in _values(array)], np.uint32)
 
 
 #: Hashes to keep: the default of Java's sketches.
@@ -273,11 +178,15 @@ def value_hashes(array: pa.Array) -> Words:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     array = array.drop_null()
-    data, starts, lengths = stored_bytes(array)
-    if not lengths.all():
-        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
-    hashes = first_halves(data, starts, lengths, _SEED) >> np.uint64(1)
+    hashed = (mmh3.hash64(value, _SEED, signed=False)[0] for value in _values(array) if value)
+    hashes = np.fromiter(hashed, np.uint64) >> np.uint64(1)
     return hashes[hashes > 0]
+
+
+def _values(array: pa.Array) -> Iterator[bytes]:
+    data, starts, lengths = stored_bytes(array)
+    content = data.tobytes()
+    return (content[at : at + size] for at, size in zip(starts.tolist(), lengths.tolist(), strict=True))
 
 
 def stored_bytes(array: pa.Array) -> tuple[Bytes, Lengths, Lengths]:

@@ -310,9 +310,8 @@ class IcebergTable:
         access = self._access(self._newest)
         if delete.is_vector:
             return {normalise(delete.named_file or ""): read_vectors(access, [delete], rows, _nothing)[delete.identity]}
-        found = read_positions(access, delete, _nothing, rows)
-        # A position behind the end deletes nothing; followed into outputs it would stand for a row of another file.
-        return {path: PositionSet.of(positions[positions < rows[path]]) for path, positions in found.items()}
+        # A position behind the end, which this leaves out, would stand for a row of another file in the outputs.
+        return read_positions(access, delete, _nothing, rows)
 
     def left_out(self, group: Group) -> Mapping[int, PositionSet]:
         if group.output.position_map is None:

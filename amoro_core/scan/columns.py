@@ -1,6 +1,5 @@
 """Columns of live files: paths, packed metrics, and an index of paths in any spelling."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +23,6 @@ _Sorted = tuple[Ids, Ids]
 
 #: Up to this many paths are examined one by one: an Arrow function takes as long to start.
 FEW = 50
-_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
-_LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
-#: The usual spellings of paths, by what they begin with: two paths in the same one name the same file only if they are
-#: equal, and their normalised forms differ from them at the beginning alone.
-_WAYS = {
-    "": _LOCAL,
-    "file:": f"file:{_LOCAL}",
-    "file://": f"file://{_LOCAL}",
-    **{f"{scheme}://": f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES},
-}
-
 #: Names that need a look.
 _TOLD = rf"^(?:\.{{0,2}}|{clustering.NAME})$"
 
@@ -47,7 +35,6 @@ class Shape:
     odd: tuple[str, ...]  # paths without a directory, with the name "", "." or "..", or with a NUL
     mixed: int  # how many files are named as those of Amoro's Mixed format
     first_mixed: str | None  # the path of the first of them
-    way: str | None  # what all paths begin with if they are spelled in one of the usual ways
 
 
 class Paths:
@@ -135,32 +122,25 @@ class Names:
 def numbered(paths: Paths) -> Ids:
     """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
     ever otherwise."""
-    names: Iterable[str] = paths.array.to_pylist()
-    way = paths.shape.way
-    if way is None:
-        names = map(normalise, names)
-    elif (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
-        cut = len(way)  # in a third of the time that Arrow's functions take
-        names = [begin + name[cut:] for name in names]
-    return np.fromiter(map(hash, names), np.int64, len(paths.array))
+    return np.fromiter(map(hash, map(normalise, paths.array.to_pylist())), np.int64, len(paths.array))
 
 
 def shape_of(paths: pa.Array) -> Shape:
-    """The shape of the paths; without the common prefix for few paths or where some are odd."""
+    """The shape of the paths."""
     cut = None if len(paths) <= FEW else pc.split_pattern(paths, "/", max_splits=1, reverse=True)
     if cut is None or pc.min(pc.list_value_length(cut)).as_py() < 2:
         rows = paths.to_pylist()
-        return _shape(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows), rows, None)
+        return _shape(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows), rows)
     directories = pc.unique(pc.list_element(cut, 0))
     told = paths if _has_nul(paths) else paths.filter(pc.match_substring_regex(pc.list_element(cut, 1), _TOLD))
-    return _shape((f"{one}/" for one in directories.to_pylist()), told.to_pylist(), _way_of(directories))
+    return _shape((f"{one}/" for one in directories.to_pylist()), told.to_pylist())
 
 
-def _shape(directories: Iterable[str], told: Sequence[str], way: str | None) -> Shape:
-    """The shape of paths in these directories; `told` are the paths with unusual names, `way` their common prefix."""
+def _shape(directories: Iterable[str], told: Sequence[str]) -> Shape:
+    """The shape of paths in these directories; `told` are the paths with unusual names."""
     odd, mixed = tuple(filter(_is_odd, told)), tuple(filter(is_mixed, told))
     # The paths of a whole table of the Mixed format would be too many to keep.
-    return Shape(tuple(directories), odd, len(mixed), next(iter(mixed), None), None if odd else way)
+    return Shape(tuple(directories), odd, len(mixed), next(iter(mixed), None))
 
 
 def _is_odd(path: str) -> bool:
@@ -171,16 +151,6 @@ def _has_nul(paths: pa.Array) -> bool:
     _, ends, text = paths.buffers()
     places = np.frombuffer(ends, np.int32)[paths.offset : paths.offset + len(paths) + 1]
     return not np.frombuffer(text, np.uint8)[places[0] : places[-1]].all()
-
-
-def _way_of(directories: pa.Array) -> str | None:
-    """What all directories begin with, if paths in them are spelled in one of the usual ways."""
-    files = pc.binary_join_element_wise(directories, "x", "/")
-    first = files[0].as_py()
-    way = next((begin for begin, way in _WAYS.items() if re.fullmatch(way, first)), None)
-    if way is None or not pc.all(pc.match_substring_regex(files, f"^{_WAYS[way]}$")).as_py():
-        return None
-    return way
 
 
 #: Reads the number or bytes at an offset, and returns it with the offset of its end.

@@ -1,10 +1,9 @@
 """Clusters one group of files; also rewrites files of one group in the order that they have."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -40,11 +39,18 @@ from amoro_optimizer.cluster.range_partitioner import (
     sample_rows,
     split_points,
 )
-from amoro_optimizer.cluster.sort_keys import Order, Positions, flat
-from amoro_optimizer.cluster.writing import RangeWriter, free_disk, held_bytes, require_free, spilled_size
+from amoro_optimizer.cluster.sort_keys import Order, Positions, Words, flat
+from amoro_optimizer.cluster.writing import (
+    RangeWriter,
+    collected,
+    drained,
+    free_disk,
+    held_bytes,
+    require_free,
+    spilled_size,
+)
 from amoro_optimizer.execution import Run as KindRun
 from amoro_optimizer.execution import access_for
-from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.engine import (
     Packed,
     RewriteRun,
@@ -251,15 +257,11 @@ def piece_of(run: RewriteRun, number: int, pieces: int) -> Piece:
     return Piece(tuple(groups), rows)
 
 
-def sample_rows_of(
-    sample: Sample, run: RewriteRun, order: Order, seed: int, number: int, positions: Positions, batch: pa.RecordBatch
-) -> None:
-    """Add live rows of a file, in the columns of the order, to the sample."""
-    hashes = row_hashes(run.work.rewritten[number].data.path, positions, seed)
+def add_to_sample(sample: Sample, order: Order, hashes: Words, places: Words, batch: pa.RecordBatch) -> None:
+    """Add rows with these hashes and places, in the columns of the order, to the sample."""
     rows = sample.wanted(hashes)
-    if len(rows):  # what orders the others is not asked for
-        chosen = batch.take(pa.array(rows))
-        sample.add(hashes[rows], places_of(number, positions[rows]), flat(order.parts(chosen)))
+    if len(rows):  # what orders the others is not computed
+        sample.add(hashes[rows], places[rows], flat(order.parts(batch.take(pa.array(rows)))))
 
 
 #: Memory beside the rows that a rewrite has not: keys, places and what the allocator keeps between steps (measured).
@@ -304,9 +306,7 @@ def cluster(
     run = RewriteRun(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
     with cancelled_first(run), ExitStack() as spills:
-        marks = DeleteFilter(
-            rewritten, access, run.checkpoint, run.open, memory_bytes=memory_bytes, spill_root=root, spills=spills
-        )
+        marks = run.delete_filter(spills, root)
         stages = Stages(sum(file.data.record_count for file in rewritten.rewritten), on_progress, on_stage)
         stages.begin(SPLIT)
         masks = masks_ahead(run, marks)
@@ -392,7 +392,7 @@ class _Group:
 
     def write(self, share_bytes: int, root: str, free: Callable[[str], int]) -> None:
         """Sort in memory where all rows fit into the share, else by ranges that wait on disk."""
-        held, rest = self._collected(share_bytes)
+        held, rest = collected(self._read(), _size, share_bytes)
         sample = self._sample_of(held) if rest is None else self._sample_of_keys()
         self.cuts = make_cuts(self._order, sample.table(), self._work.rewrite.output_count)
         schema = self.cuts.tagged_schema(arrow_schema(self._run.schema))
@@ -417,43 +417,32 @@ class _Group:
         writer.finish()
         self.spilled_bytes = writer.spilled_bytes
 
-    def _collected(self, share_bytes: int) -> tuple[list[_Placed], Iterator[_Placed] | None]:
-        held: list[_Placed] = []
-        size = 0
-        reading = self._read()
-        for placed in reading:
-            held.append(placed)
-            size += _size(placed)
-            if size > share_bytes:
-                return held, reading
-        return held, None
-
     def _read(self) -> Iterator[_Placed]:
         for placed in placed_batches(self._run, self._masks):
             self._stages.advance(placed[2].num_rows)
             yield placed
 
     def _tagged(self, held: list[_Placed], rest: Iterator[_Placed] | None) -> Iterator[pa.RecordBatch]:
-        """All rows with what orders them; what was held is let go as it goes."""
-        for number, positions, batch in chain(_drained(held), rest or ()):
+        """All rows with what orders them; `held` is emptied."""
+        for number, positions, batch in drained(held, rest):
             yield self.cuts.tagged(batch, places_of(number, positions))
 
     def _sample_of(self, held: list[_Placed]) -> Sample:
         """Of rows in memory: the same as of their keys alone."""
-        self._stages.begin(SAMPLE)
-        sample = Sample(sample_rows(self._work.rewrite.output_count))
-        for number, positions, batch in held:
-            self._run.checkpoint()
-            sample_rows_of(sample, self._run, self._order, self._work.seed, number, positions, batch)
-            self._stages.advance(batch.num_rows)
-        return sample
+        return self._sampled(held, self._order)
 
     def _sample_of_keys(self) -> Sample:
         """Of all files, of which only the columns of the order are read."""
+        order = self._order.of_keys()
+        return self._sampled(placed_batches(self._run, self._masks, schema=order.schema), order)
+
+    def _sampled(self, batches: Iterable[_Placed], order: Order) -> Sample:
         self._stages.begin(SAMPLE)
-        sample, order = Sample(sample_rows(self._work.rewrite.output_count)), self._order.of_keys()
-        for number, positions, batch in placed_batches(self._run, self._masks, schema=order.schema):
-            sample_rows_of(sample, self._run, order, self._work.seed, number, positions, batch)
+        sample = Sample(sample_rows(self._work.rewrite.output_count))
+        for number, positions, batch in batches:
+            self._run.checkpoint()
+            hashes = row_hashes(self._run.work.rewritten[number].data.path, positions, self._work.seed)
+            add_to_sample(sample, order, hashes, places_of(number, positions), batch)
             self._stages.advance(batch.num_rows)
         return sample
 
@@ -472,12 +461,6 @@ class _Group:
 
 def _size(placed: _Placed) -> int:
     return int(placed[2].nbytes) + TAG_BYTES * int(placed[2].num_rows)
-
-
-def _drained(held: list[_Placed]) -> Iterator[_Placed]:
-    held.reverse()
-    while held:
-        yield held.pop()
 
 
 class ClusterKind:

@@ -1,7 +1,7 @@
 """Ranges of rows: samples, curves, cut points, and the range of each row."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -55,11 +55,6 @@ class RangeBounds:
         return counts
 
 
-def points_of(columns: Sequence[pa.Array], descending: Sequence[bool]) -> RangeBounds:
-    """The bounds whose parts are these arrays."""
-    return RangeBounds([part_of(column) for column in columns], descending)
-
-
 #: Rows of a sample: at least so many for each output, and in all.
 ROWS_FOR_OUTPUT, LEAST_ROWS = 1000, 20_000
 #: What the keys of a sample take at most.
@@ -84,16 +79,12 @@ def places_of(file_number: int, positions: npt.NDArray[np.int64]) -> Words:
 def row_hashes(path: str, positions: npt.NDArray[np.int64], seed: int) -> Words:
     """A hash of each row by its file, its position there, and the seed; no two rows of a file have the same."""
     stored = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8, key=seed.to_bytes(8, "big"))
-    return _spread(positions.astype(np.uint64), int.from_bytes(stored.digest(), "big"))
+    return place_hashes(positions.astype(np.uint64), int.from_bytes(stored.digest(), "big"))
 
 
 def place_hashes(places: Words, seed: int) -> Words:
     """A hash of each place, and the seed."""
-    return _spread(places, seed)
-
-
-def _spread(numbers: Words, base: int) -> Words:
-    return mixed(numbers * _GAMMA + np.uint64(base))
+    return mixed(places * _GAMMA + np.uint64(seed))
 
 
 class Sample:
@@ -174,9 +165,6 @@ def _widths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 COORDINATE_BITS = 16
 Coordinates = npt.NDArray[np.uint16]
 
-#: Points that are worked on at once: their coordinates stay in the processor's cache.
-_AT_ONCE = 1 << 14
-
 
 def zorder(points: Sequence[Coordinates]) -> Words:
     """The bits of one to four coordinates by turns, the first one's highest bit first."""
@@ -189,12 +177,7 @@ def zorder(points: Sequence[Coordinates]) -> Words:
 
 def hilbert(points: Sequence[Coordinates]) -> Words:
     """The place on Hilbert's curve, by Skilling's transpose (AIP Conference Proceedings 707, 2004)."""
-    rows = len(points[0])
-    places = np.empty(rows, np.uint64)
-    for start in range(0, rows, _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        places[part] = zorder(_transposed([np.array(one[part]) for one in points]))
-    return places
+    return zorder(_transposed([np.array(one) for one in points]))
 
 
 def _transposed(points: list[Coordinates]) -> list[Coordinates]:
@@ -309,7 +292,7 @@ def parse_cuts(order: Order, content: bytes) -> Cuts:
     result = {name: column.values for name, column in zip(row.schema.names, row.columns, strict=True)}
 
     def points(prefix: str, descending: Sequence[bool]) -> RangeBounds:
-        return points_of([result[f"{prefix}_{part}"] for part in range(len(descending))], descending)
+        return RangeBounds([part_of(result[f"{prefix}_{part}"]) for part in range(len(descending))], descending)
 
     ranks = [points(f"rank_{number}", down) for number, down in enumerate(order.descending)] if order.is_curve else []
     return Cuts(order, ranks, points("cut", (*_key_descending(order), False)))
@@ -422,15 +405,3 @@ def _key_descending(order: Order) -> tuple[bool, ...]:
 
 def _listed(values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-
-
-def pieces(batch: pa.RecordBatch, numbers: Counts) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each number, ascending by number, in the order in which they come."""
-    if not batch.num_rows:
-        return
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    taken_rows = batch if (order[1:] > order[:-1]).all() else batch.take(pa.array(order))
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    for start, end in pairwise([*starts.tolist(), len(ordered)]):
-        yield int(ordered[start]), taken_rows.slice(start, end - start)

@@ -24,7 +24,7 @@ from pyiceberg.transforms import (
 from pyiceberg.types import IcebergType
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.hashing import hashes_32, stored_bytes
+from amoro_core.files.hashing import bucket_hashes, stored_bytes
 from amoro_core.files.schema.schemas import arrow_type, key_path, select_ids
 from amoro_core.model.clustering import CURVE_VERSION, MAX_CURVE_COLUMNS, Layout, LayoutKey, Strategy
 
@@ -232,8 +232,7 @@ def _bucketed(transform: BucketTransform[Any]) -> Parts:
     count = np.uint32(transform.num_buckets)
 
     def parts(array: pa.Array) -> tuple[Part, ...]:
-        hashes = hashes_32(*stored_bytes(_widened(array)), 0)
-        return (((hashes & np.uint32(0x7FFFFFFF)) % count).astype(np.uint64),)
+        return (((bucket_hashes(_widened(array)) & np.uint32(0x7FFFFFFF)) % count).astype(np.uint64),)
 
     return parts
 

@@ -1,37 +1,32 @@
 """Rows put in order in memory, or range by range on disk where they are too many, and written."""
 
-import os
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from amoro_core.errors import StorageFull
-from amoro_core.files.storage.io import translated
 from amoro_optimizer.cluster.range_partitioner import (
     Cuts,
     RangeBounds,
     Sample,
     keyed_points,
-    pieces,
     place_hashes,
     sample_rows,
 )
 from amoro_optimizer.cluster.sort_keys import Counts, Part, joined, sort_rows, taken
-from amoro_optimizer.rewrite.spilling import give_back
+from amoro_optimizer.rewrite.output_files import Outputs
+from amoro_optimizer.rewrite.spilling import COMPRESSED, SpillFiles, give_back
 
-#: Bytes that are collected before they are split.
-_COLLECTED_BYTES = 8 << 20
+T = TypeVar("T")
+
 #: Files that are open at once at most; ranges that are too large are split again.
 MOST_RANGES = 256
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def free_disk(directory: str) -> int:
@@ -57,69 +52,10 @@ def spilled_size(batches: Sequence[pa.RecordBatch]) -> int:
     if not batches:
         return 0
     sink = pa.MockOutputStream()
-    with pa.ipc.new_file(sink, batches[0].schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_file(sink, batches[0].schema, options=COMPRESSED) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return int(sink.size())
-
-
-class Ranges:
-    """Batches spread over the files of numbered ranges, in which rows stand in the order in which they came."""
-
-    def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
-        """Files are made in the directory when their first rows come."""
-        self.spilled_bytes = 0
-        self._directory = directory
-        self._name = name
-        self._schema = schema
-        self._writers: dict[int, pa.RecordBatchFileWriter] = {}
-        self._waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
-        self._waiting_bytes = 0
-
-    def add(self, batch: pa.RecordBatch, numbers: Counts) -> None:
-        """Add rows, each to the range of its number. Raises StorageFull."""
-        for number, piece in pieces(batch, numbers):
-            self._waiting[number].append(piece)
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= _COLLECTED_BYTES:
-            self._flush()
-
-    def close(self) -> None:
-        """End the files; then they can be read."""
-        self._flush()
-        for number, writer in self._writers.items():
-            with translated(str(self._directory)):
-                writer.close()
-                self.spilled_bytes += os.stat(self._path(number)).st_size
-
-    def numbers(self) -> list[int]:
-        """The ranges that have rows, ascending."""
-        return sorted(self._writers)
-
-    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, whose file is deleted once it was read to its end."""
-        path = self._path(number)
-        with translated(path), pa.OSFile(path) as source:
-            reader = pa.ipc.open_file(source, options=_READ)
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
-        os.unlink(path)
-
-    def _flush(self) -> None:
-        for number, waiting in self._waiting.items():
-            rows = pa.Table.from_batches(waiting, self._schema).combine_chunks()
-            with translated(self._path(number)):
-                writer = self._writers.get(number)
-                if writer is None:
-                    writer = self._writers[number] = pa.ipc.new_file(
-                        self._path(number), self._schema, options=_COMPRESSED
-                    )
-                writer.write_table(rows)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-
-    def _path(self, number: int) -> str:
-        return str(self._directory / f"{self._name}-{number}.arrow")
 
 
 #: Rows written at once: as many as take so many bytes, and at most.
@@ -190,16 +126,6 @@ _LEAST_SHARE = 4096
 _MOST_HELD = (2 << 30) - (64 << 20)
 
 
-class Sink(Protocol):
-    """What takes rows in their order: files."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows of the table's schema to the open file, or to a new one."""
-
-    def finish_file(self) -> None:
-        """End the open file, if there is one."""
-
-
 class RangeWriter:
     """Sorts ranges one after the other, ascending, and writes the files into which the cuts divide them.
 
@@ -209,7 +135,7 @@ class RangeWriter:
     def __init__(
         self,
         cuts: Cuts,
-        sink: Sink,
+        sink: Outputs,
         *,
         share_bytes: int,
         spill: Callable[[], AbstractContextManager[Path]],
@@ -231,16 +157,16 @@ class RangeWriter:
 
         The order of what is written depends on the rows alone. Raises StorageFull, and what the sink raises.
         """
-        held, rest = collected(batches, self._share_bytes)
+        held, rest = collected(batches, lambda batch: int(batch.nbytes), self._share_bytes)
         if rest is None:
             self._write_held(held)
             return
         schema = held[0].schema
         with self._spill() as directory:
-            every = Ranges(directory, "all", schema)
+            every = SpillFiles(directory, "all", schema)
             sample = Sample(sample_rows(MOST_RANGES))
             size = 0
-            for batch in _drained(held, rest):
+            for batch in drained(held, rest):
                 self._checkpoint()
                 *keys, places = self._cuts.tagged_keys(batch)
                 sample.add(place_hashes(np.asarray(places), 0), np.asarray(places), keys)
@@ -270,7 +196,7 @@ class RangeWriter:
     def _write_split(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: RangeBounds, directory: Path
     ) -> None:
-        ranges = Ranges(directory, "range", schema)
+        ranges = SpillFiles(directory, "range", schema)
         for batch in batches:
             self._checkpoint()
             ranges.add(batch, points.count_up_to(self._cuts.tagged_keys(batch)))
@@ -297,24 +223,22 @@ def held_bytes(share_bytes: int) -> int:
     return min(share_bytes, _MOST_HELD)
 
 
-def collected(
-    batches: Iterable[pa.RecordBatch], share_bytes: int
-) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """Batches that take at most about so many bytes, and the others still to come; None where these are all."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    waiting = iter(batches)
-    for batch in waiting:
-        held.append(batch)
-        size += batch.nbytes
-        if size > share_bytes:
+def collected(items: Iterable[T], size: Callable[[T], int], most_bytes: int) -> tuple[list[T], Iterator[T] | None]:
+    """Items that take at most about `most_bytes`, and the others still to come; None where these are all."""
+    held: list[T] = []
+    total = 0
+    waiting = iter(items)
+    for item in waiting:
+        held.append(item)
+        total += size(item)
+        if total > most_bytes:
             return held, waiting
     return held, None
 
 
-def _drained(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All of both; what was held is let go as it goes."""
+def drained(held: list[T], rest: Iterable[T] | None) -> Iterator[T]:
+    """All of both; each of `held` is released once it was given."""
     held.reverse()
     while held:
         yield held.pop()
-    yield from rest
+    yield from rest or ()

@@ -1,14 +1,11 @@
-"""The rows that deletes hide: exact, vectorised look-ups of deleted keys and positions, and a bounded cache of them."""
+"""The rows that deletes hide: exact, vectorised look-ups of deleted keys and positions."""
 
 import itertools
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +17,10 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from amoro_core.errors import CheckFailed
 from amoro_core.files.deletes.delete_files import (
-    Bits,
-    KeyTable,
-    Positions,
     key_batches,
     key_columns,
     key_schema,
-    read_keys,
-    read_position_bits,
     read_positions,
-    set_bits,
 )
 from amoro_core.files.deletes.vectors import place_of, read_vectors
 from amoro_core.files.file_readers import RowSource
@@ -47,14 +38,14 @@ from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import InputFile, RewriteInput
-from amoro_optimizer.rewrite.reading import WatchedAccess, groups_within
-from amoro_optimizer.rewrite.spilling import Partitions, spill_directory
+from amoro_optimizer.rewrite.reading import WatchedAccess
+from amoro_optimizer.rewrite.spilling import SpillFiles, spill_directory
 
 Mask = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.int32]
 KeyColumns = Sequence[pa.Array]
-#: Minimum and maximum of each key column; None if it has nulls or is not numeric.
-Ranges = Sequence[tuple[int, int] | None]
+#: One bit for each row of a file, lowest first.
+Bits = npt.NDArray[np.uint8]
 
 #: The level of a row whose key is not among the deleted ones.
 ABSENT = np.int32(np.iinfo(np.int32).max)
@@ -102,7 +93,6 @@ class KeyIndex:
     levels: Levels
     columns: tuple[pa.Array, ...]
     filter: HashFilter
-    ranges: Ranges = ()
 
     def levels_of(self, rows: KeyColumns, hashes: Hashes | None = None) -> Levels:
         """The lowest level of each row's key, `ABSENT` where the key is not deleted. Null equals null.
@@ -157,14 +147,7 @@ def build_index(columns: KeyColumns, levels: Levels, most_filter_bytes: int) -> 
         taken = tuple(column.filter(kept) for column in taken)
     result = HashFilter(len(sorted_hashes), most_filter_bytes)
     result.add(sorted_hashes)
-    return KeyIndex(sorted_hashes, sorted_levels, taken, result, tuple(_range(column) for column in taken))
-
-
-def _range(column: pa.Array) -> tuple[int, int] | None:
-    if column.null_count or len(column) == 0 or not pa.types.is_integer(column.type):
-        return None
-    bounds = pc.min_max(column).as_py()
-    return bounds["min"], bounds["max"]
+    return KeyIndex(sorted_hashes, sorted_levels, taken, result)
 
 
 def _first_of_equals(hashes: Hashes, columns: KeyColumns) -> Mask:
@@ -228,15 +211,15 @@ class _Keys:
 class SpilledKeys:
     """Keys that did not fit into memory, and a filter of all their hashes."""
 
-    partitions: Partitions
+    files: SpillFiles
+    count: int  # of the partitions by hash, a power of two
     filter: HashFilter
     directory: Path
     memory_bytes: int
 
-    def row_partitions(self, more: list[pa.Field]) -> Partitions:
+    def row_files(self, more: list[pa.Field]) -> SpillFiles:
         """Files for rows beside those for keys: the key columns, then `more`."""
-        kinds = list(self.partitions.schema)[:-1]
-        return Partitions(self.directory, "rows", pa.schema([*kinds, *more]), self.partitions.count)
+        return SpillFiles(self.directory, "rows", pa.schema([*list(self.files.schema)[:-1], *more]))
 
     def index(self, partition: int) -> KeyIndex | None:
         """The keys of one partition; None when it has none. Each partition can be read once.
@@ -244,7 +227,7 @@ class SpilledKeys:
         Repeated keys share a partition, so it may have far more rows than distinct keys.
         """
         keys, most_bytes = _Keys(), self.memory_bytes
-        for batch in self.partitions.batches(partition):
+        for batch in self.files.batches(partition):
             *columns, levels = batch.columns
             keys.add(columns, levels.to_numpy())
             if keys.nbytes > most_bytes:
@@ -273,12 +256,6 @@ def gather(
     return held.index(memory_bytes) if held.rows else None
 
 
-def parts_of(table: KeyTable, level: int) -> Iterator[tuple[KeyColumns, int]]:
-    """The keys of a decoded delete file, with its level."""
-    if table.rows:
-        yield from ((chunks, level) for chunks in zip(*(column.chunks for column in table.columns), strict=True))
-
-
 def _same_level(columns: KeyColumns, level: int) -> Levels:
     return np.full(len(columns[0]), level, np.int32)
 
@@ -293,105 +270,32 @@ def _spilled(
     held: _Keys, rest: KeyParts, count: int, memory_bytes: int, spill_root: str, spills: ExitStack
 ) -> SpilledKeys:
     directory = spills.enter_context(spill_directory(spill_root))
-    partitions: Partitions | None = None
+    files: SpillFiles | None = None
     known = HashFilter(1 << 62, memory_bytes // 4)
     for columns, levels in itertools.chain(
         held.drain(), ((columns, _same_level(columns, level)) for columns, level in rest)
     ):
-        if partitions is None:
+        if files is None:
             kinds = [pa.field(f"k{number}", column.type) for number, column in enumerate(columns)]
-            partitions = Partitions(directory, "keys", pa.schema([*kinds, ("level", pa.int32())]), count)
+            files = SpillFiles(directory, "keys", pa.schema([*kinds, ("level", pa.int32())]))
         hashes = key_hashes(columns)
         known.add(hashes)
-        partitions.add(hashes, [*columns, pa.array(levels)])
-    if partitions is None:
+        _spill(files, count, hashes, [*columns, pa.array(levels)])
+    if files is None:
         raise ValueError("no key to spill")
-    partitions.close()
-    return SpilledKeys(partitions, known, directory, memory_bytes)
+    files.close()
+    return SpilledKeys(files, count, known, directory, memory_bytes)
+
+
+def _spill(files: SpillFiles, count: int, hashes: Hashes, columns: list[pa.Array]) -> None:
+    """Add rows to the files of their partitions, which the lowest bits of their hashes name."""
+    batch = pa.RecordBatch.from_arrays(columns, schema=files.schema)
+    files.add(batch, (hashes & np.uint64(count - 1)).astype(np.int64))
 
 
 def _joined(chunks: Iterable[pa.Array]) -> pa.Array:
     parts = list(chunks)
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
-#: While waiting for another thread's work: the interval of checks whether the attempt was cancelled.
-_LOOK_S = 0.1
-
-
-@dataclass(slots=True)
-class _Entry:
-    value: Any
-    nbytes: int
-
-
-class BoundedCache:
-    """An LRU cache of values by key, shared by threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._making: dict[Hashable, threading.Lock] = {}
-        self._nbytes = 0
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the cached values."""
-        return self._nbytes
-
-    def get(self, key: Hashable) -> Any | None:
-        """The value, if it is cached."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry.value
-
-    def put(self, key: Hashable, value: Any, nbytes: int, capacity: int) -> None:
-        """Cache the value, evicting others beyond `capacity` bytes in all; a larger value is not cached."""
-        with self._lock:
-            known = self._entries.pop(key, None)
-            if known is not None:
-                self._nbytes -= known.nbytes
-            if nbytes <= capacity:
-                self._entries[key] = _Entry(value, nbytes)
-                self._nbytes += nbytes
-            while self._nbytes > capacity:
-                _, oldest = self._entries.popitem(last=False)
-                self._nbytes -= oldest.nbytes
-
-    def get_or_make(
-        self, key: Hashable, make: Callable[[], tuple[Any, int]], capacity: int, checkpoint: Callable[[], None]
-    ) -> Any:
-        """The value; the first caller makes it (value and bytes), while other callers wait.
-
-        If making it fails, waiting callers try themselves. `checkpoint` is called while waiting and may raise.
-        """
-        with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        while not making.acquire(timeout=_LOOK_S):
-            checkpoint()
-        try:
-            result = self.get(key)
-            if result is None:
-                result, nbytes = make()
-                self.put(key, result, nbytes, capacity)
-            return result
-        finally:
-            making.release()
-            with self._lock:
-                self._making.pop(key, None)
-
-    def clear(self) -> None:
-        """Remove everything."""
-        with self._lock:
-            self._entries.clear()
-            self._nbytes = 0
-
-
-#: The delete files decoded by this process, for all tasks.
-DECODED_DELETES = BoundedCache()
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,17 +355,10 @@ def _chain(
 
 OpenFile = Callable[[InputFile], AbstractContextManager[RowSource]]
 
-#: Shares of the memory limit: keys in an index, and decoded delete files kept for other tasks.
+#: The share of the memory limit for keys in an index.
 _KEY_SHARE = 4
-_CACHE_SHARE = 8
 #: Beyond this size, lookups are faster in partitions from disk, and building an index takes a second.
 _MOST_KEY_BYTES = 128 << 20
-#: A delete file is cached whole for other tasks if it takes at most this share of the cache.
-_CACHED_SHARE = 4
-#: The assumed width of a key in a column of variable width, until the file is read.
-_GUESSED_WIDTH = 32
-#: Memory of a position, when paths are few.
-_POSITION_BYTES = 8
 
 _FILE, _ROW = pa.field("file", pa.int32()), pa.field("row", pa.int64())
 
@@ -487,18 +384,16 @@ class DeleteFilter:
         self._open_file = open_file
         self._chains = chains_of(work)
         self._key_bytes = min(memory_bytes // _KEY_SHARE, _MOST_KEY_BYTES) // max(1, len(self._chains))
-        self._cache_bytes = memory_bytes // _CACHE_SHARE
         self._spill_root = spill_root
         self._spills = spills
-        self._positions: dict[int, Mapping[str, Positions]] = {}
-        self._position_bits: dict[int, Mapping[str, Bits]] = {}
+        self._positions: dict[int, Mapping[str, PositionSet]] = {}
         self._indexes: dict[int, KeyIndex | None] = {}
         self._spilled: dict[int, dict[str, Bits]] = {}
         self._read: set[int] = set()
 
     @property
     def bytes_read(self) -> int:
-        """The size of the delete files read so far, without those that were cached."""
+        """The size of the delete files read so far."""
         return sum(self._work.deletes[index].identity.size for index in self._read)
 
     def of(self, file: InputFile, source: RowSource) -> Mask:
@@ -513,7 +408,7 @@ class DeleteFilter:
                 continue
             index = self._index_of(number)
             if index is not None:
-                for first, columns in self._keys_in(chain, file, source, index.ranges):
+                for first, columns in self._keys_in(chain, file, source):
                     mask[first : first + len(columns[0])] |= index.levels_of(columns) <= level
             elif number in self._spilled:
                 packed = self._spilled[number].get(file.data.path)
@@ -532,14 +427,8 @@ class DeleteFilter:
                 continue
             if delete.is_vector:
                 mask |= self._vector(delete, place).mask(rows)
-            elif delete.record_count * _POSITION_BYTES > self._cache_bytes // _CACHED_SHARE:
-                packed = self._position_bits_in(index).get(place)
-                if packed is not None:
-                    mask |= _unpacked(packed, rows)
-            else:
-                positions = self._positions_in(index).get(place)
-                if positions is not None:
-                    mask[positions[positions < rows]] = True
+            elif (positions := self._positions_in(index).get(place)) is not None:
+                mask |= positions.mask(rows)
         return mask
 
     def _vector(self, delete: DeleteFile, place: str) -> PositionSet:
@@ -571,56 +460,23 @@ class DeleteFilter:
             self._indexes[number] = result
         return self._indexes[number]
 
-    def _parts(self, chain: EqualityDeleteGroup) -> Iterator[tuple[KeyColumns, int]]:
+    def _parts(self, chain: EqualityDeleteGroup) -> KeyParts:
         for index, level in chain.levels:
             delete = self._work.deletes[index]
             self._access.require_readable(delete.path)
-            if delete.record_count * self._key_width(chain.ids) > self._cache_bytes // _CACHED_SHARE:
-                self._read.add(index)
-                unknown = self._work.table.once_unknown
-                for columns in key_batches(
-                    self._access, delete, self._schema, self._mapping, self._checkpoint, unknown
-                ):
-                    yield columns, level
-            else:
-                yield from parts_of(self._cached_keys(index), level)
-
-    def _cached_keys(self, index: int) -> KeyTable:
-        delete = self._work.deletes[index]
-
-        def read() -> tuple[KeyTable, int]:
             self._read.add(index)
             unknown = self._work.table.once_unknown
-            table = read_keys(self._access, delete, self._schema, self._mapping, self._checkpoint, unknown)
-            return table, table.nbytes
-
-        types = str(key_schema(self._schema, delete.equality_ids))
-        names = self._work.table.name_mapping_json
-        key = ("keys", normalise(delete.path), *delete.identity[1:], delete.record_count, types, names)
-        result: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
-        return result
-
-    def _key_width(self, ids: tuple[int, ...]) -> int:
-        kinds = [column.type for column in self._empty_keys(ids)]
-        return sum(_GUESSED_WIDTH if pa.types.is_binary(kind) else kind.bit_width // 8 + 1 for kind in kinds)
-
-    def _empty_keys(self, ids: tuple[int, ...]) -> KeyColumns:
-        schema = key_schema(self._schema, ids)
-        projection = bind(schema, pa.schema([]), NameMapping([]), {}, "")
-        return key_columns(projection.apply(pa.record_batch([], schema=pa.schema([]))), schema, ids)
+            for columns in key_batches(self._access, delete, self._schema, self._mapping, self._checkpoint, unknown):
+                yield columns, level
 
     def _keys_in(
-        self, chain: EqualityDeleteGroup, file: InputFile, source: RowSource, ranges: Ranges = ()
+        self, chain: EqualityDeleteGroup, file: InputFile, source: RowSource
     ) -> Iterator[tuple[int, KeyColumns]]:
-        """The keys of the file's rows batch by batch, each with the position of its first row.
-
-        Row groups whose statistics exclude keys within `ranges` are skipped.
-        """
+        """The keys of the file's rows batch by batch, each with the position of its first row."""
         schema = key_schema(self._schema, chain.ids)
         constants = identity_constants(self._spec, file.data.partition, self._schema)
         projection = bind(schema, source.schema, self._mapping, constants, source.path)
-        chosen = groups_within(source, projection, dict(zip(chain.ids, ranges, strict=False)), file.data.metrics)
-        for position, batch in source.batches(projection.columns, chosen):
+        for position, batch in source.batches(projection.columns):
             self._checkpoint()
             with reading_file(source.path):
                 columns = key_columns(projection.apply(batch), schema, chain.ids)
@@ -632,7 +488,7 @@ class DeleteFilter:
         Rows that may have a deleted key are spilled to files; then each partition of keys is matched with its own rows.
         """
         files = [file for file in (*self._work.rewritten, *self._work.converted) if file.data.path in chain.classes]
-        rows = keys.row_partitions([_FILE, _ROW])
+        rows = keys.row_files([_FILE, _ROW])
         for number, file in enumerate(files):
             with self._open_file(file) as source:
                 for first, columns in self._keys_in(chain, file, source):
@@ -641,11 +497,11 @@ class DeleteFilter:
                     if len(chosen):
                         taken = [column.take(pa.array(chosen)) for column in columns]
                         files_of = pa.array(np.full(len(chosen), number, np.int32))
-                        rows.add(hashes[chosen], [*taken, files_of, pa.array(chosen + first)])
+                        _spill(rows, keys.count, hashes[chosen], [*taken, files_of, pa.array(chosen + first)])
         rows.close()
         packed = [np.zeros(-(-file.data.record_count // 8), np.uint8) for file in files]
         levels = np.array([chain.classes[file.data.path] for file in files], np.int32)
-        for partition in range(rows.count):
+        for partition in rows.numbers():
             self._checkpoint()
             index = keys.index(partition)
             for batch in rows.batches(partition):
@@ -654,27 +510,12 @@ class DeleteFilter:
                     _mark(batch, index, levels, packed)
         return {file.data.path: marks for file, marks in zip(files, packed, strict=True)}
 
-    def _position_bits_in(self, index: int) -> Mapping[str, Bits]:
-        """The positions of a delete file that has too many to be cached for other tasks."""
-        if index not in self._position_bits:
-            delete = self._work.deletes[index]
-            self._access.require_readable(delete.path)
-            self._read.add(index)
-            self._position_bits[index] = read_position_bits(self._access, delete, self._rows, self._checkpoint)
-        return self._position_bits[index]
-
-    def _positions_in(self, index: int) -> Mapping[str, Positions]:
+    def _positions_in(self, index: int) -> Mapping[str, PositionSet]:
         if index not in self._positions:
             delete = self._work.deletes[index]
             self._access.require_readable(delete.path)
-
-            def read() -> tuple[Mapping[str, Positions], int]:
-                self._read.add(index)
-                result = read_positions(self._access, delete, self._checkpoint)
-                return result, sum(len(path) + positions.nbytes for path, positions in result.items())
-
-            key = ("positions", normalise(delete.path), *delete.identity[1:], delete.record_count)
-            self._positions[index] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
+            self._read.add(index)
+            self._positions[index] = read_positions(self._access, delete, self._checkpoint, self._rows)
         return self._positions[index]
 
     @cached_property
@@ -709,4 +550,5 @@ def _mark(batch: pa.RecordBatch, index: KeyIndex, levels: npt.NDArray[np.int32],
     numbers, places = numbers[deleted], places[deleted]
     result, starts = np.unique(numbers, return_index=True)  # rows come in the order of their files
     for number, start, end in zip(result, starts, [*starts[1:], len(places)], strict=True):
-        set_bits(packed[number], places[start:end])
+        hit = places[start:end]
+        np.bitwise_or.at(packed[number], hit >> 3, np.left_shift(1, hit & 7).astype(np.uint8))

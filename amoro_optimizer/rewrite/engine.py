@@ -17,9 +17,7 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, Unreada
 from amoro_core.files.file_readers import RowSource, open_rows
 from amoro_core.files.parquet.metrics import CopiedFile
 from amoro_core.files.row_groups.checks import (
-    ComparedColumn,
     CopySource,
-    FooterSchema,
     NotCopied,
     Read,
     compared_columns,
@@ -61,8 +59,6 @@ class Sources:
         self._rule = rule
         self._options = options
         self._table = schema
-        self._schema: FooterSchema | None = None  # of the file that was opened last
-        self._compared: tuple[ComparedColumn, ...] = ()  # its columns
 
     def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
         """The file as a source, from its content if that was fetched; a stream is left to `closing`.
@@ -77,9 +73,7 @@ class Sources:
         small = f"its row groups are smaller than {rule.min_row_group_bytes / _MIB:.3g} MiB on average"
         if data.record_count and rule.is_coarse(data.size_bytes, data.record_count, 1, limit):
             raise NotCopied(small)
-        source = open_source(*self._reader(data, content, closing), content, self._schema)
-        if source.schema is not self._schema:
-            self._schema, self._compared = source.schema, compared_columns(source.schema, self._table)
+        source = open_source(*self._reader(data, content, closing), content)
         rows = source.rows
         if sum(rows) != data.record_count:
             raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
@@ -87,9 +81,8 @@ class Sources:
         if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit):
             raise NotCopied(small)
         # Of a file into which not all row groups of another were copied, the bounds are those of the other.
-        require_consistent_statistics(
-            source, self._compared, self._table, data.metrics, are_reached=not is_copied(data.path)
-        )
+        columns = compared_columns(source, self._table)
+        require_consistent_statistics(source, columns, self._table, data.metrics, are_reached=not is_copied(data.path))
         return source
 
     def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
@@ -104,31 +97,6 @@ class Sources:
                 return stream.read(length)
 
         return read, data.size_bytes
-
-
-class Account:
-    """How many files of a task were copied, and why the others were not."""
-
-    def __init__(self) -> None:
-        self.files_copied = 0
-        self._reasons: Counter[str] = Counter()
-
-    def add(self, reasons: list[str]) -> None:
-        """Count a file: copied if there is no reason against it."""
-        if reasons:
-            self._reasons[reasons[0]] += 1
-        else:
-            self.files_copied += 1
-
-    @property
-    def encoded_because(self) -> str:
-        """The commonest reason; empty when every file was copied."""
-        return next(iter(self.encoded_files), "")
-
-    @property
-    def encoded_files(self) -> dict[str, int]:
-        """How many files were not copied for each of the commonest reasons, most files first."""
-        return dict(self._reasons.most_common(_MOST_REASONS))
 
 
 #: The share of the memory limit for rows collected into a row group: a whole command of two threads that rewrite texts
@@ -171,15 +139,7 @@ def rewrite(
     choose_pool()
     run = RewriteRun(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with cancelled_first(run), ExitStack() as spills:
-        marks = DeleteFilter(
-            work,
-            access,
-            run.checkpoint,
-            run.open,
-            memory_bytes=memory_bytes,
-            spill_root=spill_root or default_spill_root(),
-            spills=spills,
-        )
+        marks = run.delete_filter(spills, spill_root)
         masks = masks_ahead(run, marks) if work.output_count > 1 else {}
         live_rows = (
             sum(live_count(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
@@ -196,21 +156,18 @@ def rewrite(
         )
         rule = outputs.copy_rule
         sources = Sources(run.watched, rule, options, run.schema) if rule is not None else None
-        account, left_out = Account(), DeletedRows(work)
+        totals = _Totals(keeps_positions=work.tells_left_out)
         try:
             for number, file in enumerate(work.rewritten):
-                left_out.add(
-                    number, _rewrite_file(run, marks, outputs, file, masks.pop(number, None), sources, account)
-                )
-            rows_deleted = left_out.rows
+                totals.add(number, *_rewrite_file(run, marks, outputs, file, masks.pop(number, None), sources))
             outputs.finish_file()
-            position_map = outputs.write_map(left_out.positions) if work.tells_left_out else None
+            position_map = outputs.write_map(totals.left_out) if work.tells_left_out else None
             positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
             outputs.finish_deletes()
             rows_read = sum(file.data.record_count for file in work.rewritten)
             rows_written = sum(file.record_count for file in outputs.data_files)
-            if rows_read - rows_deleted != rows_written:
-                raise CheckFailed(f"{rows_read} rows read, {rows_deleted} deleted, but {rows_written} written")
+            if rows_read - totals.rows_deleted != rows_written:
+                raise CheckFailed(f"{rows_read} rows read, {totals.rows_deleted} deleted, but {rows_written} written")
             run.checkpoint()
         except BaseException:
             outputs.abandon()
@@ -221,33 +178,44 @@ def rewrite(
         data_files=tuple(outputs.data_files),
         delete_files=tuple(outputs.delete_files),
         rows_read=rows_read,
-        rows_deleted=rows_deleted,
+        rows_deleted=totals.rows_deleted,
         rows_written=rows_written,
         positions_written=positions,
         bytes_read=run.bytes_read + marks.bytes_read,
         duration_ms=round((time.monotonic() - started) * 1000),
         peak_memory_bytes=max(run.peak_memory, resident_bytes()),
-        files_copied=account.files_copied,
-        encoded_because=account.encoded_because,
-        encoded_files=account.encoded_files,
+        files_copied=totals.files_copied,
+        encoded_because=next(iter(totals.encoded_files), ""),
+        encoded_files=totals.encoded_files,
         position_map=position_map,
     )
 
 
-class DeletedRows:
-    """The rows that a task left out; which ones is kept only if the task tells it, at most one bit for each row."""
+class _Totals:
+    """What became of the rewritten files: how many were copied, why others were not, and the rows left out."""
 
-    def __init__(self, work: RewriteInput) -> None:
-        self.rows = 0
-        self.positions: list[tuple[int, PositionSet]] = []  # by the number of the input, without those that lost none
-        self._is_kept = work.tells_left_out
+    def __init__(self, *, keeps_positions: bool) -> None:
+        self.files_copied = 0
+        self.rows_deleted = 0
+        self.left_out: list[tuple[int, PositionSet]] = []  # by the number of the input, without those that lost none
+        self._reasons: Counter[str] = Counter()
+        self._keeps_positions = keeps_positions
 
-    def add(self, number: int, mask: Mask) -> None:
-        """Count the deleted rows of an input."""
+    def add(self, number: int, mask: Mask, reasons: list[str]) -> None:
+        """Count a file: copied if there is no reason against it."""
+        if reasons:
+            self._reasons[reasons[0]] += 1
+        else:
+            self.files_copied += 1
         deleted = int(np.count_nonzero(mask))
-        self.rows += deleted
-        if deleted and self._is_kept:
-            self.positions.append((number, PositionSet.of(np.flatnonzero(mask))))
+        self.rows_deleted += deleted
+        if deleted and self._keeps_positions:
+            self.left_out.append((number, PositionSet.of(np.flatnonzero(mask))))
+
+    @property
+    def encoded_files(self) -> dict[str, int]:
+        """How many files were not copied for each of the commonest reasons, most files first."""
+        return {reason: count for reason, count in self._reasons.most_common(_MOST_REASONS) if reason}
 
 
 @dataclass
@@ -264,7 +232,6 @@ class RewriteRun:
     bytes_read: int = 0
     peak_memory: int = 0
     _next_look_s: float = 0.0
-    _bound: tuple[Schema, pa.Schema, Projection] | None = None  # of the file that was opened last
 
     def checkpoint(self) -> None:
         """Note the memory in use now and then. Raises AttemptAbandoned when the attempt was cancelled."""
@@ -282,13 +249,8 @@ class RewriteRun:
         self.checkpoint()
 
     def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
-        """The projection of the file's rows onto the outputs' schema, or another one; mostly as for the file before."""
-        wanted, result, last = schema or self.schema, source.schema, self._bound
-        if last is not None and last[0] is wanted and last[1].equals(result, check_metadata=True):
-            return last[2]
-        projection = bind(wanted, result, self._mapping, self._constants, source.path)
-        self._bound = wanted, result, projection
-        return projection
+        """The projection of the file's rows onto the outputs' schema, or another one."""
+        return bind(schema or self.schema, source.schema, self._mapping, self._constants, source.path)
 
     @cached_property
     def _rows_in_all(self) -> int:
@@ -317,6 +279,18 @@ class RewriteRun:
         """The same for all files, which share one partition."""
         first = (*self.work.rewritten, *self.work.converted)[0].data
         return identity_constants(parse_spec(self.work.table.spec_json), first.partition, self._schema)
+
+    def delete_filter(self, spills: ExitStack, spill_root: str | None = None) -> DeleteFilter:
+        """The deletes of the work; keys that do not fit into memory are in files until `spills` is closed."""
+        return DeleteFilter(
+            self.work,
+            self.access,
+            self.checkpoint,
+            self.open,
+            memory_bytes=self.memory_bytes,
+            spill_root=spill_root or default_spill_root(),
+            spills=spills,
+        )
 
     @contextmanager
     def open(self, file: InputFile) -> Iterator[RowSource]:
@@ -392,10 +366,9 @@ def _rewrite_file(
     file: InputFile,
     packed: Packed | None,
     sources: Sources | None,
-    account: Account,
-) -> Mask:
-    """Write the live rows of one file, and return which rows are deleted."""
-    reasons: list[str] = []
+) -> tuple[Mask, list[str]]:
+    """Write the live rows of one file; returns which rows are deleted, and why it was not copied: "" if never meant."""
+    reasons = [""] if sources is None else []
     with ExitStack() as closing:
         content = run.fetch(file)
         decoder = _Decoder(run, file, content, closing)
@@ -414,9 +387,7 @@ def _rewrite_file(
             run.advance(file.data.record_count)
         else:
             _copy_groups(run, outputs, source, decoder, reasons)
-    if sources is not None:
-        account.add(reasons)
-    return mask
+    return mask, reasons
 
 
 def _copy_groups(

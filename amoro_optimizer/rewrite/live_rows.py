@@ -15,9 +15,8 @@ from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.task_payload import RewriteInput
 from amoro_core.model.verification import RowsDigest
-from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.engine import RewriteRun, cancelled_first, live_rows_of
-from amoro_optimizer.rewrite.spilling import budget, default_spill_root
+from amoro_optimizer.rewrite.spilling import budget
 
 
 def live_batches(
@@ -36,21 +35,12 @@ def live_batches(
     beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it reads.
     """
     attempt = Attempt(TaskId("reading", 1), 1)
-    memory_bytes = budget(memory_limit_bytes)
-    run = RewriteRun(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
+    run = RewriteRun(work, access, attempt, lambda done, total: None, is_cancelled, budget(memory_limit_bytes))
     schema = run.schema if lineage else parse_rows_schema(work.table.schema_json)
     if columns is not None:
         schema = _only(schema, columns)
     with cancelled_first(run), ExitStack() as spills:
-        marks = DeleteFilter(
-            work,
-            access,
-            run.checkpoint,
-            run.open,
-            memory_bytes=memory_bytes,
-            spill_root=spill_root or default_spill_root(),
-            spills=spills,
-        )
+        marks = run.delete_filter(spills, spill_root)
         for file in work.rewritten:
             with run.open(file) as source:
                 deleted = marks.of(file, source)

@@ -1,4 +1,4 @@
-"""Memory that a task may plan with, and partitions of keys on disk beyond it."""
+"""Memory that a task may plan with, and files on disk for what exceeds it."""
 
 import ctypes
 import fcntl
@@ -7,15 +7,17 @@ import resource
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from amoro_core.errors import WorkFailed
-from amoro_core.files.hashing import Hashes
 from amoro_core.files.storage.io import translated
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -64,8 +66,10 @@ def resident_bytes() -> int:
 
 _LOCK_SUFFIX = ".lock"
 _PREFIX = "rewrite-"
-#: Bytes collected before they are partitioned.
-_COLLECTED_BYTES = 16 << 20
+#: Bytes that are collected before they are written.
+_COLLECTED_BYTES = 8 << 20
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def default_spill_root() -> str:
@@ -124,68 +128,71 @@ def _locked(root: Path) -> tuple[Path, int]:
         os.close(descriptor)
 
 
-class Partitions:
-    """Batches with a column of hashes, partitioned into files by the hashes' lowest bits."""
+class SpillFiles:
+    """Batches spread over numbered files, in each of which rows keep the order in which they came."""
 
-    def __init__(self, directory: Path, name: str, schema: pa.Schema, count: int) -> None:
-        """`count` is a power of two. Files are created with their first rows."""
-        self.count = count
+    def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
+        """Files are created with their first rows."""
+        self.schema = schema
+        self.spilled_bytes = 0
         self._directory = directory
         self._name = name
-        self.schema = schema
         self._writers: dict[int, pa.RecordBatchFileWriter] = {}
-        self._pending: list[pa.RecordBatch] = []
-        self._hashes: list[Hashes] = []
-        self._pending_bytes = 0
+        self._waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._waiting_bytes = 0
 
-    def add(self, hashes: Hashes, columns: Sequence[pa.Array]) -> None:
-        """Add rows in the columns of the schema. Raises StorageFull."""
-        batch = pa.RecordBatch.from_arrays(list(columns), schema=self.schema)
-        self._pending.append(batch)
-        self._hashes.append(hashes)
-        self._pending_bytes += batch.nbytes
-        if self._pending_bytes >= _COLLECTED_BYTES:
+    def add(self, batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> None:
+        """Add rows, each to the file of its number. Raises StorageFull."""
+        for number, piece in pieces(batch, numbers):
+            self._waiting[number].append(piece)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= _COLLECTED_BYTES:
             self._flush()
 
     def close(self) -> None:
         """Close the files for writing, after which they can be read."""
         self._flush()
-        for writer in self._writers.values():
+        for number, writer in self._writers.items():
             with translated(str(self._directory)):
                 writer.close()
+                self.spilled_bytes += os.stat(self._path(number)).st_size
 
-    def batches(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, which is deleted once read to its end."""
-        if partition not in self._writers:
+    def numbers(self) -> list[int]:
+        """The files that have rows, ascending."""
+        return sorted(self._writers)
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, which is deleted once read to its end; none where it has no rows."""
+        if number not in self._writers:
             return
-        path = self._path(partition)
+        path = self._path(number)
         with translated(path), pa.OSFile(path) as source:
-            reader = pa.ipc.open_file(source)
+            reader = pa.ipc.open_file(source, options=_READ)
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
         os.unlink(path)
 
     def _flush(self) -> None:
-        if not self._pending:
-            return
-        table = pa.Table.from_batches(self._pending, self.schema)
-        places = np.concatenate(self._hashes) & np.uint64(self.count - 1)
-        self._pending, self._hashes, self._pending_bytes = [], [], 0
-        order = np.argsort(places, kind="stable")
-        ends = np.searchsorted(places[order], np.arange(1, self.count + 1, dtype=np.uint64))
-        start = 0
-        for partition, end in enumerate(ends):
-            if end > start:
-                self._write(partition, table.take(pa.array(order[start:end])))
-            start = int(end)
+        for number, waiting in self._waiting.items():
+            path, rows = self._path(number), pa.Table.from_batches(waiting, self.schema).combine_chunks()
+            with translated(path):
+                if number not in self._writers:
+                    self._writers[number] = pa.ipc.new_file(path, self.schema, options=COMPRESSED)
+                self._writers[number].write_table(rows)
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
-    def _write(self, partition: int, rows: pa.Table) -> None:
-        path = self._path(partition)
-        with translated(path):
-            writer = self._writers.get(partition)
-            if writer is None:
-                writer = self._writers[partition] = pa.ipc.new_file(path, self.schema)
-            writer.write_table(rows.combine_chunks())
+    def _path(self, number: int) -> str:
+        return str(self._directory / f"{self._name}-{number}.arrow")
 
-    def _path(self, partition: int) -> str:
-        return str(self._directory / f"{self._name}-{partition}.arrow")
+
+def pieces(batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each number, ascending by number, in the order in which they come."""
+    if not batch.num_rows:
+        return
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    rows = batch if (order[1:] > order[:-1]).all() else batch.take(pa.array(order))
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    for start, end in pairwise([*starts.tolist(), len(ordered)]):
+        yield int(ordered[start]), rows.slice(start, end - start)

@@ -3,16 +3,11 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from amoro_core.bootstrap.coordinator_app import Coordinator
-from amoro_core.errors import AmoroError
-from amoro_core.model.processes import Attempt, OptimizingTask, TaskStatus
+from amoro_core.model.processes import OptimizingTask, TaskStatus
 from amoro_core.model.task_payload import Work, WorkResult
-from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
 from amoro_optimizer.client import Client, Polled
@@ -138,29 +133,10 @@ class Painter:
         return WorkResult(work.kind, b"red")
 
 
-def _without_polls(client: Client) -> None:
-    """Let the client meet a coordinator of the version before: it knows no poll that is a heartbeat or of a result."""
-    register, complete = client.register, client.complete
-
-    def registered(*given: object, **more: object) -> tuple[Registration, tuple[Attempt, ...]]:
-        registration, adopted = register(*given, **more)  # type: ignore[arg-type]
-        return replace(registration, polls_keep_alive=False), adopted
-
-    def completed(token: Secret, attempt: Attempt, result: WorkResult | AmoroError, thread_id: int) -> object:
-        return complete(token, attempt, result)
-
-    client.register, client.complete = registered, completed  # type: ignore[method-assign,assignment]
-
-
-@pytest.mark.parametrize("is_earlier", [False, True], ids=["now", "before"])
-def test_all_threads_work_through_what_is_planned_with_either_coordinator(
-    coordinator: Coordinator, is_earlier: bool
-) -> None:
+def test_all_threads_work_through_what_is_planned_and_polls_are_heartbeats(coordinator: Coordinator) -> None:
     config = OptimizerConfig(coordinator.address, "default", 4, 1 << 20, coordinator.enrolment_token, 0.2, {})
     painter = Painter()
     runner = Runner(config, painter)
-    if is_earlier:
-        _without_polls(runner._client)
     beats = []
     heartbeat = runner._client.heartbeat
     runner._client.heartbeat = lambda *given: beats.append(1) or heartbeat(*given)  # type: ignore[method-assign]
@@ -171,15 +147,11 @@ def test_all_threads_work_through_what_is_planned_with_either_coordinator(
         until(lambda: all(one.status is TaskStatus.SUCCESS for one in all_of(coordinator, process_id)))
         assert {one.attempt for one in all_of(coordinator, process_id)} == {1}
         del beats[:]
-        until(lambda: bool(coordinator.services.optimizers._polls) or bool(beats))
-        if is_earlier:
-            until(lambda: len(beats) > 1)
-        else:
-            until(lambda: any(coordinator.services.optimizers._polls.values()))
-            threading.Event().wait(0.3)  # a heartbeat may have been on its way
-            del beats[:]
-            threading.Event().wait(1.0)
-            assert not beats, "an open poll says that the optimizer lives"
+        until(lambda: any(coordinator.services.optimizers._polls.values()))
+        threading.Event().wait(0.3)  # a heartbeat may have been on its way
+        del beats[:]
+        threading.Event().wait(1.0)
+        assert not beats, "an open poll says that the optimizer lives"
     finally:
         runner.stop()
         thread.join()

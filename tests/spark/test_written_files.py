@@ -228,7 +228,7 @@ def test_statistics_of_java_are_within_the_bounds_of_its_manifests(spark: SparkS
     content, schema = Path(local_path(task.file.file_path)).read_bytes(), loaded.schema()
     one = open_source(lambda at, length: content[at : at + length], len(content), content)
     assert len(one.rows) > 5
-    columns = compared_columns(one.schema, schema)
+    columns = compared_columns(one, schema)
     assert [column.field_id for column in columns] == [*range(1, 10), 19, 20, *range(12, 19)]
     told = ColumnMetrics(
         nan_value_counts=task.file.nan_value_counts,

@@ -1,7 +1,6 @@
 """Position and equality delete files: their positions, keys, and new position delete files."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from amoro_core.model.files import (
     FileFormat,
 )
 from amoro_core.model.paths import normalise
+from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
 
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
@@ -80,7 +80,6 @@ def comparable(array: pa.Array) -> pa.Array:
 
 
 Positions = npt.NDArray[np.int64]
-Bits = npt.NDArray[np.uint8]
 
 _PATH = NestedField(DELETE_PATH_FIELD_ID, "file_path", StringType(), required=True)
 _POS = NestedField(DELETE_POS_FIELD_ID, "pos", LongType(), required=True)
@@ -90,71 +89,20 @@ _EXACT = {"file_path": "full", "pos": "full"}
 _WRITE_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTable:
-    """The keys of equality deletes with one set of ids: arrays of equal length, in the order of the ids."""
-
-    ids: tuple[int, ...]
-    columns: tuple[pa.ChunkedArray, ...]
-    rows: int
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the keys, in bytes."""
-        return sum(int(column.nbytes) for column in self.columns)
-
-
 def read_positions(
-    access: FileAccess, delete: DeleteFile, checkpoint: Callable[[], None], wanted: Collection[str] | None = None
-) -> Mapping[str, Positions]:
-    """The positions in a position delete file, ascending and distinct, by normalised data file path.
+    access: FileAccess, delete: DeleteFile, checkpoint: Callable[[], None], rows: Mapping[str, int] | None = None
+) -> Mapping[str, PositionSet]:
+    """The positions in a position delete file, by normalised data file path.
 
-    `wanted`: the paths of interest; None: all. `checkpoint` is called for each batch and may raise.
+    `rows`: row counts of the files of interest, by normalised path; positions beyond them, which delete nothing, are
+    left out. None: all. `checkpoint` is called for each batch and may raise.
     Raises UnreadableFile, also for null and negative positions, and DataFileMissing.
     """
-    result: dict[str, list[Positions]] = {}
-    for path, positions in _positions(access, delete, wanted, checkpoint):
-        result.setdefault(path, []).append(positions)
-    return {path: _ascending(parts) for path, parts in result.items()}
-
-
-def read_position_bits(
-    access: FileAccess, delete: DeleteFile, rows: Mapping[str, int], checkpoint: Callable[[], None]
-) -> Mapping[str, Bits]:
-    """The same as bitmaps, one bit for each row, lowest first, for the files in `rows` (row counts by normalised path).
-
-    Memory is bounded by the rows of those files, not by the number of positions; those beyond the end are ignored.
-    """
-    result: dict[str, Bits] = {}
+    result: dict[str, PositionSet] = {}
     for path, positions in _positions(access, delete, rows, checkpoint):
-        if path not in result:
-            result[path] = np.zeros(-(-rows[path] // 8), np.uint8)
-        set_bits(result[path], positions[positions < rows[path]])
+        some = PositionSet.of(positions if rows is None else positions[positions < rows[path]])
+        result[path] = result.get(path, NO_POSITIONS) | some
     return result
-
-
-def set_bits(bits: Bits, positions: Positions) -> None:
-    """Set the bits of these positions, which may be unordered and repeated."""
-    np.bitwise_or.at(bits, positions >> 3, np.left_shift(1, positions & 7).astype(np.uint8))
-
-
-def read_keys(
-    access: FileAccess,
-    delete: DeleteFile,
-    schema: Schema,
-    mapping: NameMapping | None,
-    checkpoint: Callable[[], None],
-    once_unknown: Collection[int] = (),
-) -> KeyTable:
-    """The keys of an equality delete file in the types of `schema`, the table's plus dropped columns.
-
-    `once_unknown`: columns that had the type unknown when it may have been written; it may lack these, which are null.
-    Raises UnreadableFile when a key column is missing, TableRefused(reason="equality-ids") for impossible keys.
-    """
-    ids = key_ids(delete)
-    parts = list(key_batches(access, delete, schema, mapping, checkpoint, once_unknown))
-    columns = tuple(pa.chunked_array([part[index] for part in parts]) for index in range(len(ids))) if parts else ()
-    return KeyTable(ids, columns, sum(len(part[0]) for part in parts))
 
 
 def key_ids(delete: DeleteFile) -> tuple[int, ...]:
@@ -173,7 +121,11 @@ def key_batches(
     checkpoint: Callable[[], None],
     once_unknown: Collection[int] = (),
 ) -> Iterator[tuple[pa.Array, ...]]:
-    """The keys of an equality delete file batch by batch; otherwise like `read_keys`."""
+    """The keys of an equality delete file batch by batch, in the types of `schema`: the table's plus dropped columns.
+
+    `once_unknown`: columns that had the type unknown when it may have been written; it may lack these, which are null.
+    Raises UnreadableFile when a key column is missing, TableRefused(reason="equality-ids") for impossible keys.
+    """
     ids = key_ids(delete)
     wanted = key_schema(schema, ids)
     with open_rows(access, delete, fetched(access, delete)) as source:
@@ -248,15 +200,6 @@ def _positions(
             checkpoint()
             paths, positions = _entries(batch, names, delete.path)
             yield from _by_path(paths, positions, wanted)
-
-
-def _ascending(parts: Sequence[Positions]) -> Positions:
-    """Sorted and distinct; `np.unique` takes a hundred times as long for so many distinct numbers."""
-    positions = np.concatenate(parts)
-    positions.sort()
-    is_first = np.ones(len(positions), np.bool_)
-    np.not_equal(positions[1:], positions[:-1], out=is_first[1:])
-    return positions if is_first.all() else positions[is_first]
 
 
 def _check_count(source: RowSource, delete: DeleteFile) -> None:

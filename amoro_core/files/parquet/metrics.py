@@ -1,9 +1,7 @@
-"""Metrics of written and copied files: bounds, counts of nulls and NaN values.
+"""Metrics of written and copied files: counts of nulls and NaN values, and bounds as manifests hold them.
 
-Lower and upper bounds of written columns, as manifests hold them, taken from the raw statistics of Parquet chunks.
-
-Values are not converted to Python's dates or decimals, whose ranges are smaller than Iceberg's. If any chunk lacks
-statistics the column has no bounds: those of the other chunks would be wrong.
+Bounds come from the raw statistics of Parquet chunks, without Python's dates or decimals, whose ranges are smaller than
+Iceberg's. If any chunk lacks statistics the column has no bounds: those of the other chunks would be wrong.
 """
 
 import math
@@ -61,7 +59,7 @@ def column_bounds(
         if statistics is not None and statistics.has_min_max:
             least.append(_number(kind, statistics.min_raw))
             greatest.append(_number(kind, statistics.max_raw))
-        elif not _only_nulls(statistics, chunk.num_values):
+        elif not _only_nulls(chunk):
             return None, None
     if not least:
         return None, None
@@ -74,8 +72,16 @@ def column_bounds(
     return to_bytes(lower), to_bytes(upper)
 
 
-def _only_nulls(statistics: pq.Statistics | None, values: int) -> bool:
-    return statistics is not None and bool(statistics.has_null_count and statistics.null_count == values)
+def _only_nulls(chunk: pq.ColumnChunkMetaData) -> bool:
+    statistics = chunk.statistics
+    return bool(statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values)
+
+
+def null_count(chunks: Sequence[pq.ColumnChunkMetaData]) -> int | None:
+    """How many nulls the chunks of a column have; None unless each tells it."""
+    statistics = [chunk.statistics for chunk in chunks]
+    is_counted = all(one is not None and one.has_null_count for one in statistics)
+    return sum(one.null_count for one in statistics) if is_counted else None
 
 
 def _number(kind: IcebergType, raw: Any) -> Any:
@@ -174,9 +180,8 @@ def column_metrics(
         if is_repeated or mode.type is MetricModeTypes.NONE:
             continue
         values[field_id] = sum(chunk.num_values for chunk in chunks)
-        statistics = [chunk.statistics for chunk in chunks]
-        if all(one is not None and one.has_null_count for one in statistics):
-            nulls[field_id] = sum(one.null_count for one in statistics)
+        if (count := null_count(chunks)) is not None:
+            nulls[field_id] = count
         if with_bounds and mode.type is not MetricModeTypes.COUNTS:
             result = column_bounds(schema.find_type(field_id), chunks, mode.length)
             for known, bound in zip(bounds, result, strict=True):
@@ -261,7 +266,7 @@ def merged_metrics(  # noqa: C901 - one pass over the columns
         stored: dict[int, ColumnMetrics] = {}
         has_nulls = metrics.null_value_counts.get(field_id) != 0
         for group, origin in zip(groups, origins, strict=True):
-            if has_nulls and _merged_only_nulls(group.column(place)):
+            if has_nulls and _only_nulls(group.column(place)):
                 continue
             if origin is None:
                 ours.append(group.column(place))
@@ -297,11 +302,6 @@ def _nan_count(field_id: int, encoded: int, files: Sequence[tuple[ColumnMetrics,
             return None
         encoded += stored
     return encoded
-
-
-def _merged_only_nulls(chunk: pq.ColumnChunkMetaData) -> bool:
-    statistics = chunk.statistics
-    return bool(statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values)
 
 
 def _best(kind: IcebergType, bounds: Sequence[bytes | None], best: Any) -> bytes | None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.vectors import VECTOR, blobs_in, positions_in
+from amoro_core.files.parquet.metrics import null_count
 from amoro_core.files.schema.projection import leaf_ids
 from amoro_core.files.storage.io import FileAccess, reading_file
 from amoro_core.model.clustering import METADATA_KEY, Layout, parse_layout_text
@@ -156,9 +157,8 @@ def read_facts(access: FileAccess, path: str) -> FileFacts:
             continue
         chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
         values[field_id] = sum(chunk.num_values for chunk in chunks)
-        statistics = [chunk.statistics for chunk in chunks]
-        if all(one is not None and one.has_null_count for one in statistics):
-            nulls[field_id] = sum(one.null_count for one in statistics)
+        if (count := null_count(chunks)) is not None:
+            nulls[field_id] = count
     return FileFacts(size, metadata.num_rows, values, nulls)
 
 

@@ -54,9 +54,6 @@ from amoro_core.model.files import LINEAGE_IDS, ColumnMetrics
 S = TypeVar("S", bound=Struct)
 
 _TAIL_BYTES = 8
-#: What a footer's number of rows begins with where nothing is before it (field 3, of 64 bits), and how an encoded one
-#: ends after that mark if it is 0 and nothing is behind it.
-_NUM_ROWS, _NO_ROWS = b"\x36", b"\0\0"
 _DEEPEST = 100
 #: Page indexes up to this size are read at once, with what lies between them.
 _INDEX_BYTES = 4 << 20
@@ -94,17 +91,6 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class FooterSchema:
-    """The begin of a footer, and what it says: files of a table mostly have the same."""
-
-    text: bytes  # up to the number of rows, of which it has the field's mark
-    version: int
-    elements: Sequence[Struct]
-    leaves: tuple[Leaf, ...]
-    layout: ColumnLayout
-
-
-@dataclass(frozen=True, slots=True)
 class CopySource:
     """An open Parquet file, of whose footer everything needed was checked."""
 
@@ -113,17 +99,8 @@ class CopySource:
     structs: Bytes | None  # the same; else its page indexes, if they are few enough
     structs_at: int  # where these begin in the file
     footer: Struct
-    schema: FooterSchema
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """The leaf columns."""
-        return self.schema.leaves
-
-    @property
-    def layout(self) -> ColumnLayout:
-        """What the columns are."""
-        return self.schema.layout
+    leaves: tuple[Leaf, ...]
+    layout: ColumnLayout
 
     @property
     def created_by(self) -> bytes:
@@ -143,11 +120,8 @@ class CopySource:
         return Bytes(self.read(at, length)).known(kind, 0, length)
 
 
-def open_source(read: Read, size: int, content: bytes | None = None, like: FooterSchema | None = None) -> CopySource:
-    """The file of that size as a source of copies. Raises NotCopied.
-
-    `like` spares the work for a schema that is byte for byte that of a file that was opened before.
-    """
+def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
+    """The file of that size as a source of copies. Raises NotCopied."""
     if MISSING_CODEC:
         raise NotCopied(MISSING_CODEC)
     if size < 2 * _TAIL_BYTES:
@@ -158,10 +132,11 @@ def open_source(read: Read, size: int, content: bytes | None = None, like: Foote
     begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
         raise NotCopied("its marks are not those of a Parquet file")
-    footer, schema = _footer(read(begin, size - _TAIL_BYTES - begin), like)
+    footer = _footer(read(begin, size - _TAIL_BYTES - begin))
     try:
-        source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, schema)
-        _require_orders(footer, len(schema.leaves))
+        leaves, layout = _leaves(footer.schema), tuple(_column_layout(element) for element in footer.schema[1:])
+        source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, leaves, layout)
+        _require_orders(footer, len(leaves))
         _require_sound(source, begin)
         if content is None:
             source = _with_indexes(source, begin)
@@ -171,36 +146,15 @@ def open_source(read: Read, size: int, content: bytes | None = None, like: Foote
     return source
 
 
-def _footer(text: bytes, like: FooterSchema | None) -> tuple[Struct, FooterSchema]:
-    """The footer, and what its begin says. Raises NotCopied unless it is the same bytes when it is encoded again."""
-    is_like = like is not None and text.startswith(like.text)
-    if is_like and like is not None:
-        text = _NUM_ROWS + text[len(like.text) :]
+def _footer(text: bytes) -> Struct:
+    """The footer. Raises NotCopied unless it is the same bytes when it is encoded again."""
     try:
         result = Bytes(text).known(FileMetaData, 0, len(text))
     except (ValueError, TypeError) as error:
         raise NotCopied(f"its footer can't be read: {error}") from error
     if result is None:
         raise NotCopied("its footer has fields that are not known here")
-    footer = result[0]
-    if is_like and like is not None:
-        footer.version, footer.schema = like.version, like.elements
-        return footer, like
-    try:
-        return footer, _schema_of(footer)
-    except (TypeError, AttributeError, ValueError) as error:
-        raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
-
-
-def _schema_of(footer: Struct) -> FooterSchema:
-    begin = encoded(FileMetaData(version=footer.version, schema=footer.schema, num_rows=0))
-    return FooterSchema(
-        begin.removesuffix(_NO_ROWS),
-        footer.version,
-        footer.schema,
-        _leaves(footer.schema),
-        tuple(_column_layout(element) for element in footer.schema[1:]),
-    )
+    return result[0]
 
 
 def _with_indexes(source: CopySource, end: int) -> CopySource:
@@ -466,14 +420,14 @@ class ComparedColumn(NamedTuple):
     parse: Callable[[bytes], Any]  # a value in the statistics into what sorts as the values do; NaN into None
 
 
-def compared_columns(footer: FooterSchema, schema: Schema) -> tuple[ComparedColumn, ...]:
+def compared_columns(source: CopySource, schema: Schema) -> tuple[ComparedColumn, ...]:
     """The file's columns that are stored as the table's are, without those within lists and maps.
 
     UUIDs are left out, since writers do not agree on their order, and lineage, which files may tell of some rows alone.
     """
-    layout = (one for one in footer.layout if isinstance(one, tuple) and not one[1])
+    layout = (one for one in source.layout if isinstance(one, tuple) and not one[1])
     result, known = [], set(schema.field_ids)
-    for number, (leaf, meaning) in enumerate(zip(footer.leaves, layout, strict=True)):
+    for number, (leaf, meaning) in enumerate(zip(source.leaves, layout, strict=True)):
         field_id, logical = meaning[-2], meaning[-1] or ()
         if leaf.repetition or field_id in LINEAGE_IDS or field_id not in known:
             continue

@@ -1,10 +1,9 @@
 """Parquet outputs of copied row groups, with a footer, page indexes and bloom filters of their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,9 +33,7 @@ from amoro_core.files.row_groups.parquet_format import (
     FileMetaData,
     RowGroup,
     Struct,
-    continued,
     encoded,
-    filled,
 )
 from amoro_core.files.schema.schemas import has_lineage
 from amoro_core.files.schema.write_options import WriterOptions
@@ -49,8 +46,6 @@ from amoro_core.model.task_payload import CopyRule
 _CHUNK_BYTES = 4096
 #: Written at once: most indexes are too small for a write of their own.
 _FOOTER_PIECE_BYTES = 8 << 20
-#: The numbers of fields: of a footer's before its row groups, of a column chunk's before the places of its indexes.
-_NUM_ROWS = _META_DATA = 3
 
 
 class CopiedChunk(NamedTuple):
@@ -72,10 +67,11 @@ def memory_bytes(group: Struct) -> int:
 
 
 class FooterBuilder:
-    """Collects what is written behind the rows, and writes it."""
+    """Collects row groups with what is written behind the rows of all of them, and writes it."""
 
     def __init__(self) -> None:
-        self._groups: list[_Group] = []
+        self._groups: list[Struct] = []
+        self._behind: list[_Behind] = []  # of all column chunks
         self.memory_bytes = 0
         self._tail = bytearray()
 
@@ -86,82 +82,69 @@ class FooterBuilder:
     @property
     def rows(self) -> list[int]:
         """The number of rows of each row group."""
-        return [group.rows for group in self._groups]
+        return [group.num_rows for group in self._groups]
 
     def add(self, group: Struct, begin: int, parts: Sequence[tuple[CopiedChunk, int]]) -> None:
         """Take over a row group like that one which begins there; each part has been moved by so many bytes."""
         metas = [part.chunk.meta_data for part, _ in parts]
-        stored = RowGroup(
-            columns=[],
-            total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
-            num_rows=group.num_rows,
-            sorting_columns=group.sorting_columns,
-            file_offset=begin,
-            total_compressed_size=sum(meta.total_compressed_size for meta in metas),
-            ordinal=len(self._groups),
+        behind = [_moved(part, shift) for part, shift in parts]
+        self._behind += behind
+        self._groups.append(
+            RowGroup(
+                columns=[one.chunk for one in behind],
+                total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
+                num_rows=group.num_rows,
+                sorting_columns=group.sorting_columns,
+                file_offset=begin,
+                total_compressed_size=sum(meta.total_compressed_size for meta in metas),
+                ordinal=len(self._groups),
+            )
         )
-        self._groups.append(_Group.of(stored, [_moved(part, shift) for part, shift in parts]))
         self.memory_bytes += sum(_CHUNK_BYTES + len(part.filter or b"") for part, _ in parts)
 
     def write(self, stream: CheckedStream, plain: Struct, created_by: bytes) -> bytes:
         """Write all of it at the end of the stream; returns the footer, whose schema is that of the footer `plain`."""
-        for group in self._groups:
-            for chunk, content in zip(group.chunks, group.filters, strict=True):
-                if content is not None and isinstance(chunk, Struct):
-                    meta = chunk.meta_data
-                    ((meta.bloom_filter_offset, meta.bloom_filter_length),) = self._put(stream, [content])
-        columns = [self._put(stream, group.column_indexes) for group in self._groups]
-        offsets = [self._put(stream, group.offset_indexes) for group in self._groups]
-        groups = [
-            filled(group.text, list(map(_with_indexes, group.chunks, *places)))
-            for group, *places in zip(self._groups, offsets, columns, strict=True)
-        ]
-        front = FileMetaData(version=plain.version, schema=plain.schema, num_rows=sum(self.rows))
-        back = FileMetaData(row_groups=[], created_by=created_by, column_orders=plain.column_orders)
-        text = continued(encoded(front), _NUM_ROWS, filled(encoded(back), groups))
+        for chunk, content, _, _ in self._behind:
+            if content is not None:
+                chunk.meta_data.bloom_filter_offset, chunk.meta_data.bloom_filter_length = self._put(stream, content)
+        for chunk, _, columns, _ in self._behind:
+            if columns:
+                chunk.column_index_offset, chunk.column_index_length = self._put(stream, columns)
+        for chunk, _, _, offsets in self._behind:
+            if offsets:
+                chunk.offset_index_offset, chunk.offset_index_length = self._put(stream, offsets)
+        text = encoded(
+            FileMetaData(
+                version=plain.version,
+                schema=plain.schema,
+                num_rows=sum(self.rows),
+                row_groups=self._groups,
+                created_by=created_by,
+                column_orders=plain.column_orders,
+            )
+        )
         footer = text + len(text).to_bytes(4, "little") + MAGIC
-        self._put(stream, [footer])
+        self._put(stream, footer)
         stream.write(self._tail)
         return footer
 
-    def _put(self, stream: CheckedStream, contents: Sequence[bytes]) -> list[tuple[int, int]]:
-        """Write them with what follows; where each begins, and its length."""
+    def _put(self, stream: CheckedStream, content: bytes) -> tuple[int, int]:
+        """Write it, with what follows; where it begins, and its length."""
         begin = stream.tell() + len(self._tail)
-        lengths = list(map(len, contents))
-        self._tail += b"".join(contents)
+        self._tail += content
         if len(self._tail) >= _FOOTER_PIECE_BYTES:
             stream.write(self._tail)
             self._tail = bytearray()
-        return list(zip(accumulate(lengths, initial=begin), lengths, strict=False))
+        return begin, len(content)
 
 
 class _Behind(NamedTuple):
     """A column chunk of the output with what is still to be written for it."""
 
-    chunk: Struct | bytes  # encoded, except one in which its filter's place is to be told
+    chunk: Struct
     filter: bytes | None
     column_index: bytes  # empty for none
     offset_index: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A row group of the output, with what is still to be written for its column chunks.
-
-    In lists of bytes: structs, or objects for each of thousands of chunks, would be walked by the garbage collector.
-    """
-
-    rows: int
-    text: bytes  # encoded, without its chunks
-    chunks: Sequence[Struct | bytes]
-    filters: Sequence[bytes | None]
-    column_indexes: Sequence[bytes]
-    offset_indexes: Sequence[bytes]
-
-    @classmethod
-    def of(cls, told: Struct, behind: Sequence[_Behind]) -> "_Group":
-        """That row group with these column chunks."""
-        return cls(told.num_rows, encoded(told), *(list(one) for one in zip(*behind, strict=True)))
 
 
 def _moved(part: CopiedChunk, shift: int) -> _Behind:
@@ -171,25 +154,13 @@ def _moved(part: CopiedChunk, shift: int) -> _Behind:
     meta.dictionary_page_offset = meta.dictionary_page_offset + shift if meta.dictionary_page_offset else None
     meta.index_page_offset = meta.bloom_filter_offset = meta.bloom_filter_length = None
     # 0 as the specification wants it: other values point to a copy of the metadata that is not carried along.
-    struct = ColumnChunk(file_offset=0, meta_data=meta)
-    chunk = encoded(struct) if part.filter is None else struct
+    chunk = ColumnChunk(file_offset=0, meta_data=meta)
     if part.indexes is None:
         return _Behind(chunk, part.filter, b"", b"")
     offsets, columns = part.indexes
     for location in offsets.page_locations:
         location.offset += shift
     return _Behind(chunk, part.filter, columns, encoded(offsets))
-
-
-def _with_indexes(chunk: Struct | bytes, offsets: tuple[int, int], columns: tuple[int, int]) -> bytes:
-    """The encoded chunk with where its indexes begin, and their lengths: 0 for one that it has not."""
-    places = ColumnChunk()
-    if offsets[1]:
-        places.offset_index_offset, places.offset_index_length = offsets
-    if columns[1]:
-        places.column_index_offset, places.column_index_length = columns
-    text = chunk if isinstance(chunk, bytes) else encoded(chunk)
-    return continued(text, _META_DATA, encoded(places)) if vars(places) else text
 
 
 #: The writer of an output whose parts are of several writers, in the form that readers parse.
@@ -200,7 +171,6 @@ MOST_ROW_GROUPS = 32_767
 _PIECE_BYTES = 8 << 20
 #: Manifests tell where splits may begin. Iceberg's reader in Spark opens a file and parses its footer for each of them.
 _SPLIT_BYTES = 32 << 20
-_EVERYTHING = CopyRule(0, MOST_ROW_GROUPS)
 
 #: Chunks that adjoin, and their bytes.
 _Content = tuple[Sequence[CopiedChunk], memoryview]
@@ -221,8 +191,8 @@ class SplicedOutput(ParquetOutput):
         *,
         memory_bytes: int,
         checkpoint: Callable[[], None],
-        copied_path: str | None = None,
-        rule: CopyRule = _EVERYTHING,
+        copied_path: str | None,
+        rule: CopyRule,
     ) -> None:
         """`copied_path`: the file's path if a row group is copied into it before one of full size is encoded.
 

@@ -5,7 +5,7 @@ that nothing is lost; a field that is not set is None. Nothing is checked but th
 field must expect None. What these tables do not know is lost: `is_known` says whether a value is the whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -21,8 +21,6 @@ _BOOL, _I8, _I16, _I32, _I64, _DOUBLE = (
     (kind, None) for kind in (TType.BOOL, TType.BYTE, TType.I16, TType.I32, TType.I64, TType.DOUBLE)
 )
 _BYTES = (TType.STRING, "BINARY")
-#: In the compact protocol: what a list of structs begins with, and from how many elements on these are counted apart.
-_STRUCTS, _LONG_LIST = 12, 15
 #: A list of truths is one of `true` or of `false` there: most writers say the first, arrow-rs says the other.
 _TRUE, _FALSE = 1, 2
 
@@ -292,25 +290,3 @@ def _with_our_truths(text: bytes, kind: type[Struct]) -> bytes:
 def encoded(value: Struct) -> bytes:
     """The struct's bytes."""
     return _encode(value, value.kind)
-
-
-def continued(front: bytes, last: int, back: bytes) -> bytes:
-    """One encoded struct of two: the first one's fields, which end with the number `last`, then the second one's."""
-    return front[:-1] + bytes([back[0] - (last << 4)]) + back[1:]
-
-
-def filled(text: bytes, elements: Sequence[bytes]) -> bytes:
-    """The encoded struct whose first field is an empty list of structs, with these encoded ones in it."""
-    count = len(elements)
-    head = bytes([count << 4 | _STRUCTS]) if count < _LONG_LIST else bytes([_LONG_LIST << 4 | _STRUCTS]) + varint(count)
-    return b"".join((text[:1], head, *elements, text[2:]))
-
-
-def varint(number: int) -> bytes:
-    """The number in seven bits a byte, the lowest first."""
-    result = bytearray()
-    while number > 0x7F:
-        result.append(number & 0x7F | 0x80)
-        number >>= 7
-    result.append(number)
-    return bytes(result)

@@ -40,10 +40,8 @@ from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.schema.schemas import FIELD_ID, Constants, arrow_schema, values_array
 
 #: Of a timestamp's units, those in a day.
-_DAY_MICROSECONDS: Mapping[type[IcebergType], int] = {
-    TimestampType: 86_400_000_000,
-    TimestampNanoType: 86_400_000_000_000,
-}
+_A_DAY = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
+_UNITS: Mapping[type[IcebergType], str] = {TimestampType: "us", TimestampNanoType: "ns"}
 _INT, _LONG, _FLOAT, _DOUBLE = (struct.Struct(code) for code in ("<i", "<q", "<f", "<d"))
 
 
@@ -59,10 +57,10 @@ def promoted(kind: IcebergType, value: bytes) -> bytes | None:
         return _LONG.pack(*_INT.unpack(value))
     if isinstance(kind, DoubleType):
         return _DOUBLE.pack(*_FLOAT.unpack(value))
-    units = _DAY_MICROSECONDS.get(type(kind))
-    if units is None:
+    unit = _UNITS.get(type(kind))
+    if unit is None:
         return value
-    moment = _INT.unpack(value)[0] * units
+    moment = _INT.unpack(value)[0] * _A_DAY[unit]
     return _LONG.pack(moment) if -(2**63) <= moment < 2**63 else None
 
 
@@ -85,8 +83,6 @@ def unusable_default(kind: PrimitiveType, value: Any) -> str | None:
 
 _SMALL_INTS = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16())
 _LONGS = (*_SMALL_INTS, pa.int64(), pa.uint32())
-#: Of a timestamp's units, those in a day.
-_A_DAY = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop_nulls: bool = False) -> pa.Array:
@@ -242,21 +238,6 @@ class FileField:
         return _index_of(self.children, field_id)
 
 
-class _Fields:
-    """The fields of batches, which mostly have the schema of the one before."""
-
-    def __init__(self, mapping: NameMapping | None) -> None:
-        self._mapping = mapping
-        self._last: tuple[pa.Schema, FileField] | None = None
-
-    def of(self, columns: pa.Schema) -> FileField:
-        """The columns as children of one field."""
-        last = self._last
-        if last is None or not last[0].equals(columns, check_metadata=True):
-            last = self._last = columns, FileField(None, _identified(columns, self._mapping))
-        return last[1]
-
-
 @dataclass(frozen=True, slots=True)
 class Projection:
     """The projection of batches of files with one schema onto a table's schema."""
@@ -266,25 +247,16 @@ class Projection:
     mapping: NameMapping | None  # None: the files have field ids
     constants: Constants = field(default_factory=dict)
     arrow: pa.Schema = field(init=False)
-    _fields: _Fields = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrow", arrow_schema(self.schema))
-        object.__setattr__(self, "_fields", _Fields(self.mapping))
-
-    def kind_of(self, field_id: int) -> pa.DataType | None:
-        """The type in which a column of the top level is wanted; None where the schema has no such column."""
-        return next(
-            (kind.type for one, kind in zip(self.schema.fields, self.arrow, strict=True) if one.field_id == field_id),
-            None,
-        )
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the batch in the schema's columns and types.
 
         Raises UnreadableFile when a value cannot be read as the schema's type, or a required one is missing.
         """
-        identified = self._fields.of(batch.schema)
+        identified = FileField(None, _identified(batch.schema, self.mapping))
         arrays = []
         for wanted, target in zip(self.schema.fields, self.arrow, strict=True):
             index = identified.child(wanted.field_id)
@@ -349,12 +321,6 @@ def held_ids(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
             ids.add(one.field_id)
         open_fields.extend(one.children)
     return frozenset(ids)
-
-
-def held_columns(projection: Projection, file_schema: pa.Schema) -> tuple[tuple[str, int | None], ...]:
-    """Name and id of each top-level column of a file with this schema."""
-    result = _identified(file_schema, projection.mapping)
-    return tuple(zip(file_schema.names, (one.field_id for one in result), strict=True))
 
 
 def leaf_ids(file_schema: pa.Schema) -> tuple[tuple[int | None, bool], ...]:

@@ -19,6 +19,7 @@ from pyspark.serializers import NoOpSerializer
 from amoro_core.errors import InvalidSettings
 from amoro_core.logger import get_logger
 from amoro_optimizer.cluster.writing import free_disk
+from amoro_optimizer.rewrite.spilling import COMPRESSED
 
 DEFAULT_MASTER = "local[*]"
 
@@ -136,7 +137,6 @@ _ERROR = re.compile(r"\b[A-Za-z]\w*(?:Error|Exception): .*[^\s)]")
 
 #: What a block has of rows at most, as they are in memory: Spark holds some of them at once.
 BLOCK_BYTES = 32 << 20
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -174,7 +174,7 @@ class Blocks:
         del self._sizes[partition]
         rows = pa.Table.from_batches(pieces).combine_chunks()
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+        with pa.ipc.new_stream(sink, rows.schema, options=COMPRESSED) as stream:
             stream.write_table(rows)
         block: bytes = sink.getvalue().to_pybytes()
         self.sent_bytes += len(block)

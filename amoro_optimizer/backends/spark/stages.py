@@ -25,13 +25,14 @@ from amoro_optimizer.cluster.engine import (
     SPLIT,
     WRITE,
     Piece,
+    add_to_sample,
     bounded_options,
     labels_of,
     piece_of,
     placed_batches,
 )
-from amoro_optimizer.cluster.range_partitioner import Sample, parse_cuts, pieces, places_of, row_hashes, sample_rows
-from amoro_optimizer.cluster.sort_keys import Order, flat
+from amoro_optimizer.cluster.range_partitioner import Sample, parse_cuts, places_of, row_hashes, sample_rows
+from amoro_optimizer.cluster.sort_keys import Order
 from amoro_optimizer.cluster.writing import RangeWriter
 from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.engine import Packed, cancelled_first, masks_ahead
@@ -42,6 +43,7 @@ from amoro_optimizer.rewrite.spilling import (
     choose_pool,
     default_spill_root,
     give_back,
+    pieces,
     resident_bytes,
     spill_directory,
 )
@@ -156,8 +158,8 @@ def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
     with _reading(work, part) as (run, masks, marks):
         piece, done = _piece(run, slice_), 0
         for number, positions, batch in placed_batches(run, masks, schema=order.key_schema(), piece=piece):
-            hashes = row_hashes(work.rewrite.rewritten[number].data.path, positions, work.seed)
-            sample.add(hashes, places_of(slice_.first + number, positions), flat(keys.parts(batch)))
+            path, places = work.rewrite.rewritten[number].data.path, places_of(slice_.first + number, positions)
+            add_to_sample(sample, keys, row_hashes(path, positions, work.seed), places, batch)
             done += batch.num_rows
             part.run.on_progress(done, _rows(work, piece))
         part.conclude({"rows": done, "bytes_read": marks.bytes_read, "peak": run.peak_memory})
@@ -231,15 +233,7 @@ def _reading(work: ClusterInput, part: StageAttempt) -> Iterator[tuple[StagesRun
     )
     with cancelled_first(run), ExitStack() as spills:
         spills.callback(give_back)
-        marks = DeleteFilter(
-            work.rewrite,
-            part.access,
-            run.checkpoint,
-            run.open,
-            memory_bytes=memory_bytes,
-            spill_root=default_spill_root(),
-            spills=spills,
-        )
+        marks = run.delete_filter(spills)
         yield run, masks_ahead(run, marks), marks
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -22,8 +21,6 @@ from pyiceberg.schema import Schema
 from amoro_core.errors import AttemptAbandoned, DataFileMissing
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.files import DataFile, FileFormat
-from amoro_core.model.task_payload import RewriteOutput
-from amoro_optimizer.rewrite.delete_filter import BoundedCache
 from amoro_optimizer.rewrite.reading import ReadAhead
 from amoro_optimizer.rewrite.spilling import choose_pool, spill_directory, sweep_spills
 
@@ -174,28 +171,8 @@ def test_an_attempt_ends_while_a_stream_of_another_format_hangs(tmp_path: Path, 
     assert access.closed.wait(90)
 
 
-def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path) -> None:
-    files = [data_file(tmp_path, N_COLUMNS, {"n": [1, 2]}) for _ in range(2)]
-    delete = equality_deletes(tmp_path, [1], N_COLUMNS, {"n": [1]})
-    access = Hanging(tmp_path, delete.path)
-    first, second = (task(context(tmp_path, N), [file], [delete]) for file in files)
-    outputs: list[RewriteOutput] = []
-    other = threading.Thread(target=lambda: outputs.append(run(first, access)))
-    other.start()
-    try:
-        assert access.asked.wait(90)
-        looks = itertools.count()
-        with pytest.raises(AttemptAbandoned):
-            run(second, access, is_cancelled=lambda: next(looks) > 20)
-        assert not access.released.is_set()
-    finally:
-        access.released.set()
-        other.join()
-    assert outputs[0].rows_deleted == 1
-
-
 class Recording(FileAccess):
-    """Tells which files were read, in their order; those `cached` are in memory."""
+    """Tells which files were read, in their order."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
@@ -360,30 +337,6 @@ with spill_directory(sys.argv[1]) as directory:
     print(directory / "keys.arrow", flush=True)
     signal.pause()
 """
-
-
-def test_a_delete_file_is_decoded_once_for_all_tasks(tmp_path: Path) -> None:
-    files = [data_file(tmp_path, NS_COLUMNS, rows_between(0, 10)) for _ in range(2)]
-    delete = equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [3]})
-
-    first, second = (run(task(context(tmp_path, NS), [file], [delete])) for file in files)
-
-    assert first.bytes_read - files[0].size_bytes == delete.size_bytes
-    assert second.bytes_read == files[1].size_bytes
-    assert [row["n"] for row in rows_of(second)] == [n for n in range(10) if n != 3]
-
-
-def test_the_cache_forgets_the_least_recently_used_first() -> None:
-    cache = BoundedCache()
-    for key in "abc":
-        cache.put(key, key.upper(), 10, 30)
-    assert cache.get("a") == "A"
-
-    cache.put("d", "D", 10, 30)
-    cache.put("e", "too large", 31, 30)
-
-    assert [cache.get(key) for key in "abcde"] == ["A", None, "C", "D", None]
-    assert cache.nbytes == 30
 
 
 @pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -37,7 +36,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.row_groups.checks import CopySource, FooterSchema, NotCopied, open_source
+from amoro_core.files.row_groups.checks import CopySource, NotCopied, open_source
 from amoro_core.files.row_groups.parquet_format import (
     Bytes,
     ColumnIndex,
@@ -89,10 +88,10 @@ def copying(root: Path, *files: DataFile, schema: Schema = NS, **options: Any) -
     return run(task(table, given, copy=EVERYTHING), **options)
 
 
-def opened(content: bytes, like: FooterSchema | None = None) -> CopySource | str:
+def opened(content: bytes) -> CopySource | str:
     """What the file is as a source of copies, or why it is none."""
     try:
-        return open_source(lambda at, length: content[at : at + length], len(content), content, like)
+        return open_source(lambda at, length: content[at : at + length], len(content), content)
     except NotCopied as reason:
         return str(reason)
 
@@ -586,26 +585,3 @@ def test_columns_of_ids_are_not_compared(tmp_path: Path) -> None:
         lambda footer: vars(chunk(footer).meta_data.statistics).update(min_value=b"z" * 16, max_value=b"z" * 16),
     )
     assert copying(tmp_path, replace(file, metrics=metrics), schema=schema).files_copied == 1
-
-
-def outcome(content: bytes, like: FooterSchema | None) -> object:
-    one = opened(content, like)
-    return one.partition(":")[0] if isinstance(one, str) else (one.footer, one.leaves, one.layout)
-
-
-def test_a_schema_that_was_read_before_hides_no_damage(tmp_path: Path) -> None:
-    """A file is compared with the schema of the one before it by their bytes."""
-    chance, file = random.Random(1), indexed(tmp_path)
-    whole, begin = Path(file.path).read_bytes(), len(footer_of(file.path)[0])
-    source, shared = opened(whole), 0
-    assert isinstance(source, CopySource)
-    schema = source.schema
-    for _ in range(600):
-        content = bytearray(whole)
-        at = chance.randrange(begin, len(content))
-        content[at] = chance.choice((content[at] ^ (1 << chance.randrange(8)), chance.randrange(256)))
-        if chance.random() < 0.1:
-            del content[at]
-        shared += bytes(content[begin:]).startswith(schema.text)
-        assert outcome(bytes(content), schema) == outcome(bytes(content), None)
-    assert shared > 200

@@ -6,7 +6,6 @@ import math
 import random
 import struct
 import uuid
-from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -38,20 +37,15 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
-from amoro_core.files.row_groups.parquet_format import Struct
-from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, DeleteFile
+from amoro_core.model.files import DataFile, DeleteFile
 from amoro_optimizer.rewrite.delete_filter import ABSENT, HashFilter, KeyIndex, build_index
 from tests.tiers import seeds
 
 from .builders import (
-    NS,
-    NS_COLUMNS,
-    change_footer,
     col,
     context,
     data_file,
     equality_deletes,
-    numbered,
     numbers_of,
     position_deletes,
     rows_of,
@@ -276,56 +270,6 @@ def _random_delete(root: Path, chance: random.Random, files: list[DataFile]) -> 
     columns = [PLAIN_COLUMNS[name] for name in names]
     delete = equality_deletes(root, ids, columns, {name: [row[name] for row in keys] for name in names})
     return delete, lambda path, position, row: key_of(row, names) in wanted
-
-
-@pytest.mark.parametrize(
-    ("kind", "arrow", "is_pruned"),
-    [
-        (LongType(), pa.int64(), True),
-        (LongType(), pa.int32(), True),
-        (DateType(), pa.date32(), True),
-        (TimestampType(), pa.timestamp("us"), True),
-        (TimestampType(), pa.timestamp("ms"), False),  # milliseconds are no microseconds
-        (DoubleType(), pa.float64(), False),  # the bits of a float have another order
-        (StringType(), pa.string(), False),
-    ],
-    ids=str,
-)
-def test_statistics_are_believed_of_whole_numbers_and_where_the_manifest_confirms_them(
-    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, is_pruned: bool
-) -> None:
-    """Statistics that are wrong show it: a row group that is not asked keeps the row."""
-    stored = pa.array(range(10, 50, 5)).cast(pa.int32() if arrow == pa.date32() else pa.int64())
-    rows = pa.Table.from_arrays([stored.cast(arrow)], schema=pa.schema([col("k", arrow, 1)]))
-    table = context(tmp_path, Schema(NestedField(1, "k", kind)))
-    file = data_file(tmp_path, [], rows, row_group_size=2)
-    metrics = run(task(table, [file])).data_files[0].metrics
-    keys = equality_deletes(tmp_path, [1], list(rows.schema), rows.slice(2, 1))
-    assert run(task(table, [replace(file, metrics=metrics)], [keys])).rows_deleted == 1
-
-    def lie(footer: Struct) -> None:
-        third = footer.row_groups[2].columns[0].meta_data.statistics
-        vars(footer.row_groups[1].columns[0].meta_data.statistics).update(vars(third))
-
-    change_footer(file.path, lie)
-    lied = replace(file, size_bytes=Path(file.path).stat().st_size)
-    shorter = replace(metrics, upper_bounds={})
-    found = [
-        run(task(table, [replace(lied, metrics=one)], [keys])).rows_deleted for one in (metrics, shorter, NO_METRICS)
-    ]
-    assert found == [0 if is_pruned else 1, 1, 1]
-
-
-def test_rows_of_groups_in_the_middle_go_and_no_others(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 100, row_group_size=10)
-    bounds = ({1: struct.pack("<q", number)} for number in (0, 99))
-    file = replace(file, metrics=ColumnMetrics(lower_bounds=next(bounds), upper_bounds=next(bounds)))
-    deletes = [
-        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [33, 52]}),
-        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": []}),
-    ]
-    output = run(task(context(tmp_path, NS), [file], deletes))
-    assert numbers_of(output) == [n for n in range(100) if n not in (33, 52)]
 
 
 def test_a_column_whose_name_looks_like_a_path_is_not_taken_for_another(tmp_path: Path) -> None:
