@@ -27,7 +27,7 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.codec import from_us, to_us
 from amoro_optimizer.execution import BlobName, Run
-from amoro_optimizer.rewrite.live_rows import sketch_rows
+from amoro_optimizer.rewrite.engine import sketch_rows
 
 _HASH_BYTES = 8
 

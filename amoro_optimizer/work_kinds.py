@@ -1,6 +1,6 @@
-"""Kinds of work that an optimizer can execute: our own, and what installed packages plug in."""
+"""Kinds of work that an optimizer can execute, our own and plugged in, and their execution in this process."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from amoro_core.errors import UnknownWork
 from amoro_core.failpoints import failpoint
@@ -11,8 +11,10 @@ from amoro_core.model.entry_points import extensions
 from amoro_core.model.task_payload import DELETE, LIST, REWRITE, SKETCH, RewriteInput, Work, WorkResult
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_optimizer.cluster.engine import ClusterKind, rewrite_in_order
+from amoro_optimizer.cluster.writing import free_disk
 from amoro_optimizer.execution import BlobName, Fetching, Kind, Run, access_for
 from amoro_optimizer.maintenance_tasks import DeleteKind, ListKind, SketchKind
+from amoro_optimizer.rewrite.spilling import default_spill_root, sweep_spills
 
 __all__ = ["BlobName", "Fetching", "Kind", "Kinds", "RewriteKind", "Run", "access_for", "installed_kinds"]
 
@@ -100,3 +102,33 @@ def installed_kinds() -> Kinds:
 
 def _decoded(payload: bytes) -> RewriteInput:
     return codec.decode_input(rewrite_pb2.RewriteInput.FromString(payload))
+
+
+#: How many times the size of a group's files its rows may take while they are sorted.
+_SPILL_FACTOR = 3
+
+
+class InProcess:
+    """A backend that works in the calling thread, within the run's memory limit.
+
+    Spill files left by killed processes are removed first.
+    """
+
+    def __init__(self, kinds: Kinds | None = None) -> None:
+        """`kinds`: by default those of this installation."""
+        sweep_spills(default_spill_root())
+        self._kinds = installed_kinds() if kinds is None else kinds
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of work that it can execute."""
+        return self._kinds.names
+
+    @property
+    def max_cluster_bytes(self) -> int:
+        """A third of the disk that is free for spill: sorting takes more bytes than the files have."""
+        return free_disk(default_spill_root()) // _SPILL_FACTOR
+
+    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+        """Do the work. Raises UnknownWork, and what the kind raises."""
+        return self._kinds.execute(work, run)

@@ -27,7 +27,7 @@ from amoro_core.model.task_payload import SKETCH, RewriteInput, Work
 from amoro_core.protocol import codec
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.scan.live_files import by_partition, reading_works
-from amoro_optimizer.rewrite.live_rows import sketch_rows
+from amoro_optimizer.rewrite.engine import sketch_rows
 
 #: Approximate number of files of a task, and of their bytes.
 FILES_OF_A_TASK = 10_000

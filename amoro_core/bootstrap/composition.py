@@ -64,7 +64,7 @@ from amoro_core.services.verification import VerifyingService
 from amoro_core.store import tables
 from amoro_core.store.database import Store
 from amoro_core.transactions.maintenance_schedule import MaintenanceSchedule
-from amoro_optimizer.rewrite.live_rows import digest_rows
+from amoro_optimizer.rewrite.engine import digest_rows
 
 #: Memory of each running verification: delete keys beyond it are spilled to disk.
 VERIFYING_BYTES = 512 * 1024 * 1024

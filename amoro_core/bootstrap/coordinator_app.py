@@ -31,8 +31,8 @@ from amoro_core.rpc.server import STOP_GRACE_S, Server, admin_handler
 from amoro_core.store import accounts, groups
 from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, ReadingStore, Store
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
+from amoro_optimizer.work_kinds import InProcess
 
 if TYPE_CHECKING:
     from amoro_core.web.app_context import AppContext

@@ -12,9 +12,9 @@ from amoro_core.logger import get_logger
 from amoro_core.model.group_config import RESOURCE_LABEL
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import tokens
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.rewrite.spilling import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
+from amoro_optimizer.work_kinds import InProcess
 
 log = get_logger("amoro.app")
 

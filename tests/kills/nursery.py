@@ -37,7 +37,7 @@ _LOADED = (
     "amoro_core.__main__",
     "amoro_core.bootstrap.launcher",
     "amoro_core.bootstrap.coordinator_app",
-    "amoro_optimizer.backends.standalone",
+    "amoro_optimizer.work_kinds",
 )
 
 

@@ -26,10 +26,9 @@ from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import pending_deletions as store_condemned
 from amoro_core.store import tasks
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.client import Client
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from amoro_optimizer.work_kinds import BlobName, Kinds
+from amoro_optimizer.work_kinds import BlobName, InProcess, Kinds
 from tests.acceptance.processes import Installation
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row

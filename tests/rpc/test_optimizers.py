@@ -20,10 +20,9 @@ from amoro_core.model.task_payload import REWRITE, Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.client import Client
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from amoro_optimizer.work_kinds import Kinds, Run
+from amoro_optimizer.work_kinds import InProcess, Kinds, Run
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.rpc.test_services import begin, register, small_files

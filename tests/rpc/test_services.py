@@ -33,10 +33,9 @@ from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.client import Client
 from amoro_optimizer.session import Registration, Running
-from amoro_optimizer.work_kinds import Run
+from amoro_optimizer.work_kinds import InProcess, Run
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path

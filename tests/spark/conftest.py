@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.execution import Backend
+from amoro_optimizer.work_kinds import InProcess
 
 from .catalogs import SharedCatalog, shared_catalog
 from .optimizing import Services, services_on

@@ -37,7 +37,7 @@ def python(directory: Path, *arguments: str, **environment: str) -> subprocess.C
 def test_everything_else_loads_without_pyspark(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
-        "import amoro_core.__main__, amoro_core.bootstrap.launcher, amoro_optimizer.backends.standalone"
+        "import amoro_core.__main__, amoro_core.bootstrap.launcher, amoro_optimizer.work_kinds"
     )
     done = python(tmp_path, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")

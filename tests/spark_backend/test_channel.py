@@ -27,8 +27,7 @@ from amoro_core.protocol.codec import encode_cluster_input
 from amoro_optimizer.backends.spark import shuffle, worker
 from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Superseded, WorkerLine, connected
 from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
-from amoro_optimizer.backends.spark.stages import StageAttempt, in_part
-from amoro_optimizer.backends.spark.worker import Assignment
+from amoro_optimizer.backends.spark.worker import Assignment, StageAttempt, in_part
 from amoro_optimizer.work_kinds import Run
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.bench.data import task

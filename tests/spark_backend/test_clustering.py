@@ -21,7 +21,7 @@ from amoro_core.model.task_payload import InputFile
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment
-from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.work_kinds import InProcess
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row

@@ -25,8 +25,8 @@ from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.rpc import optimizing
 from amoro_optimizer import runner as runner_module
 from amoro_optimizer.backends.spark.driver import SparkBackend
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
+from amoro_optimizer.work_kinds import InProcess
 from tests.acceptance.processes import PATIENCE_S, Installation, Process, address_of, install, wait_until
 from tests.acceptance.tables import (
     assert_nothing_is_left,

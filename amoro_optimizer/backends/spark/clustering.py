@@ -21,8 +21,7 @@ from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Job
 from amoro_optimizer.backends.spark.shuffle import shuffled
-from amoro_optimizer.backends.spark.stages import Slice, joined, sampled, split, table_of, written
-from amoro_optimizer.backends.spark.worker import Assignment
+from amoro_optimizer.backends.spark.worker import Assignment, Slice, joined, sampled, split, table_of, written
 from amoro_optimizer.cluster.engine import SAMPLE, SPLIT, WRITE
 from amoro_optimizer.cluster.range_partitioner import make_cuts, sample_rows
 from amoro_optimizer.cluster.sort_keys import Order

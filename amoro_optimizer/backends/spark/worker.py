@@ -1,23 +1,57 @@
-"""The code that runs in Spark's Python workers: the work of one attempt for each element."""
+"""The code that runs in Spark's Python workers: whole tasks, and stages of a group that an application clusters."""
 
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import Broadcast, TaskContext
 
 from amoro_core.errors import AmoroError, OptimizerError
-from amoro_core.model.task_payload import WorkResult
+from amoro_core.files.schema.schemas import parse_rows_schema
+from amoro_core.model.clustering import ClusterInput
+from amoro_core.model.task_payload import RewriteOutput, WorkResult
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.protocol.codec import decode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
+from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
+from amoro_optimizer.cluster.engine import (
+    SAMPLE,
+    SPLIT,
+    WRITE,
+    Piece,
+    add_to_sample,
+    bounded_options,
+    labels_of,
+    piece_of,
+    placed_batches,
+)
+from amoro_optimizer.cluster.range_partitioner import Sample, parse_cuts, places_of, row_hashes, sample_rows
+from amoro_optimizer.cluster.sort_keys import Order
+from amoro_optimizer.cluster.writing import RangeWriter
 from amoro_optimizer.execution import steady_s
+from amoro_optimizer.rewrite.delete_filter import DeleteFilter
+from amoro_optimizer.rewrite.engine import Packed, cancelled_first, masks_ahead
+from amoro_optimizer.rewrite.engine import RewriteRun as StagesRun
+from amoro_optimizer.rewrite.output_files import Outputs
+from amoro_optimizer.rewrite.spilling import (
+    budget,
+    choose_pool,
+    default_spill_root,
+    give_back,
+    pieces,
+    resident_bytes,
+    spill_directory,
+)
 from amoro_optimizer.work_kinds import Run, installed_kinds
 
 #: The only part of a job of one task.
@@ -146,3 +180,238 @@ def _age(line: WorkerLine) -> Callable[[], float]:
         return steady_s() - requested[0]
 
     return age_s
+
+
+Made = TypeVar("Made")
+
+
+class StageAttempt:
+    """One execution of a part."""
+
+    def __init__(self, assignment: Assignment, line: WorkerLine, is_hung_up: Callable[[], bool]) -> None:
+        self.payload = assignment.work
+        kind = installed_kinds().of(assignment.kind)
+        #: Access to the table's files, which tells the driver of each before it is created.
+        self.access = kind.open(assignment.work, assignment.io_properties)
+        self.access.on_create = line.announce
+        self.run = Run(
+            codec.decode_attempt(pb.TaskAttempt.FromString(assignment.attempt)),
+            assignment.io_properties,
+            assignment.memory_bytes,
+            on_progress=line.progress,
+            is_cancelled=lambda: is_hung_up() or line.is_stopped,
+        )
+        self._line = line
+        self._began = time.monotonic()
+
+    def conclude(self, facts: Mapping[str, int]) -> None:
+        """Tell the driver at the end what the part took and made: these, and for how long it had a core.
+
+        Raises AttemptAbandoned.
+        """
+        core_ms = round((time.monotonic() - self._began) * 1000)
+        self._line.conclude({**facts, "core_ms": core_ms})
+
+
+def in_part(stage: str, assignment: Assignment, do: Callable[[StageAttempt], Iterator[Made]]) -> Iterator[Made]:
+    """What `do` makes in this partition of the stage, as one execution of that part.
+
+    What fails in it is told to the driver, which ends the job: Spark is to repeat nothing for it, so the part ends
+    as if nothing more came. Whatever the driver has not heard of is raised, so that Spark repeats the part; so is what
+    ends because its executor has.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise OptimizerError("this runs in Spark's Python workers only")
+    name = f"{stage} {context.partitionId()}"
+    # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
+    pa.set_cpu_count(max(1, context.cpus()))
+    choose_pool()
+    with (
+        hang_up_noted() as is_hung_up,
+        connected(assignment.driver, assignment.key, assignment.job, name, context.taskAttemptId()) as line,
+    ):
+        try:
+            yield from do(StageAttempt(assignment, line, is_hung_up))
+        except Exception as error:
+            if line.is_superseded:
+                raise Superseded(f"a newer execution of {name} has begun") from None
+            if is_hung_up():  # its executor has ended, and with it this execution alone
+                raise
+            code, message = failure_of(error)
+            if not (line.is_over or line.fail(code, message)):
+                raise OptimizerError(f"the driver is not reached: {message}") from None
+
+
+#: Shares of the memory limit: rows that wait for a block, rows that are sorted at once, and those of a row group.
+_BLOCKS_SHARE, _SORT_SHARE, _ROW_GROUP_SHARE = 4, 5, 6
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Slice:
+    """Files of a group that one part reads, or a piece of one; the first has that number in the group."""
+
+    first: int
+    assignment: Assignment  # its work has these files alone
+    piece: tuple[int, int] | None = None  # of the only file: which one, counted from 0, of how many
+
+
+def sampled(slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
+    """The sample of each slice's live rows, all for one place; none where it has no rows."""
+    for one in slices:
+        for sample in in_part(SAMPLE, one.assignment, partial(_sampled, one)):
+            yield 0, sample
+
+
+def joined(rows: int, samples: Iterable[bytes]) -> Iterator[bytes]:
+    """One sample of so many rows of all that come."""
+    sample = Sample(rows)
+    for one in samples:
+        sample.join(table_of(one))
+    table = sample.table()
+    if table is not None:
+        yield stream_of(table)
+
+
+def split(cuts: "Broadcast[bytes]", slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
+    """Blocks of each slice's live rows, for the outputs that the cuts say."""
+    for one in slices:
+        yield from in_part(SPLIT, one.assignment, partial(_split, one, cuts.value))
+
+
+def written(cuts: "Broadcast[bytes]", assignment: Assignment, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """What was written of the blocks of one output: a RewriteOutput with its files. The work's files are not read."""
+    yield from in_part(WRITE, assignment, partial(_written, cuts.value, blocks))
+
+
+def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
+    work = decode_cluster_input(part.payload)
+    order = _order(work)
+    keys, sample = order.of_keys(), Sample(sample_rows(work.rewrite.output_count))
+    with _reading(work, part) as (run, masks, marks):
+        piece, done = _piece(run, slice_), 0
+        for number, positions, batch in placed_batches(run, masks, schema=order.key_schema(), piece=piece):
+            path, places = work.rewrite.rewritten[number].data.path, places_of(slice_.first + number, positions)
+            add_to_sample(sample, keys, row_hashes(path, positions, work.seed), places, batch)
+            done += batch.num_rows
+            part.run.on_progress(done, _rows(work, piece))
+        part.conclude({"rows": done, "bytes_read": marks.bytes_read, "peak": run.peak_memory})
+    table = sample.table()
+    if table is not None:
+        yield stream_of(table)
+
+
+def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tuple[int, bytes]]:
+    work = decode_cluster_input(part.payload)
+    cuts = parse_cuts(_order(work), cut_points)
+    with _reading(work, part) as (run, masks, marks):
+        blocks, piece, done = Blocks(run.memory_bytes // _BLOCKS_SHARE), _piece(run, slice_), 0
+        rows = _rows(work, piece)
+        for number, positions, batch in placed_batches(run, masks, piece=piece):
+            tagged = cuts.tagged(batch, places_of(slice_.first + number, positions))
+            for output, chosen in pieces(tagged, cuts.output_numbers(tagged)):
+                yield from blocks.add(output, chosen)
+            done += batch.num_rows
+            part.run.on_progress(done, rows)
+        yield from blocks.drain()
+        facts = {"rows": done, "rows_read": rows, "bytes_read": _bytes_read(run, piece) + marks.bytes_read}
+        part.conclude({**facts, "sent_bytes": blocks.sent_bytes, "peak": run.peak_memory})
+
+
+def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> Iterator[bytes]:
+    work = decode_cluster_input(part.payload)
+    order = _order(work)
+    cuts, memory_bytes = parse_cuts(order, cut_points), budget(part.run.memory_bytes)
+    run = StagesRun(
+        work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes
+    )
+    outputs = Outputs(
+        work.rewrite,
+        part.access,
+        part.run.attempt,
+        bounded_options(order, work.rewrite.table.properties),
+        run.checkpoint,
+        live_rows=None,
+        memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
+        labels=labels_of(work),
+    )
+    writer = RangeWriter(
+        cuts,
+        outputs,
+        share_bytes=memory_bytes // _SORT_SHARE,
+        spill=lambda: spill_directory(default_spill_root()),
+        checkpoint=run.checkpoint,
+        on_rows=run.advance,
+    )
+    with cancelled_first(run):
+        try:
+            writer.write(batch for block in blocks for batch in rows_of(block))
+            writer.finish()
+            rows = sum(file.record_count for file in outputs.data_files)
+            part.conclude({"rows": rows, "spill_bytes": writer.spilled_bytes, "peak": run.peak_memory})
+        except BaseException:
+            outputs.abandon()
+            raise
+        finally:
+            give_back()
+    yield codec.encode_output(_output_of(outputs, rows)).SerializeToString(deterministic=True)
+
+
+@contextmanager
+def _reading(work: ClusterInput, part: StageAttempt) -> Iterator[tuple[StagesRun, Mapping[int, Packed], DeleteFilter]]:
+    """The reading of the part's files, which of their rows are deleted, and by what."""
+    memory_bytes = budget(part.run.memory_bytes)
+    run = StagesRun(
+        work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes
+    )
+    with cancelled_first(run), ExitStack() as spills:
+        spills.callback(give_back)
+        marks = run.delete_filter(spills)
+        yield run, masks_ahead(run, marks), marks
+
+
+def _order(work: ClusterInput) -> Order:
+    return Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
+
+
+def _piece(run: StagesRun, slice_: Slice) -> Piece | None:
+    return None if slice_.piece is None else piece_of(run, *slice_.piece)
+
+
+def _bytes_read(run: StagesRun, piece: Piece | None) -> int:
+    if piece is None:
+        return run.bytes_read
+    (file,) = run.work.rewritten
+    return file.data.size_bytes * piece.rows // max(1, file.data.record_count)
+
+
+def _rows(work: ClusterInput, piece: Piece | None) -> int:
+    return piece.rows if piece is not None else sum(file.data.record_count for file in work.rewrite.rewritten)
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """The table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def table_of(stream: bytes) -> pa.Table:
+    """The table that `stream_of` wrote."""
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
+def _output_of(outputs: Outputs, rows: int) -> RewriteOutput:
+    return RewriteOutput(
+        data_files=tuple(outputs.data_files),
+        delete_files=(),
+        rows_read=0,
+        rows_deleted=0,
+        rows_written=rows,
+        positions_written=0,
+        bytes_read=0,
+        duration_ms=0,
+        peak_memory_bytes=resident_bytes(),
+    )

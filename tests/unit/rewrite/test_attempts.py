@@ -312,7 +312,7 @@ def test_whoever_spills_next_deletes_what_killed_processes_left_and_nothing_else
 
 def test_whoever_starts_next_deletes_what_killed_processes_left(tmp_path: Path) -> None:
     left = left_behind(tmp_path / f"amoro-{os.getuid()}")
-    starting = "from amoro_optimizer.backends.standalone import InProcess; InProcess()"
+    starting = "from amoro_optimizer.work_kinds import InProcess; InProcess()"
     subprocess.run([sys.executable, "-c", starting], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
     assert not left.exists()
 

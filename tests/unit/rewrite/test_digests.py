@@ -13,7 +13,7 @@ import pytest
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.files.deletes.row_matcher import row_hashes, same_rows
-from amoro_optimizer.rewrite.live_rows import digest_of, digest_rows
+from amoro_optimizer.rewrite.engine import digest_of, digest_rows
 
 from .builders import NS, NS_COLUMNS, access_to, context, data_file, equality_deletes, numbered, run, task
 

@@ -45,7 +45,7 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.task_payload import TableContext
-from amoro_optimizer.rewrite.live_rows import digest_rows
+from amoro_optimizer.rewrite.engine import digest_rows
 from tests.tiers import count
 
 from .builders import NS, access_to, col, context, data_file, equality_deletes, rows_of, run, task, written_under
