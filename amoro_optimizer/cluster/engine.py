@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, TableRefused, UnreadableFile
+from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, TableRefused
 from amoro_core.failpoints import failpoint
 from amoro_core.files.parquet.reading import ParquetInput, read_layout
 from amoro_core.files.schema.schemas import arrow_schema, parse_rows_schema
@@ -56,7 +56,7 @@ from amoro_optimizer.rewrite.engine import (
     RewriteRun,
     cancelled_first,
     live_count,
-    live_rows_of,
+    live_rows_in,
     masks_ahead,
     refuse_unfit,
     rewrite,
@@ -226,17 +226,11 @@ def placed_batches(
     for number, file in enumerate(run.work.rewritten):
         deleted = np.unpackbits(masks[number], count=file.data.record_count).astype(np.bool_)
         with run.open(file) as source:
-            projection = run.bound(source, schema)
-            groups = None if piece is None else piece.row_groups
-            expected = file.data.record_count if piece is None else piece.rows
-            rows = 0
-            for first, batch in source.batches(projection.columns, groups):
-                rows += batch.num_rows
-                gone = deleted[first : first + batch.num_rows]
-                yield number, np.flatnonzero(~gone) + first, live_rows_of(batch, first, gone, projection, file.data)
+            groups, rows = (None, None) if piece is None else (piece.row_groups, piece.rows)
+            batches = live_rows_in(source, file.data, deleted, run.bound(source, schema), groups, rows)
+            for first, mask, batch in batches:
+                yield number, np.flatnonzero(~mask) + first, batch
                 run.checkpoint()
-            if rows != expected:
-                raise UnreadableFile(f"{source.path} ends after {rows} of {expected} rows")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -406,7 +406,7 @@ def _copy_groups(
             run.advance(rows)
         except NotCopied as reason:
             reasons.append(str(reason))
-            decoder.write(outputs, np.zeros(data.record_count, np.bool_), number)
+            decoder.write(outputs, np.zeros(data.record_count, np.bool_), number, rows)
 
 
 def _mask(run: RewriteRun, marks: DeleteFilter, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
@@ -434,29 +434,38 @@ class _Decoder:
     def _projection(self) -> Projection:
         return self._run.bound(self.source)
 
-    def write(self, outputs: Outputs, mask: Mask, row_group: int | None = None) -> None:
+    def write(self, outputs: Outputs, mask: Mask, row_group: int | None = None, rows: int | None = None) -> None:
         """Write the live rows of one row group, or of the whole file. Raises UnreadableFile."""
-        source, projection, path = self.source, self._projection, self.file.data.path
-        rows = 0
-        for first, batch in source.batches(projection.columns, None if row_group is None else [row_group]):
-            rows = first + batch.num_rows
-            outputs.write(live_rows_of(batch, first, mask[first:rows], projection, self.file.data))
-            self._run.advance(batch.num_rows)
-        if row_group is None and rows != self.file.data.record_count:
-            raise UnreadableFile(f"{path} ends after {rows} of {self.file.data.record_count} rows")
+        groups = None if row_group is None else [row_group]
+        for _, deleted, batch in live_rows_in(self.source, self.file.data, mask, self._projection, groups, rows):
+            outputs.write(batch)
+            self._run.advance(len(deleted))
 
 
-def live_rows_of(
-    batch: pa.RecordBatch, first: int, deleted: Mask, projection: Projection, file: DataFile
-) -> pa.RecordBatch:
-    """The rows of a file's batch that are not deleted, as the projection wants them; `first` is the first's position.
+def live_rows_in(
+    source: RowSource,
+    file: DataFile,
+    deleted: Mask,
+    projection: Projection,
+    row_groups: Sequence[int] | None = None,
+    rows: int | None = None,
+) -> Iterator[tuple[int, Mask, pa.RecordBatch]]:
+    """The rows of a file that are not deleted, as the projection wants them, with their lineage where it has that.
 
-    Their lineage is told where the projection wants it.
+    Batch by batch: the position of its first stored row, which of its stored rows are deleted, and the live rows.
+    `rows`: of the row groups; None: of the file. Raises UnreadableFile for another number.
     """
-    with reading_file(file.path):
-        kept = batch.filter(pa.array(~deleted)) if deleted.any() else batch
-        rows = projection.apply(kept)
-    return with_lineage(rows, np.flatnonzero(~deleted) + first, file) if has_lineage(projection.schema) else rows
+    expected, found = file.record_count if rows is None else rows, 0
+    for first, batch in source.batches(projection.columns, row_groups):
+        mask = deleted[first : first + batch.num_rows]
+        with reading_file(file.path):
+            live = projection.apply(batch.filter(pa.array(~mask)) if mask.any() else batch)
+        if has_lineage(projection.schema):
+            live = with_lineage(live, np.flatnonzero(~mask) + first, file)
+        yield first, mask, live
+        found += batch.num_rows
+    if found != expected:
+        raise UnreadableFile(f"{file.path} ends after {found} of {expected} rows")
 
 
 def _convert_file(run: RewriteRun, marks: DeleteFilter, outputs: Outputs, file: InputFile) -> int:
@@ -497,14 +506,9 @@ def live_batches(
         for file in work.rewritten:
             with run.open(file) as source:
                 deleted = marks.of(file, source)
-                projection = run.bound(source, schema)
-                rows = 0
-                for first, batch in source.batches(projection.columns):
-                    rows = first + batch.num_rows
-                    yield live_rows_of(batch, first, deleted[first:rows], projection, file.data)
+                for _, _, batch in live_rows_in(source, file.data, deleted, run.bound(source, schema)):
+                    yield batch
                     run.checkpoint()
-                if rows != file.data.record_count:
-                    raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
 
 
 def _only(schema: Schema, columns: frozenset[int]) -> Schema:

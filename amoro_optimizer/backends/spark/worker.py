@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from pyspark import Broadcast, TaskContext
 
 from amoro_core.errors import AmoroError, OptimizerError
 from amoro_core.files.schema.schemas import parse_rows_schema
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.clustering import ClusterInput
 from amoro_core.model.task_payload import RewriteOutput, WorkResult
 from amoro_core.model.text_sanitizing import briefly, without_secrets
@@ -40,8 +41,7 @@ from amoro_optimizer.cluster.sort_keys import Order
 from amoro_optimizer.cluster.writing import RangeWriter
 from amoro_optimizer.execution import steady_s
 from amoro_optimizer.rewrite.delete_filter import DeleteFilter
-from amoro_optimizer.rewrite.engine import Packed, cancelled_first, masks_ahead
-from amoro_optimizer.rewrite.engine import RewriteRun as StagesRun
+from amoro_optimizer.rewrite.engine import Packed, RewriteRun, cancelled_first, masks_ahead
 from amoro_optimizer.rewrite.output_files import Outputs
 from amoro_optimizer.rewrite.spilling import (
     budget,
@@ -52,7 +52,7 @@ from amoro_optimizer.rewrite.spilling import (
     resident_bytes,
     spill_directory,
 )
-from amoro_optimizer.work_kinds import Run, installed_kinds
+from amoro_optimizer.work_kinds import Kind, Run, installed_kinds
 
 #: The only part of a job of one task.
 WHOLE = "task"
@@ -151,6 +151,15 @@ def failure_of(error: Exception) -> tuple[str, str]:
 def _executed(
     assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine, is_hung_up: Callable[[], bool]
 ) -> WorkResult:
+    kind, access, run = _opened(assignment, attempt, line, is_hung_up)
+    run = replace(run, fetch=lambda name: assignment.blob, age_s=_age(line))
+    return WorkResult(assignment.kind, kind.execute(assignment.work, access, run))
+
+
+def _opened(
+    assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine, is_hung_up: Callable[[], bool]
+) -> tuple[Kind, FileAccess, Run]:
+    """The kind of the work, access to the table's files that names each to the driver first, and the execution."""
     kind = installed_kinds().of(assignment.kind)
     access = kind.open(assignment.work, assignment.io_properties)
     access.on_create = line.announce
@@ -160,10 +169,8 @@ def _executed(
         assignment.memory_bytes,
         on_progress=line.progress,
         is_cancelled=lambda: is_hung_up() or line.is_stopped,
-        fetch=lambda name: assignment.blob,
-        age_s=_age(line),
     )
-    return WorkResult(assignment.kind, kind.execute(assignment.work, access, run))
+    return kind, access, run
 
 
 def _age(line: WorkerLine) -> Callable[[], float]:
@@ -189,20 +196,17 @@ class StageAttempt:
     """One execution of a part."""
 
     def __init__(self, assignment: Assignment, line: WorkerLine, is_hung_up: Callable[[], bool]) -> None:
-        self.payload = assignment.work
-        kind = installed_kinds().of(assignment.kind)
-        #: Access to the table's files, which tells the driver of each before it is created.
-        self.access = kind.open(assignment.work, assignment.io_properties)
-        self.access.on_create = line.announce
-        self.run = Run(
-            codec.decode_attempt(pb.TaskAttempt.FromString(assignment.attempt)),
-            assignment.io_properties,
-            assignment.memory_bytes,
-            on_progress=line.progress,
-            is_cancelled=lambda: is_hung_up() or line.is_stopped,
-        )
+        self.work = decode_cluster_input(assignment.work)
+        attempt = pb.TaskAttempt.FromString(assignment.attempt)
+        _, self.access, self.run = _opened(assignment, attempt, line, is_hung_up)
         self._line = line
         self._began = time.monotonic()
+
+    def rewrite_run(self) -> RewriteRun:
+        """The reading and writing of this part."""
+        run = self.run
+        memory_bytes = budget(run.memory_bytes)
+        return RewriteRun(self.work.rewrite, self.access, run.attempt, run.on_progress, run.is_cancelled, memory_bytes)
 
     def conclude(self, facts: Mapping[str, int]) -> None:
         """Tell the driver at the end what the part took and made: these, and for how long it had a core.
@@ -285,10 +289,9 @@ def written(cuts: "Broadcast[bytes]", assignment: Assignment, blocks: Iterable[b
 
 
 def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
-    work = decode_cluster_input(part.payload)
-    order = _order(work)
+    work, order = part.work, _order(part.work)
     keys, sample = order.of_keys(), Sample(sample_rows(work.rewrite.output_count))
-    with _reading(work, part) as (run, masks, marks):
+    with _reading(part) as (run, masks, marks):
         piece, done = _piece(run, slice_), 0
         for number, positions, batch in placed_batches(run, masks, schema=order.key_schema(), piece=piece):
             path, places = work.rewrite.rewritten[number].data.path, places_of(slice_.first + number, positions)
@@ -302,9 +305,8 @@ def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
 
 
 def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tuple[int, bytes]]:
-    work = decode_cluster_input(part.payload)
-    cuts = parse_cuts(_order(work), cut_points)
-    with _reading(work, part) as (run, masks, marks):
+    work, cuts = part.work, parse_cuts(_order(part.work), cut_points)
+    with _reading(part) as (run, masks, marks):
         blocks, piece, done = Blocks(run.memory_bytes // _BLOCKS_SHARE), _piece(run, slice_), 0
         rows = _rows(work, piece)
         for number, positions, batch in placed_batches(run, masks, piece=piece):
@@ -319,12 +321,8 @@ def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tup
 
 
 def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> Iterator[bytes]:
-    work = decode_cluster_input(part.payload)
-    order = _order(work)
-    cuts, memory_bytes = parse_cuts(order, cut_points), budget(part.run.memory_bytes)
-    run = StagesRun(
-        work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes
-    )
+    work, order, run = part.work, _order(part.work), part.rewrite_run()
+    cuts = parse_cuts(order, cut_points)
     outputs = Outputs(
         work.rewrite,
         part.access,
@@ -332,13 +330,13 @@ def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> 
         bounded_options(order, work.rewrite.table.properties),
         run.checkpoint,
         live_rows=None,
-        memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
+        memory_bytes=run.memory_bytes // _ROW_GROUP_SHARE,
         labels=labels_of(work),
     )
     writer = RangeWriter(
         cuts,
         outputs,
-        share_bytes=memory_bytes // _SORT_SHARE,
+        share_bytes=run.memory_bytes // _SORT_SHARE,
         spill=lambda: spill_directory(default_spill_root()),
         checkpoint=run.checkpoint,
         on_rows=run.advance,
@@ -358,12 +356,9 @@ def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> 
 
 
 @contextmanager
-def _reading(work: ClusterInput, part: StageAttempt) -> Iterator[tuple[StagesRun, Mapping[int, Packed], DeleteFilter]]:
+def _reading(part: StageAttempt) -> Iterator[tuple[RewriteRun, Mapping[int, Packed], DeleteFilter]]:
     """The reading of the part's files, which of their rows are deleted, and by what."""
-    memory_bytes = budget(part.run.memory_bytes)
-    run = StagesRun(
-        work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes
-    )
+    run = part.rewrite_run()
     with cancelled_first(run), ExitStack() as spills:
         spills.callback(give_back)
         marks = run.delete_filter(spills)
@@ -374,11 +369,11 @@ def _order(work: ClusterInput) -> Order:
     return Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
 
 
-def _piece(run: StagesRun, slice_: Slice) -> Piece | None:
+def _piece(run: RewriteRun, slice_: Slice) -> Piece | None:
     return None if slice_.piece is None else piece_of(run, *slice_.piece)
 
 
-def _bytes_read(run: StagesRun, piece: Piece | None) -> int:
+def _bytes_read(run: RewriteRun, piece: Piece | None) -> int:
     if piece is None:
         return run.bytes_read
     (file,) = run.work.rewritten
