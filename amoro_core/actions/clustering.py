@@ -132,8 +132,8 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     kept = ClusterPlanState.of(case.process)
     record = _record(case.process, ready, kept)
     head = table.head(record.snapshot_id, record.sequence_number)
-    sight = known.view_of(table, record, head)
-    validation = validate(sight)
+    view = known.view_of(table, record, head)
+    validation = validate(view)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:
@@ -152,7 +152,7 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     failpoint("commit.before_intent")
     committed = [one for one in ready if one.number in content.groups]
     depths = _Depths.of(kept, committed, sorting)
-    carried = carried_over(sight, content)
+    carried = carried_over(view, content)
     summary = _summary(case.process, layout, committed, depths)
     content, staged = staged_with(table, head, content, carried, case.process, summary)
     failpoint("commit.after_stage")

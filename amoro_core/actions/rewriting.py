@@ -354,8 +354,8 @@ def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: 
     record = record_of(case)
     check_maps(record)
     head = table.head(record.snapshot_id, record.sequence_number)
-    sight = known.view_of(table, record, head)
-    validation = validate(sight)
+    view = known.view_of(table, record, head)
+    validation = validate(view)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:
@@ -364,7 +364,7 @@ def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: 
     inputs = inputs_of(record, content, head)
     check_content(record, content, inputs, table, known)
     failpoint("commit.before_intent")
-    carried = carried_over(sight, content)
+    carried = carried_over(view, content)
     content, staged = staged_with(table, head, content, carried, case.process, _summary(case.process))
     failpoint("commit.after_stage")
     deletes = (*content.added_deletes, *content.carried_deletes)

@@ -264,7 +264,9 @@ def _complex(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.Data
         case "array":
             kind, convert, nullable = _typed(written["items"], names)
             element = _identified("element", kind, nullable, written.get("element-id"))
-            return pa.list_(element), None if convert is None else lambda value: [_kept(convert, one) for one in value]
+            return pa.list_(element), None if convert is None else lambda value: [
+                _converted(convert, one) for one in value
+            ]
         case "map":
             kind, convert, nullable = _typed(written["values"], names)
             key = _identified("key", pa.string(), False, written.get("key-id"))
@@ -285,17 +287,19 @@ def _record(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.DataT
     converts = {field.name: convert for field, convert in fields if convert is not None}
 
     def convert_all(value: Mapping[str, Any]) -> dict[str, Any]:
-        changed = {name: _kept(convert, value[name]) for name, convert in converts.items()}
+        changed = {name: _converted(convert, value[name]) for name, convert in converts.items()}
         return {**value, **changed}
 
     return pa.struct([field for field, _ in fields]), convert_all if converts else None
 
 
 def _pairs(pairs_of: _Convert, key_convert: _Convert | None, item_convert: _Convert | None) -> _Convert:
-    return lambda value: [(_kept(key_convert, key), _kept(item_convert, item)) for key, item in pairs_of(value)]
+    return lambda value: [
+        (_converted(key_convert, key), _converted(item_convert, item)) for key, item in pairs_of(value)
+    ]
 
 
-def _kept(convert: _Convert | None, value: Any) -> Any:
+def _converted(convert: _Convert | None, value: Any) -> Any:
     return value if value is None or convert is None else convert(value)
 
 

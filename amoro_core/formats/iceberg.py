@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes.delete_files import read_positions, write_position_deletes
 from amoro_core.files.deletes.row_matcher import RowPosition, look_up
-from amoro_core.files.deletes.vectors import read_left_out, read_vectors, write_vectors
+from amoro_core.files.deletes.vectors import read_omitted_rows, read_vectors, write_vectors
 from amoro_core.files.parquet.reading import read_facts, read_layout
 from amoro_core.files.schema.write_options import FORMAT_KEY, WriterOptions, writer_options
 from amoro_core.files.storage.inventory import Keys, StorageRoot, inventory, table_uuids
@@ -317,7 +317,7 @@ class IcebergTable:
         if group.output.position_map is None:
             raise ValueError(f"task {group.number} does not tell which rows it left out")
         rows = [given.data.record_count for given in group.work.rewritten]
-        return read_left_out(self._access(self._newest), group.output.position_map, rows)
+        return read_omitted_rows(self._access(self._newest), group.output.position_map, rows)
 
     def look_up(
         self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]

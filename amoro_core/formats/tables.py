@@ -15,7 +15,7 @@ from amoro_core.errors import (
     TableRefused,
     UnreadableFile,
 )
-from amoro_core.files.deletes.row_matcher import RowPosition, RowsNotFound
+from amoro_core.files.deletes.row_matcher import RowPosition, RowsMissing
 from amoro_core.formats.ports import Locating, OpenTable, Revalidating, Rewritable, TableFormat
 from amoro_core.logger import get_logger
 from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord
@@ -25,9 +25,9 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
 from amoro_core.validation.view import (
-    Found,
     Positions,
     Read,
+    RowLookup,
     ValidationView,
     build_view,
     every_input,
@@ -74,22 +74,22 @@ class FileReadCache:
         found = {group.number: self._look_up(table, group, rows) for group, rows in to_look_up(view)}
         return replace(view, read=Read(positions, left_out, found))
 
-    def _look_up(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> Found:
+    def _look_up(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> RowLookup:
         """Where these rows of the inputs are in the outputs; each row is looked up once."""
         count = sum(len(positions) for positions in wanted.values())
         if group.look_up is not None and count > group.look_up.most_rows:
-            return Found(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
+            return RowLookup(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
         known = self._places.setdefault(group.number, {})
         places = [(at, position) for at, positions in wanted.items() for position in positions.ascending().tolist()]
         left = _by_file(place for place in places if place not in known)
         try:
             found = table.look_up(group, left, _by_file(place for place in known.values() if place is not None))
-        except RowsNotFound as error:
-            return Found(problem=str(error))
+        except RowsMissing as error:
+            return RowLookup(problem=str(error))
         except _UNREADABLE as error:
-            return Found(problem=error.message)
+            return RowLookup(problem=error.message)
         known.update({place: found.get(place) for place in places if place not in known})
-        return Found(_by_file(there for place in places if (there := known[place]) is not None))
+        return RowLookup(_by_file(there for place in places if (there := known[place]) is not None))
 
     def positions(
         self, table: Rewritable, deletes: Iterable[DeleteFile], files: Iterable[DataFile]

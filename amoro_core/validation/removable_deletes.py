@@ -239,10 +239,10 @@ class _Converted:
             _applies(delete, data.sequence_number) and delete.numbered not in self.folded[data.path]
             for place in places
             for data in self.by_place.get(place, ())
-            if _may_name(delete, data) and not self._is_held(delete, data)
+            if _may_name(delete, data) and not self._is_superseded(delete, data)
         )
 
-    def _is_held(self, delete: DeleteFile, data: DataFile) -> bool:
+    def _is_superseded(self, delete: DeleteFile, data: DataFile) -> bool:
         is_file = delete.kind is DeleteKind.POSITION and not delete.is_vector
         return is_file and normalise(data.path) in self.with_vector
 

@@ -41,7 +41,7 @@ def first_row_ids_are_the_planned_ones(group: Group, files: Mapping[str, Sequenc
             if found.data.first_row_id != given.data.first_row_id:
                 return (
                     f"the rows of {given.data.path} have other ids than when it was planned: its first row id is"
-                    f" {_shown(found.data)}, planned with {_shown(given.data)}"
+                    f" {_row_id_text(found.data)}, planned with {_row_id_text(given.data)}"
                 )
     return None
 
@@ -51,7 +51,7 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
 ) -> Iterator[str]:
     """What the outputs of a group lack: both columns for every row, with nulls only where rows have no ids yet.
 
-    `rescanned` has each input by path, but for those that are gone, `facts` each output. An optimizer that does not
+    `rescanned` has each input by path, but for those that are missing, `facts` each output. An optimizer that does not
     know lineage leaves it out, and all its rows would seem to be new.
     """
     if group.work.table.format_version < FORMAT_WITH_LINEAGE:
@@ -62,7 +62,7 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
     ]
     for given, found in zip(group.work.rewritten, inputs, strict=True):
         if found.first_row_id != given.data.first_row_id:
-            yield f"the first row id of {found.path} is {_shown(found)}, planned was {_shown(given.data)}"
+            yield f"the first row id of {found.path} is {_row_id_text(found)}, planned was {_row_id_text(given.data)}"
     never_null = {LAST_UPDATED_FIELD_ID}
     if all(file.first_row_id is not None for file in inputs):
         never_null.add(ROW_ID_FIELD_ID)
@@ -81,7 +81,7 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
                 yield f"{file.path} has {'uncounted' if nulls is None else nulls} nulls of field {field_id}"
 
 
-def _shown(file: DataFile) -> str:
+def _row_id_text(file: DataFile) -> str:
     return "none" if file.first_row_id is None else str(file.first_row_id)
 
 
@@ -124,7 +124,7 @@ class _Task:
         return (*self.group.work.rewritten, *self.group.work.converted)
 
     @property
-    def gone(self) -> frozenset[str]:
+    def missing(self) -> frozenset[str]:
         """Rewritten files that are not in the table any more, whose rows are hidden in the outputs."""
         if self.group.output.position_map is None:
             return frozenset()
@@ -169,7 +169,7 @@ def _inputs_are_the_tables(task: _Task) -> Iterator[str]:
         yield "it has no inputs"
     for given in task.inputs:
         found = task.rescanned.get(given.data.path)
-        if given.data.path in task.gone:
+        if given.data.path in task.missing:
             continue
         if found is None:
             yield f"the input {given.data.path} is not in the table"
@@ -187,12 +187,12 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
     """Only deletes up to S: newer ones are checked by validation.
 
     Where rows are followed, validation sees to what is deleted by position, however it is told, and to equality deletes
-    that are gone: only those that apply must have been planned.
+    that are missing: only those that apply must have been planned.
     """
     limit = task.record.sequence_number
     followed = task.group.work.rewritten if can_translate_positions(task.group) else ()
     for given in followed:
-        if given.data.path in task.gone:
+        if given.data.path in task.missing:
             continue
         planned = {task.group.work.deletes[index].numbered for index in given.deletes}
         for delete in task.rescanned[given.data.path].deletes:
@@ -221,7 +221,7 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
 
 def _all_rows_were_read(task: _Task) -> Iterator[str]:
     expected = sum(
-        (given if given.data.path in task.gone else task.rescanned[given.data.path]).data.record_count
+        (given if given.data.path in task.missing else task.rescanned[given.data.path]).data.record_count
         for given in task.group.work.rewritten
     )
     if task.group.output.rows_read != expected:
@@ -330,7 +330,7 @@ def _columns_are_complete(task: _Task) -> Iterator[str]:
 
 def _nulls_do_not_grow(task: _Task) -> Iterator[str]:
     """A column that could not be read would become nulls; deletes can only reduce nulls."""
-    if task.gone:
+    if task.missing:
         return
     inputs = [task.rescanned[given.data.path].data.metrics.null_value_counts for given in task.group.work.rewritten]
     outputs = [task.facts[file.path].null_value_counts for file in task.group.output.data_files]
@@ -406,7 +406,7 @@ def _vectors_lose_no_positions(task: _Task) -> Iterator[str]:
             yield f"{given.data.path} had {most} positions and has {written.get(given.data.path, 0)}"
 
 
-def _left_out_rows_balance(task: _Task) -> Iterator[str]:
+def _omitted_rows_balance(task: _Task) -> Iterator[str]:
     return map_problems(task.group)
 
 
@@ -443,7 +443,7 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("vectors", _vectors_are_as_reported),
     ("vectors-grow", _vectors_lose_no_positions),
     ("positions", _positions_balance),
-    ("left-out-rows", _left_out_rows_balance),
+    ("left-out-rows", _omitted_rows_balance),
     ("names", _no_output_is_named_as_a_map),
 )
 

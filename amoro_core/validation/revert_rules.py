@@ -164,18 +164,18 @@ def revert(commits: Sequence[CommitChange], heads: Sequence[Head], named: Named 
     `ambiguous_since` name, where they were read; others count as if they named every file that their bounds admit.
     """
     normal = {identity: frozenset(map(normalise, paths)) for identity, paths in (named or {}).items()}
-    sight = _RevertView(tuple(commits), tuple(heads), normal)
+    view = _RevertView(tuple(commits), tuple(heads), normal)
     for rule in RULES:
-        if reason := next(iter(rule(sight)), ""):
+        if reason := next(iter(rule(view)), ""):
             return Revert(refusal=reason)
-    adds_rows = sum(one.data.record_count for one in sight.removed) and not sight.added
+    adds_rows = sum(one.data.record_count for one in view.removed) and not view.added
     return Revert(
         content=CommitContent(
             groups=(),
-            removed_data=tuple(found[0].data for found in sight.outputs.values()),
-            removed_deletes=tuple(sight.live_deletes[key] for key in sorted(sight.added_deletes)),
-            added_data=tuple(one.data for one in sight.removed),
-            added_deletes=tuple(sight.put_back[key] for key in sorted(sight.put_back)),
+            removed_data=tuple(found[0].data for found in view.outputs.values()),
+            removed_deletes=tuple(view.live_deletes[key] for key in sorted(view.added_deletes)),
+            added_data=tuple(one.data for one in view.removed),
+            added_deletes=tuple(view.put_back[key] for key in sorted(view.put_back)),
             operation=Operation.OVERWRITE if adds_rows else Operation.REPLACE,
         )
     )
@@ -186,9 +186,9 @@ def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> t
 
     They must be read to decide. Sorted by path.
     """
-    sight = _RevertView(tuple(commits), tuple(heads), {})
-    files = (*(one for found in sight.outputs.values() for one in found), *sight.since)
-    known = _deletes(commits[0].before).keys() | sight.added_deletes.keys()
+    view = _RevertView(tuple(commits), tuple(heads), {})
+    files = (*(one for found in view.outputs.values() for one in found), *view.since)
+    known = _deletes(commits[0].before).keys() | view.added_deletes.keys()
     found = {
         delete.numbered: delete
         for one in files
@@ -201,9 +201,9 @@ def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> t
 # Rules
 
 
-def commit_is_in_the_history(sight: _RevertView) -> Iterator[str]:
+def commit_is_in_the_history(view: _RevertView) -> Iterator[str]:
     """After a rollback or a replaced branch there may be nothing left to undo."""
-    for commit, head in zip(sight.commits, sight.heads, strict=True):
+    for commit, head in zip(view.commits, view.heads, strict=True):
         its = commit.after.snapshot_id
         if head.descends is None:
             yield f"it can no longer be told whether the head {head.snapshot_id} descends from its snapshot {its}"
@@ -211,24 +211,24 @@ def commit_is_in_the_history(sight: _RevertView) -> Iterator[str]:
             yield f"the head {head.snapshot_id} does not descend from its snapshot {its}"
 
 
-def commits_changed_different_files(sight: _RevertView) -> Iterator[str]:
+def commits_changed_different_files(view: _RevertView) -> Iterator[str]:
     """What came back would lack the deletes that an earlier commit of the process had put into another form."""
     seen: set[str] = set()
-    for commit in sight.commits:
+    for commit in view.commits:
         changed = {one.data.path for one in (*commit.removed, *commit.converted)} | {one.path for one in commit.added}
         for path in sorted(seen & changed):
             yield f"{path} was changed by two of its commits"
         seen |= changed
 
 
-def outputs_are_live(sight: _RevertView) -> Iterator[str]:
+def outputs_are_live(view: _RevertView) -> Iterator[str]:
     """Rows of an output that is gone have been moved or deleted: they must not come back."""
-    for file in sight.added:
-        yield from _as_it_was(file, sight.outputs.get(normalise(file.path), ()))
-    for file in (one.data for one in sight.converted):
-        yield from _as_it_was(file, sight.stayed.get(normalise(file.path), ()))
-    for key, delete in sorted(sight.added_deletes.items()):
-        if key not in sight.live_deletes:
+    for file in view.added:
+        yield from _as_it_was(file, view.outputs.get(normalise(file.path), ()))
+    for file in (one.data for one in view.converted):
+        yield from _as_it_was(file, view.stayed.get(normalise(file.path), ()))
+    for key, delete in sorted(view.added_deletes.items()):
+        if key not in view.live_deletes:
             yield f"the delete {delete.path} that it wrote is no longer live"
 
 
@@ -241,15 +241,15 @@ def _as_it_was(file: DataFile, live: Sequence[ScannedFile]) -> Iterator[str]:
         yield f"{file.path} is no longer the file that it was (path, sequence number, partition, rows, size)"
 
 
-def inputs_are_not_live(sight: _RevertView) -> Iterator[str]:
+def inputs_are_not_live(view: _RevertView) -> Iterator[str]:
     """The rows of a file that is live already would be duplicated."""
-    for at in sight.live.ids_of(one.data.path for one in sight.removed).tolist():
-        yield f"{sight.live.columns.row(at).path} is live again already"
+    for at in view.live.ids_of(one.data.path for one in view.removed).tolist():
+        yield f"{view.live.columns.row(at).path} is live again already"
 
 
-def newer_equality_deletes_are_kept(sight: _RevertView) -> Iterator[str]:
+def newer_equality_deletes_remain(view: _RevertView) -> Iterator[str]:
     """Whoever removed one since had applied it to the outputs only: the files that come back would lack it."""
-    for commit, head in zip(sight.commits, sight.heads, strict=True):
+    for commit, head in zip(view.commits, view.heads, strict=True):
         if head.removed_equality_deletes is None:
             yield "it can no longer be told which equality deletes were removed since"
             return
@@ -260,24 +260,24 @@ def newer_equality_deletes_are_kept(sight: _RevertView) -> Iterator[str]:
                 yield f"the equality delete {delete.path}, newer than the commit, was removed since"
 
 
-def no_position_deletes_on_outputs(sight: _RevertView) -> Iterator[str]:
+def no_position_deletes_on_outputs(view: _RevertView) -> Iterator[str]:
     """A position refers to a row of the output and has no effect on what comes back: the row would reappear.
 
     What the commits have carried over to their outputs goes with these: the files come back with others' own deletes.
     """
-    for found in sight.outputs.values():
+    for found in view.outputs.values():
         for delete in found[0].deletes:
-            is_new = delete.kind is DeleteKind.POSITION and delete.numbered not in sight.added_deletes
-            if is_new and not _names_others(delete, found[0].data, sight):
+            is_new = delete.kind is DeleteKind.POSITION and delete.numbered not in view.added_deletes
+            if is_new and not _names_others(delete, found[0].data, view):
                 yield f"the position delete {delete.path} came since and may apply to {found[0].data.path}"
 
 
-def deletes_of_inputs_are_the_same(sight: _RevertView) -> Iterator[str]:
+def deletes_of_inputs_are_the_same(view: _RevertView) -> Iterator[str]:
     """What comes back is subject to its own deletes, and to equality deletes committed since, as the outputs are."""
-    own = {one.data.path: {delete.numbered for delete in one.deletes} for one in (*sight.removed, *sight.converted)}
-    stayed = {one.data.path for one in sight.converted}
-    for one in sight.since:
-        number = sight.number_of[normalise(one.data.path)]
+    own = {one.data.path: {delete.numbered for delete in one.deletes} for one in (*view.removed, *view.converted)}
+    stayed = {one.data.path for one in view.converted}
+    for one in view.since:
+        number = view.number_of[normalise(one.data.path)]
         live = {delete.numbered: delete for delete in one.deletes}
         for key in sorted(own[one.data.path] - live.keys()):
             yield f"the delete {key[0].path} would no longer apply to {one.data.path}"
@@ -286,40 +286,40 @@ def deletes_of_inputs_are_the_same(sight: _RevertView) -> Iterator[str]:
             if delete.sequence_number <= number and number:
                 yield f"the delete {delete.path} would begin to apply to {one.data.path}"
             is_new_position = delete.kind is DeleteKind.POSITION and one.data.path not in stayed
-            if is_new_position and not _names_others(delete, one.data, sight):
+            if is_new_position and not _names_others(delete, one.data, view):
                 yield f"the position delete {delete.path} came since and may apply to {one.data.path}"
 
 
-def newer_equality_deletes_cover_all_or_none(sight: _RevertView) -> Iterator[str]:
+def newer_equality_deletes_cover_all_or_none(view: _RevertView) -> Iterator[str]:
     """Rows must not move between files that an equality delete covers and files that it does not."""
-    outputs = _newer_equality((found[0] for found in sight.outputs.values()), sight)
-    back = {one.data.path for one in sight.removed}
-    inputs = _newer_equality((one for one in sight.since if one.data.path in back), sight)
+    outputs = _newer_equality((found[0] for found in view.outputs.values()), view)
+    back = {one.data.path for one in view.removed}
+    inputs = _newer_equality((one for one in view.since if one.data.path in back), view)
     for place, covering in outputs.items():
         if place in inputs and inputs[place] != covering:
             (identity, _), *_ = sorted(inputs[place] ^ covering)
             yield f"the equality delete {identity.path} covers only a part of what goes and what comes back"
 
 
-def _newer_equality(files: Iterable[ScannedFile], sight: _RevertView) -> dict[Place, frozenset[Numbered]]:
+def _newer_equality(files: Iterable[ScannedFile], view: _RevertView) -> dict[Place, frozenset[Numbered]]:
     """For each place, the equality deletes newer than its commit that apply to any of its files."""
     found: dict[Place, frozenset[Numbered]] = {}
     for one in files:
-        number = sight.number_of[normalise(one.data.path)]
+        number = view.number_of[normalise(one.data.path)]
         newer = (delete for delete in one.deletes if delete.kind is DeleteKind.EQUALITY)
         some = frozenset(delete.numbered for delete in newer if delete.sequence_number > number)
         found[_place(one.data)] = found.get(_place(one.data), frozenset()) | some
     return found
 
 
-def deletes_that_come_back_cover_no_other_file(sight: _RevertView) -> Iterator[str]:
+def deletes_that_come_back_cover_no_other_file(view: _RevertView) -> Iterator[str]:
     """By sequence number and partition alone, as when they were found to be unneeded."""
-    ours = {*sight.outputs, *sight.stayed}
-    going = (file.data.path for found in (*sight.outputs.values(), *sight.stayed.values()) for file in found)
-    stays = np.ones(len(sight.live), np.bool_)
-    for at in sight.live.ids_of(going).tolist():
-        stays[at] = normalise(sight.live.columns.row(at).path) not in ours
-    for delete in needed_outside(sight.live, stays, sight.put_back.values()):
+    ours = {*view.outputs, *view.stayed}
+    going = (file.data.path for found in (*view.outputs.values(), *view.stayed.values()) for file in found)
+    stays = np.ones(len(view.live), np.bool_)
+    for at in view.live.ids_of(going).tolist():
+        stays[at] = normalise(view.live.columns.row(at).path) not in ours
+    for delete in needed_outside(view.live, stays, view.put_back.values()):
         yield f"the delete {delete.path}, put back, would cover other files"
 
 
@@ -329,7 +329,7 @@ RULES = (
     commits_changed_different_files,
     outputs_are_live,
     inputs_are_not_live,
-    newer_equality_deletes_are_kept,
+    newer_equality_deletes_remain,
     no_position_deletes_on_outputs,
     deletes_of_inputs_are_the_same,
     newer_equality_deletes_cover_all_or_none,
@@ -337,9 +337,9 @@ RULES = (
 )
 
 
-def _names_others(delete: DeleteFile, file: DataFile, sight: _RevertView) -> bool:
+def _names_others(delete: DeleteFile, file: DataFile, view: _RevertView) -> bool:
     """Whether the delete was read and does not name the file."""
-    named = sight.named.get(delete.identity)
+    named = view.named.get(delete.identity)
     return delete.named_file is None and named is not None and normalise(file.path) not in named
 
 

@@ -26,46 +26,46 @@ from amoro_core.validation.view import (
     deletes_of_a_joined_file_that_went,
     deletes_of_positions,
     every_input,
-    gone_deletes,
-    gone_inputs,
-    gone_positions,
     has_changed,
     hidden_rows,
     in_outputs,
     inputs_of,
     is_ambiguous,
-    is_gone,
+    is_missing,
     is_newer_equality,
     joined_vectors,
-    known_positions,
     live_as,
     live_of,
+    missing_deletes,
+    missing_inputs,
+    missing_position_deletes,
     needs_map,
     new_deletes,
     on_history,
     on_state,
     planned_positions,
+    positions_if_read,
     positions_on,
-    rows_of_gone_inputs,
+    rows_of_missing_inputs,
 )
 
 _FORMAT_WITHOUT_DELETES = 1
 
 
-def left_out_rows_are_known(group: Group, sight: ValidationView) -> str | None:
+def omitted_rows_were_read(group: Group, view: ValidationView) -> str | None:
     """Without them no position in an input can be followed into the outputs."""
-    if needs_map(group, sight) and group.number not in sight.read.left_out:
+    if needs_map(group, view) and group.number not in view.read.left_out:
         return "others have changed its inputs since the plan, and which rows it left out can't be read"
     return None
 
 
-def position_deletes_were_read(group: Group, sight: ValidationView) -> str | None:
+def position_deletes_were_read(group: Group, view: ValidationView) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
-    is_looked_up = group.look_up is not None and has_changed(group, sight)
-    for _, given in on_state(group, sight):
-        before = planned_positions(group, given) if is_looked_up else gone_positions(group, given, sight)
-        for deletes in (deletes_of_positions(group, given, sight), before):
-            found = positions_on(given, deletes, sight.read)
+    is_looked_up = group.look_up is not None and has_changed(group, view)
+    for _, given in on_state(group, view):
+        before = planned_positions(group, given) if is_looked_up else missing_position_deletes(group, given, view)
+        for deletes in (deletes_of_positions(group, given, view), before):
+            found = positions_on(given, deletes, view.read)
             if isinstance(found, DeleteFile):
                 return (
                     f"the position delete {found.path} applies to {given.data.path} and can't be read, or is too large"
@@ -73,55 +73,55 @@ def position_deletes_were_read(group: Group, sight: ValidationView) -> str | Non
     return None
 
 
-def planned_positions_are_still_deleted(group: Group, sight: ValidationView) -> str | None:
+def planned_positions_are_still_deleted(group: Group, view: ValidationView) -> str | None:
     """A row that was deleted by position and came back is in no output: it would be lost."""
-    for _, given in on_state(group, sight):
-        gone = gone_positions(group, given, sight)
-        deleted = positions_on(given, gone, sight.read)
-        if isinstance(deleted, PositionSet) and not deleted <= _deleted(group, given, sight):
+    for _, given in on_state(group, view):
+        gone = missing_position_deletes(group, given, view)
+        deleted = positions_on(given, gone, view.read)
+        if isinstance(deleted, PositionSet) and not deleted <= _deleted(group, given, view):
             return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
     return None
 
 
-def planned_equality_deletes_still_apply(group: Group, sight: ValidationView) -> str | None:
+def planned_equality_deletes_still_apply(group: Group, view: ValidationView) -> str | None:
     """A row that one deleted and that came back is in no output; it did not where all that was left out is deleted."""
-    left_out = sight.read.left_out.get(group.number, {})
-    for at, given in on_state(group, sight):
-        gone = [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.EQUALITY]
+    left_out = view.read.left_out.get(group.number, {})
+    for at, given in on_state(group, view):
+        gone = [one for one in missing_deletes(group, given, view) if one.kind is DeleteKind.EQUALITY]
         is_unknown = group.look_up is not None  # which rows it has hit
-        if gone and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, sight))):
+        if gone and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, view))):
             return (
                 f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it may have come back"
             )
     return None
 
 
-def few_rows_of_gone_inputs(group: Group, sight: ValidationView) -> str | None:
+def few_rows_of_missing_inputs(group: Group, view: ValidationView) -> str | None:
     """The rows of an input that is gone live elsewhere or nowhere: outputs of little else are not worth a commit."""
-    gone = gone_inputs(group, sight)
-    if not gone or group.number not in sight.read.left_out:
+    gone = missing_inputs(group, view)
+    if not gone or group.number not in view.read.left_out:
         return None
     first, most = group.work.rewritten[gone[0]].data.path, group.work.max_hidden_ratio
-    if sight.record.format_version == _FORMAT_WITHOUT_DELETES:
+    if view.record.format_version == _FORMAT_WITHOUT_DELETES:
         return f"{first} is no longer live, and no delete can hide its rows in format 1"
     if len(gone) == len(group.work.rewritten):
         return f"{first} is no longer live, and so are all other rewritten files"
-    for file, hidden in in_outputs(group, rows_of_gone_inputs(group, sight), sight).items():
+    for file, hidden in in_outputs(group, rows_of_missing_inputs(group, view), view).items():
         if (share := len(hidden) / file.record_count) > most:
             return f"{first} is no longer live, and of {file.path} {share:.0%} would be hidden, more than {most:.0%}"
     return None
 
 
-def _deleted(group: Group, given: InputFile, sight: ValidationView) -> PositionSet:
+def _deleted(group: Group, given: InputFile, view: ValidationView) -> PositionSet:
     """The rows of the input that the head deletes by position, where a planned delete is gone; none unless known."""
-    return known_positions(given, deletes_of_positions(group, given, sight), sight)
+    return positions_if_read(given, deletes_of_positions(group, given, view), view)
 
 
-def hidden_rows_were_found(group: Group, sight: ValidationView) -> str | None:
+def hidden_rows_were_located(group: Group, view: ValidationView) -> str | None:
     """What is not found in the outputs can't be hidden there: it would come back."""
-    if group.look_up is None or not has_changed(group, sight):
+    if group.look_up is None or not has_changed(group, view):
         return None
-    found = sight.read.found.get(group.number)
+    found = view.read.found.get(group.number)
     if found is None or found.problem:
         why = "they were not looked up" if found is None else found.problem
         return f"rows of it that others have deleted since the plan can't be found in the outputs: {why}"
@@ -130,12 +130,12 @@ def hidden_rows_were_found(group: Group, sight: ValidationView) -> str | None:
 
 #: The order matters: later rules rely on what was read.
 STATE_RULES: tuple[Callable[[Group, ValidationView], str | None], ...] = (
-    left_out_rows_are_known,
+    omitted_rows_were_read,
     position_deletes_were_read,
     planned_positions_are_still_deleted,
     planned_equality_deletes_still_apply,
-    few_rows_of_gone_inputs,
-    hidden_rows_were_found,
+    few_rows_of_missing_inputs,
+    hidden_rows_were_located,
 )
 
 
@@ -147,42 +147,42 @@ WholeRule = Callable[[PlanRecord, Head], str | None]
 GroupRule = Callable[[Group, ValidationView], str | None]
 
 
-def validate(sight: ValidationView) -> Validation:
+def validate(view: ValidationView) -> Validation:
     """The part of the process that may be committed on that head, with the reasons for what may not.
 
     What `to_read` asks for was read, as far as it could be; a position delete that was not read counts as if it named
     every file that its bounds admit.
     """
-    record = sight.record
+    record = view.record
     for whole_rule in WHOLE_RULES:
-        if reason := whole_rule(record, sight.head):
+        if reason := whole_rule(record, view.head):
             return Validation(conflict=reason)
     dropped: dict[int, str] = {}
     kept: list[Group] = []
     for group in record.groups:
-        if reason := next(_reasons(group, sight), None):
+        if reason := next(_reasons(group, view), None):
             dropped[group.number] = reason
         else:
             kept.append(group)
-    content = _content(kept, sight)
+    content = _content(kept, view)
     if _is_empty(content):
         dropped |= {group.number: "nothing is left to change on this head" for group in kept}
         return Validation(conflict=None, dropped=dropped)
     return Validation(conflict=None, dropped=dropped, content=content)
 
 
-def carried_over(sight: ValidationView, content: CommitContent) -> tuple[CarriedRows, ...]:
+def carried_over(view: ValidationView, content: CommitContent) -> tuple[CarriedRows, ...]:
     """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
-    kept = [group for group in sight.record.groups if group.number in content.groups]
-    hidden = ((group, *found) for group in kept for found in hidden_rows(group, sight).items())
+    kept = [group for group in view.record.groups if group.number in content.groups]
+    hidden = ((group, *found) for group in kept for found in hidden_rows(group, view).items())
     return (
         *(CarriedRows(group.number, output, positions) for group, output, positions in hidden),
-        *(CarriedRows(one.group, one.data, one.positions, is_joined=True) for one in _joined(kept, sight)),
+        *(CarriedRows(one.group, one.data, one.positions, is_joined=True) for one in _joined(kept, view)),
     )
 
 
-def _reasons(group: Group, sight: ValidationView) -> Iterator[str]:
-    return (reason for rule in GROUP_RULES if (reason := rule(group, sight)))
+def _reasons(group: Group, view: ValidationView) -> Iterator[str]:
+    return (reason for rule in GROUP_RULES if (reason := rule(group, view)))
 
 
 # Rules of the whole
@@ -211,7 +211,7 @@ def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
     return None
 
 
-def removed_equality_deletes_are_known(record: PlanRecord, head: Head) -> str | None:
+def removed_equality_deletes_were_read(record: PlanRecord, head: Head) -> str | None:
     """Without them the groups' rule about them can't be applied."""
     if head.removed_equality_deletes is None and any(map(_minds_removed, record.groups)):
         return "it can no longer be told which equality deletes were removed since the plan"
@@ -247,7 +247,7 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
     table_is_the_planned_one,
     format_version_is_the_planned_one,
     plan_is_an_ancestor,
-    removed_equality_deletes_are_known,
+    removed_equality_deletes_were_read,
     outputs_hold_all_columns,
     inputs_are_planned_once,
 )
@@ -256,12 +256,12 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
 # Rules of a group
 
 
-def inputs_are_live(group: Group, sight: ValidationView) -> str | None:
+def inputs_are_live(group: Group, view: ValidationView) -> str | None:
     """A file that is gone was rewritten or deleted by another writer: its rows must not be written again."""
-    for given in inputs_of(group, sight):
-        if is_gone(given, sight):
+    for given in inputs_of(group, view):
+        if is_missing(given, view):
             return f"{given.data.path} is no longer live"
-        live = live_as(given, sight)
+        live = live_as(given, view)
         if len(live) > 1:
             return f"{given.data.path} is live {len(live)} times"
         if _file_identity(live[0].data) != _file_identity(given.data):
@@ -269,55 +269,55 @@ def inputs_are_live(group: Group, sight: ValidationView) -> str | None:
     return None
 
 
-def inputs_are_not_newer_than_the_plan(group: Group, sight: ValidationView) -> str | None:
+def inputs_are_not_newer_than_the_plan(group: Group, view: ValidationView) -> str | None:
     """Outputs carry S: an older equality delete would newly apply to rows written after it."""
-    for given in inputs_of(group, sight):
-        if given.data.sequence_number > sight.record.sequence_number:
+    for given in inputs_of(group, view):
+        if given.data.sequence_number > view.record.sequence_number:
             return f"{given.data.path} is newer than the plan"
     return None
 
 
-def row_ids_are_the_planned_ones(group: Group, sight: ValidationView) -> str | None:
+def row_ids_are_the_planned_ones(group: Group, view: ValidationView) -> str | None:
     """Rows that got ids since the plan would get others in the outputs, which left them to be assigned."""
-    return first_row_ids_are_the_planned_ones(group, sight.files)
+    return first_row_ids_are_the_planned_ones(group, view.files)
 
 
-def newer_equality_deletes_are_kept(group: Group, sight: ValidationView) -> str | None:
+def newer_equality_deletes_remain(group: Group, view: ValidationView) -> str | None:
     """Outputs carry S and need every equality delete above it; whoever removed one had applied it to the inputs only.
 
     Another optimizer may have converted it to position deletes for the inputs, which don't apply to the outputs. A
     delete with a partition value applies in that partition of its spec alone (Iceberg specification, "Scan Planning").
     """
-    places = {(given.data.spec_id, given.data.partition) for given in on_history(group, sight)}
-    for delete in sight.head.removed_equality_deletes or ():
+    places = {(given.data.spec_id, given.data.partition) for given in on_history(group, view)}
+    for delete in view.head.removed_equality_deletes or ():
         elsewhere = _has_partition_value(delete) and (delete.spec_id, delete.partition) not in places
-        if places and delete.sequence_number > sight.record.sequence_number and not elsewhere:
+        if places and delete.sequence_number > view.record.sequence_number and not elsewhere:
             return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
     return None
 
 
-def planned_deletes_still_apply(group: Group, sight: ValidationView) -> str | None:
+def planned_deletes_still_apply(group: Group, view: ValidationView) -> str | None:
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
-    stood_for = deletes_of_a_joined_file_that_went(group, sight)
-    for given in on_history(group, sight):
-        if gone := [one for one in gone_deletes(group, given, sight) if (given.data.path, one) not in stood_for]:
+    stood_for = deletes_of_a_joined_file_that_went(group, view)
+    for given in on_history(group, view):
+        if gone := [one for one in missing_deletes(group, given, view) if (given.data.path, one) not in stood_for]:
             return f"the delete {gone[0].path} no longer applies to {given.data.path}"
     return None
 
 
-def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: ValidationView) -> str | None:
+def planned_deletes_are_not_newer_than_the_plan(group: Group, view: ValidationView) -> str | None:
     """A plan at S can't contain a delete above S: the record is corrupt."""
     for delete in group.work.deletes:
-        if delete.sequence_number > sight.record.sequence_number:
+        if delete.sequence_number > view.record.sequence_number:
             return f"the planned delete {delete.path} is newer than the plan"
     return None
 
 
-def no_new_position_deletes_on_rewritten_files(group: Group, sight: ValidationView) -> str | None:
+def no_new_position_deletes_on_rewritten_files(group: Group, view: ValidationView) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
     for given in () if can_translate_positions(group) else group.work.rewritten:
-        for delete in new_deletes(group, given, sight):
-            if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
+        for delete in new_deletes(group, given, view):
+            if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, view):
                 why = _why_not_followed(group)
                 return (
                     f"the position delete {delete.path} came after the plan and may apply to {given.data.path}; {why}"
@@ -333,49 +333,49 @@ def _why_not_followed(group: Group) -> str:
     return "the optimizer did not tell which rows it left out"
 
 
-def _names_others(delete: DeleteFile, given: InputFile, sight: ValidationView) -> bool:
+def _names_others(delete: DeleteFile, given: InputFile, view: ValidationView) -> bool:
     """Whether the delete was read and does not name the file. It can't name outputs, which are not visible yet."""
     return (
-        is_ambiguous(delete, sight.record)
-        and delete.identity in sight.read.positions
-        and normalise(given.data.path) not in sight.read.positions[delete.identity]
+        is_ambiguous(delete, view.record)
+        and delete.identity in view.read.positions
+        and normalise(given.data.path) not in view.read.positions[delete.identity]
     )
 
 
-def no_unknown_deletes_on_converted_files(group: Group, sight: ValidationView) -> str | None:
+def no_unknown_deletes_on_converted_files(group: Group, view: ValidationView) -> str | None:
     """A converted file stays, so added position deletes still apply to it; any other delete was not folded in.
 
     A deletion vector is joined with the new one.
     """
     for given in group.work.converted:
-        for delete in new_deletes(group, given, sight):
+        for delete in new_deletes(group, given, view):
             if delete.is_vector:
                 continue
             is_added = (
                 delete.kind is DeleteKind.POSITION
-                and delete.sequence_number > sight.record.sequence_number
-                and sight.record.format_version == _FORMAT_WITH_POSITION_DELETE_FILES
+                and delete.sequence_number > view.record.sequence_number
+                and view.record.format_version == _FORMAT_WITH_POSITION_DELETE_FILES
             )
             if delete.kind is DeleteKind.POSITION and not is_added:
                 return f"the position delete {delete.path} applies to {given.data.path} and was not planned"
     return None
 
 
-def no_unplanned_old_equality_deletes(group: Group, sight: ValidationView) -> str | None:
+def no_unplanned_old_equality_deletes(group: Group, view: ValidationView) -> str | None:
     """Equality deletes up to S don't apply to outputs: one that the rewrite did not apply would be lost."""
-    for given in inputs_of(group, sight):
-        for delete in new_deletes(group, given, sight):
-            if delete.kind is DeleteKind.EQUALITY and not is_newer_equality(delete, sight.record):
+    for given in inputs_of(group, view):
+        for delete in new_deletes(group, given, view):
+            if delete.kind is DeleteKind.EQUALITY and not is_newer_equality(delete, view.record):
                 return f"the equality delete {delete.path} applies to {given.data.path} and was not planned"
     return None
 
 
-def newer_equality_deletes_cover_all_or_none(group: Group, sight: ValidationView) -> str | None:
+def newer_equality_deletes_cover_all_or_none(group: Group, view: ValidationView) -> str | None:
     """Rows must not move between files that an equality delete covers and files that it does not."""
-    by_input = [{delete.numbered for delete in live_of(given, sight).deletes} for given in inputs_of(group, sight)]
+    by_input = [{delete.numbered for delete in live_of(given, view).deletes} for given in inputs_of(group, view)]
     some = _NONE.union(*by_input)
     every = some.intersection(*by_input)
-    for delete in sight.newer_equality_deletes:
+    for delete in view.newer_equality_deletes:
         identity = delete.numbered
         to_outputs = [_covers(delete, output, identity in some) for output in group.output.data_files]
         covered = identity in some or any(to_outputs)
@@ -384,11 +384,11 @@ def newer_equality_deletes_cover_all_or_none(group: Group, sight: ValidationView
     return None
 
 
-def newer_equality_deletes_know_the_outputs(group: Group, sight: ValidationView) -> str | None:
+def newer_equality_deletes_know_the_outputs(group: Group, view: ValidationView) -> str | None:
     """A key column that the outputs lack reads as null, so the delete would miss its rows."""
     columns = field_ids(group.work.table.schema_json)
-    to_inputs = {delete.numbered for given in inputs_of(group, sight) for delete in live_of(given, sight).deletes}
-    for delete in sight.newer_equality_deletes:
+    to_inputs = {delete.numbered for given in inputs_of(group, view) for delete in live_of(given, view).deletes}
+    for delete in view.newer_equality_deletes:
         reaches = delete.numbered in to_inputs
         if any(_covers(delete, output, reaches) for output in group.output.data_files):
             lacking = set(delete.equality_ids) - columns
@@ -402,7 +402,7 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     inputs_are_live,
     inputs_are_not_newer_than_the_plan,
     row_ids_are_the_planned_ones,
-    newer_equality_deletes_are_kept,
+    newer_equality_deletes_remain,
     planned_deletes_are_not_newer_than_the_plan,
     planned_deletes_still_apply,
     no_new_position_deletes_on_rewritten_files,
@@ -432,25 +432,25 @@ def _file_identity(file: DataFile) -> tuple[object, ...]:
     return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
 
 
-def _joined(kept: list[Group], sight: ValidationView) -> list[JoinedVector]:
-    return [one for group in kept for one in joined_vectors(group, sight)]
+def _joined(kept: list[Group], view: ValidationView) -> list[JoinedVector]:
+    return [one for group in kept for one in joined_vectors(group, view)]
 
 
-def _content(kept: list[Group], sight: ValidationView) -> CommitContent:
-    joined = _joined(kept, sight)
+def _content(kept: list[Group], view: ValidationView) -> CommitContent:
+    joined = _joined(kept, view)
     replaced = {one.ours for one in joined}
     theirs = tuple(one.theirs for one in joined)
     return CommitContent(
         groups=tuple(group.number for group in kept),
-        removed_data=tuple(live_of(given, sight).data for group in kept for given in _replaced(group, sight)),
-        removed_deletes=(*removable_deletes(kept, sight.head.scan, sight.record.sequence_number), *theirs),
+        removed_data=tuple(live_of(given, view).data for group in kept for given in _replaced(group, view)),
+        removed_deletes=(*removable_deletes(kept, view.head.scan, view.record.sequence_number), *theirs),
         added_data=tuple(file for group in kept for file in group.output.data_files),
         added_deletes=tuple(file for group in kept for file in group.output.delete_files if file not in replaced),
     )
 
 
-def _replaced(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
-    return tuple(given for given in group.work.rewritten if not is_gone(given, sight))
+def _replaced(group: Group, view: ValidationView) -> tuple[InputFile, ...]:
+    return tuple(given for given in group.work.rewritten if not is_missing(given, view))
 
 
 def _is_empty(content: CommitContent) -> bool:

@@ -72,11 +72,11 @@ class Read:
 
     positions: Mapping[DeleteIdentity, Positions] = field(default_factory=dict)  # on inputs of the plan
     left_out: Mapping[int, Mapping[int, PositionSet]] = field(default_factory=dict)  # rows by task and input
-    found: Mapping[int, "Found"] = field(default_factory=dict)  # by task whose rows are looked up
+    found: Mapping[int, "RowLookup"] = field(default_factory=dict)  # by task whose rows are looked up
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RowLookup:
     """Where rows that others have deleted since the plan are in the outputs of a task."""
 
     rows: Mapping[int, PositionSet] = field(default_factory=dict)  # by the number of the output
@@ -130,45 +130,45 @@ def can_translate_positions(group: Group) -> bool:
     return is_rebased(group) or group.look_up is not None
 
 
-def live_as(given: InputFile, sight: ValidationView) -> tuple[ScannedFile, ...]:
+def live_as(given: InputFile, view: ValidationView) -> tuple[ScannedFile, ...]:
     """The head's entries of that path: none where the file is gone, several where it is live twice."""
-    return sight.files.get(normalise(given.data.path), ())
+    return view.files.get(normalise(given.data.path), ())
 
 
-def is_gone(given: InputFile, sight: ValidationView) -> bool:
+def is_missing(given: InputFile, view: ValidationView) -> bool:
     """Whether the head has no file of that path."""
-    return not live_as(given, sight)
+    return not live_as(given, view)
 
 
-def inputs_of(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
+def inputs_of(group: Group, view: ValidationView) -> tuple[InputFile, ...]:
     """The files that the task has read; of a rebased group without those that were removed meanwhile."""
     if not is_rebased(group):
         return every_input(group)
-    return (*(one for one in group.work.rewritten if not is_gone(one, sight)), *group.work.converted)
+    return (*(one for one in group.work.rewritten if not is_missing(one, view)), *group.work.converted)
 
 
-def on_history(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
+def on_history(group: Group, view: ValidationView) -> tuple[InputFile, ...]:
     """The inputs to which nothing may have happened since the plan but what goes on applying to the outputs."""
-    return group.work.converted if can_translate_positions(group) else inputs_of(group, sight)
+    return group.work.converted if can_translate_positions(group) else inputs_of(group, view)
 
 
-def on_state(group: Group, sight: ValidationView) -> tuple[tuple[int, InputFile], ...]:
+def on_state(group: Group, view: ValidationView) -> tuple[tuple[int, InputFile], ...]:
     """The inputs, with their numbers, whose rows are followed into the outputs, without those that are gone."""
     if not can_translate_positions(group):
         return ()
-    return tuple((at, given) for at, given in enumerate(group.work.rewritten) if not is_gone(given, sight))
+    return tuple((at, given) for at, given in enumerate(group.work.rewritten) if not is_missing(given, view))
 
 
-def gone_inputs(group: Group, sight: ValidationView) -> tuple[int, ...]:
+def missing_inputs(group: Group, view: ValidationView) -> tuple[int, ...]:
     """The numbers of the rewritten files that are gone, where rows are followed."""
     if not is_rebased(group):
         return ()
-    return tuple(at for at, given in enumerate(group.work.rewritten) if is_gone(given, sight))
+    return tuple(at for at, given in enumerate(group.work.rewritten) if is_missing(given, view))
 
 
-def live_of(given: InputFile, sight: ValidationView) -> ScannedFile:
+def live_of(given: InputFile, view: ValidationView) -> ScannedFile:
     """The input on the head, with the deletes that apply to it there."""
-    return live_as(given, sight)[0]
+    return live_as(given, view)[0]
 
 
 def stored_deletes(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]:
@@ -176,21 +176,21 @@ def stored_deletes(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]
     return {group.work.deletes[index].numbered: group.work.deletes[index] for index in given.deletes}
 
 
-def new_deletes(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
+def new_deletes(group: Group, given: InputFile, view: ValidationView) -> list[DeleteFile]:
     """The deletes that apply to the input on the head and were not planned."""
     stored = stored_deletes(group, given)
-    return [delete for delete in live_of(given, sight).deletes if delete.numbered not in stored]
+    return [delete for delete in live_of(given, view).deletes if delete.numbered not in stored]
 
 
-def gone_deletes(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
+def missing_deletes(group: Group, given: InputFile, view: ValidationView) -> list[DeleteFile]:
     """The planned deletes that no longer apply to the input."""
-    live = {delete.numbered for delete in live_of(given, sight).deletes}
+    live = {delete.numbered for delete in live_of(given, view).deletes}
     return [delete for key, delete in sorted(stored_deletes(group, given).items()) if key not in live]
 
 
-def gone_positions(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
+def missing_position_deletes(group: Group, given: InputFile, view: ValidationView) -> list[DeleteFile]:
     """The planned deletes by position that no longer apply to the input."""
-    return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
+    return [one for one in missing_deletes(group, given, view) if one.kind is DeleteKind.POSITION]
 
 
 def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) -> PositionSet | DeleteFile:
@@ -205,18 +205,18 @@ def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) ->
     return found
 
 
-def known_positions(given: InputFile, deletes: Iterable[DeleteFile], sight: ValidationView) -> PositionSet:
+def positions_if_read(given: InputFile, deletes: Iterable[DeleteFile], view: ValidationView) -> PositionSet:
     """The rows of the input that the position deletes among these delete; none unless all were read."""
-    found = positions_on(given, deletes, sight.read)
+    found = positions_on(given, deletes, view.read)
     return NO_POSITIONS if isinstance(found, DeleteFile) else found
 
 
-def deletes_of_positions(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
+def deletes_of_positions(group: Group, given: InputFile, view: ValidationView) -> list[DeleteFile]:
     """The position deletes of the head that tell which of the input's rows must be hidden beside those left out.
 
     Those that came after the plan; all that apply where a planned one is gone, since another may stand for it.
     """
-    live = live_of(given, sight).deletes if gone_deletes(group, given, sight) else new_deletes(group, given, sight)
+    live = live_of(given, view).deletes if missing_deletes(group, given, view) else new_deletes(group, given, view)
     return [delete for delete in live if delete.kind is DeleteKind.POSITION]
 
 
@@ -225,17 +225,17 @@ def planned_positions(group: Group, given: InputFile) -> list[DeleteFile]:
     return [one for _, one in sorted(stored_deletes(group, given).items()) if one.kind is DeleteKind.POSITION]
 
 
-def has_changed(group: Group, sight: ValidationView) -> bool:
+def has_changed(group: Group, view: ValidationView) -> bool:
     """Whether something happened to the inputs that must be followed into the outputs."""
-    return bool(gone_inputs(group, sight)) or any(
-        deletes_of_positions(group, given, sight) or gone_deletes(group, given, sight)
-        for _, given in on_state(group, sight)
+    return bool(missing_inputs(group, view)) or any(
+        deletes_of_positions(group, given, view) or missing_deletes(group, given, view)
+        for _, given in on_state(group, view)
     )
 
 
-def needs_map(group: Group, sight: ValidationView) -> bool:
+def needs_map(group: Group, view: ValidationView) -> bool:
     """Whether its map must be read for what happened to the inputs."""
-    return is_rebased(group) and has_changed(group, sight)
+    return is_rebased(group) and has_changed(group, view)
 
 
 def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
@@ -245,43 +245,43 @@ def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
     return delete.named_file is None
 
 
-def hidden_rows(group: Group, sight: ValidationView) -> dict[DataFile, PositionSet]:
+def hidden_rows(group: Group, view: ValidationView) -> dict[DataFile, PositionSet]:
     """The rows of the outputs that are deleted on the head from the inputs, or whose input is gone.
 
     By output, without outputs of which no row is. Everything needed was read, as the rules require.
     """
     if group.look_up is not None:
         outputs = group.output.data_files
-        return {outputs[at]: rows for at, rows in sorted(found_rows(group, sight).items())}
-    if not needs_map(group, sight):
+        return {outputs[at]: rows for at, rows in sorted(located_rows(group, view).items())}
+    if not needs_map(group, view):
         return {}
-    hidden = rows_of_gone_inputs(group, sight)
-    for at, given in on_state(group, sight):
-        found = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
+    hidden = rows_of_missing_inputs(group, view)
+    for at, given in on_state(group, view):
+        found = positions_on(given, deletes_of_positions(group, given, view), view.read)
         if isinstance(found, DeleteFile):
             raise ValueError(f"the position delete {found.path} was not read")
         hidden[at] = found
-    return in_outputs(group, hidden, sight)
+    return in_outputs(group, hidden, view)
 
 
-def found_rows(group: Group, sight: ValidationView) -> Mapping[int, PositionSet]:
+def located_rows(group: Group, view: ValidationView) -> Mapping[int, PositionSet]:
     """The rows of the outputs, by their number, that were found for rows which others have deleted since the plan."""
-    found = sight.read.found.get(group.number)
+    found = view.read.found.get(group.number)
     return {} if found is None else found.rows
 
 
-def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: ValidationView) -> dict[DataFile, PositionSet]:
+def in_outputs(group: Group, hidden: Mapping[int, PositionSet], view: ValidationView) -> dict[DataFile, PositionSet]:
     """Where hidden rows of the inputs, by their number, stand in the outputs; outputs without one are missing."""
     outputs = group.output.data_files
     rows = [given.data.record_count for given in group.work.rewritten]
-    left_out = sight.read.left_out[group.number]
+    left_out = view.read.left_out[group.number]
     moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
     return {outputs[at]: positions for at, positions in sorted(moved.items())}
 
 
-def rows_of_gone_inputs(group: Group, sight: ValidationView) -> dict[int, PositionSet]:
+def rows_of_missing_inputs(group: Group, view: ValidationView) -> dict[int, PositionSet]:
     """All rows of each rewritten file that is gone, by its number."""
-    return {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in gone_inputs(group, sight)}
+    return {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in missing_inputs(group, view)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,49 +295,49 @@ class JoinedVector:
     theirs: DeleteFile  # of the head, which goes
 
 
-def to_join(group: Group, sight: ValidationView) -> Iterator[tuple[InputFile, DeleteFile]]:
+def to_join(group: Group, view: ValidationView) -> Iterator[tuple[InputFile, DeleteFile]]:
     """The converted files, each with the vector that the head has for it and that was not planned."""
     for given in group.work.converted:
-        if not is_gone(given, sight):
-            yield from ((given, delete) for delete in new_deletes(group, given, sight) if delete.is_vector)
+        if not is_missing(given, view):
+            yield from ((given, delete) for delete in new_deletes(group, given, view) if delete.is_vector)
 
 
-def vectors_to_read(group: Group, sight: ValidationView) -> list[DeleteFile]:
+def vectors_to_read(group: Group, view: ValidationView) -> list[DeleteFile]:
     """What must be read to join: both vectors of each file, and planned deletes by position that are gone."""
     found: list[DeleteFile] = []
-    for given, theirs in to_join(group, sight):
-        found += _joined_deletes(group, given, theirs, sight)
+    for given, theirs in to_join(group, view):
+        found += _joined_deletes(group, given, theirs, view)
     return found
 
 
-def joined_vectors_were_read(group: Group, sight: ValidationView) -> str | None:
+def joined_vectors_were_read(group: Group, view: ValidationView) -> str | None:
     """What can't be read can't be joined."""
-    for given, theirs in to_join(group, sight):
-        unread = positions_on(given, _joined_deletes(group, given, theirs, sight), sight.read)
+    for given, theirs in to_join(group, view):
+        unread = positions_on(given, _joined_deletes(group, given, theirs, view), view.read)
         if isinstance(unread, DeleteFile):
             return f"the deletes by position in {unread.path} apply to {given.data.path} and can't be read"
     return None
 
 
-def no_row_of_a_converted_file_came_back(group: Group, sight: ValidationView) -> str | None:
+def no_row_of_a_converted_file_came_back(group: Group, view: ValidationView) -> str | None:
     """A row that a planned delete by position hid and that theirs does not is alive again: ours would hide it."""
-    for given, theirs in to_join(group, sight):
-        gone = gone_positions(group, given, sight)
-        if not known_positions(given, gone, sight) <= known_positions(given, [theirs], sight):
+    for given, theirs in to_join(group, view):
+        gone = missing_position_deletes(group, given, view)
+        if not positions_if_read(given, gone, view) <= positions_if_read(given, [theirs], view):
             return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
     return None
 
 
-def deletes_of_a_joined_file_that_went(group: Group, sight: ValidationView) -> frozenset[tuple[str, DeleteFile]]:
+def deletes_of_a_joined_file_that_went(group: Group, view: ValidationView) -> frozenset[tuple[str, DeleteFile]]:
     """Planned deletes by position that went because a vector stands for them, each with the path of its data file."""
     return frozenset(
         (given.data.path, delete)
-        for given, _ in to_join(group, sight)
-        for delete in gone_positions(group, given, sight)
+        for given, _ in to_join(group, view)
+        for delete in missing_position_deletes(group, given, view)
     )
 
 
-def joined_vectors(group: Group, sight: ValidationView) -> tuple[JoinedVector, ...]:
+def joined_vectors(group: Group, view: ValidationView) -> tuple[JoinedVector, ...]:
     """The vectors that are to be written for this head; everything was read, as the rules require.
 
     Where the task found no row, theirs stays as it is.
@@ -345,18 +345,18 @@ def joined_vectors(group: Group, sight: ValidationView) -> tuple[JoinedVector, .
     return tuple(
         JoinedVector(
             group.number,
-            live_of(given, sight).data,
-            known_positions(given, [theirs, ours], sight),
+            live_of(given, view).data,
+            positions_if_read(given, [theirs, ours], view),
             ours,
             theirs,
         )
-        for given, theirs in to_join(group, sight)
+        for given, theirs in to_join(group, view)
         for ours in _ours(group, given)
     )
 
 
-def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, sight: ValidationView) -> list[DeleteFile]:
-    return [theirs, *_ours(group, given), *gone_positions(group, given, sight)]
+def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, view: ValidationView) -> list[DeleteFile]:
+    return [theirs, *_ours(group, given), *missing_position_deletes(group, given, view)]
 
 
 def _ours(group: Group, given: InputFile) -> list[DeleteFile]:
@@ -371,26 +371,26 @@ JOIN_RULES: tuple[Callable[[Group, ValidationView], str | None], ...] = (
 )
 
 
-def to_look_up(sight: ValidationView) -> tuple[tuple[Group, dict[int, PositionSet]], ...]:
+def to_look_up(view: ValidationView) -> tuple[tuple[Group, dict[int, PositionSet]], ...]:
     """The tasks whose rows others have deleted since the plan, with these rows by the number of the input.
 
     Without rows that the task left out because of a planned delete by position. A task is missing whose deletes by
     position could not all be read.
     """
     found = []
-    for group in sight.record.groups:
-        if group.look_up is not None and has_changed(group, sight):
-            rows = _hidden_since(group, sight)
+    for group in view.record.groups:
+        if group.look_up is not None and has_changed(group, view):
+            rows = _hidden_since(group, view)
             if rows is not None:
                 found.append((group, rows))
     return tuple(found)
 
 
-def _hidden_since(group: Group, sight: ValidationView) -> dict[int, PositionSet] | None:
+def _hidden_since(group: Group, view: ValidationView) -> dict[int, PositionSet] | None:
     hidden: dict[int, PositionSet] = {}
-    for at, given in on_state(group, sight):
-        now = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
-        before = positions_on(given, planned_positions(group, given), sight.read)
+    for at, given in on_state(group, view):
+        now = positions_on(given, deletes_of_positions(group, given, view), view.read)
+        before = positions_on(given, planned_positions(group, given), view.read)
         if isinstance(now, DeleteFile) or isinstance(before, DeleteFile):
             return None
         if (since := now - before) != NO_POSITIONS:
@@ -398,24 +398,24 @@ def _hidden_since(group: Group, sight: ValidationView) -> dict[int, PositionSet]
     return hidden
 
 
-def to_read(sight: ValidationView) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
+def to_read(view: ValidationView) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
     """The delete files and the maps that must be read to decide and to join, sorted by path and by number.
 
     Where rows are followed: position deletes that came since or went, and all planned ones where rows are looked up.
     Where they are not: those newer than the plan
     that may, by partition and bounds alone, name a rewritten file. Where vectors are joined: all of them.
     """
-    found = {delete.numbered: delete for group in sight.record.groups for delete in _deletes(group, sight)}
-    maps = tuple(group for group in sight.record.groups if needs_map(group, sight))
+    found = {delete.numbered: delete for group in view.record.groups for delete in _deletes(group, view)}
+    maps = tuple(group for group in view.record.groups if needs_map(group, view))
     return tuple(found[key] for key in sorted(found)), maps
 
 
-def _deletes(group: Group, sight: ValidationView) -> Iterator[DeleteFile]:
-    is_looked_up = group.look_up is not None and has_changed(group, sight)
-    for _, given in on_state(group, sight):
-        yield from deletes_of_positions(group, given, sight)
-        yield from planned_positions(group, given) if is_looked_up else gone_positions(group, given, sight)
+def _deletes(group: Group, view: ValidationView) -> Iterator[DeleteFile]:
+    is_looked_up = group.look_up is not None and has_changed(group, view)
+    for _, given in on_state(group, view):
+        yield from deletes_of_positions(group, given, view)
+        yield from planned_positions(group, given) if is_looked_up else missing_position_deletes(group, given, view)
     for given in () if can_translate_positions(group) else group.work.rewritten:
-        live = (delete for one in live_as(given, sight) for delete in one.deletes)
-        yield from (delete for delete in live if is_ambiguous(delete, sight.record))
-    yield from vectors_to_read(group, sight)
+        live = (delete for one in live_as(given, view) for delete in one.deletes)
+        yield from (delete for delete in live if is_ambiguous(delete, view.record))
+    yield from vectors_to_read(group, view)

@@ -45,8 +45,8 @@ from amoro_optimizer.cluster.writing import (
     collected,
     drained,
     free_disk,
-    held_bytes,
     require_free,
+    sort_bytes,
     spilled_size,
 )
 from amoro_optimizer.execution import Run as KindRun
@@ -92,7 +92,7 @@ def rewrite_in_order(
         if is_cancelled():
             raise AttemptAbandoned(f"attempt {attempt} was cancelled")
 
-    group = kept_group(work, WatchedAccess(access, checkpoint))
+    group = preserved_group(work, WatchedAccess(access, checkpoint))
     if group is None or len(work.rewritten) == 1:
         return rewrite(
             work,
@@ -139,7 +139,7 @@ def rewrite_in_order(
     )
 
 
-def kept_group(work: RewriteInput, access: FileAccess) -> ClusterInput | None:
+def preserved_group(work: RewriteInput, access: FileAccess) -> ClusterInput | None:
     """The rewritten files as work on their group; None where they are of none, of several, or of one not known here.
 
     The seed is the group's id: the same files are sampled alike.
@@ -317,7 +317,7 @@ def cluster(
         )
         try:
             group = _Group(work, run, order, stages, outputs, masks, live_rows)
-            group.write(held_bytes(memory_bytes // _SORT_SHARE), root, free)
+            group.write(sort_bytes(memory_bytes // _SORT_SHARE), root, free)
             rows_read = sum(file.data.record_count for file in rewritten.rewritten)
             rows_written = sum(file.record_count for file in outputs.data_files)
             if live_rows != rows_written:

@@ -23,7 +23,7 @@ from amoro_optimizer.cluster.sort_keys import (
     joined,
     part_of,
     sort_rows,
-    taken,
+    take_rows,
 )
 
 
@@ -110,7 +110,7 @@ class Sample:
         """Rows: what each is chosen by, its place, which no other has, and its parts."""
         chosen = self.wanted(hashes)
         if len(chosen):
-            columns = [hashes[chosen], places[chosen], *(taken(part, chosen) for part in parts)]
+            columns = [hashes[chosen], places[chosen], *(take_rows(part, chosen) for part in parts)]
             self.join(_table(columns))
 
     def join(self, other: pa.Table) -> None:
@@ -339,9 +339,9 @@ def _quantiles(order: Order, keys: list[Part], pieces: int) -> RangeBounds:
     ordered = sort_rows(keys, descending)
     rows = len(ordered)
     begins = np.unique([number * rows // pieces for number in range(1, pieces)]).astype(np.int64)
-    chosen = _shortened([taken(part, ordered[begins[begins > 0]]) for part in keys])
+    chosen = _shortened([take_rows(part, ordered[begins[begins > 0]]) for part in keys])
     again = sort_rows(chosen, descending)  # what was shortened may be equal now
-    return RangeBounds([taken(part, again) for part in chosen], descending)
+    return RangeBounds([take_rows(part, again) for part in chosen], descending)
 
 
 def _ranks(parts: list[Part], descending: Sequence[bool]) -> RangeBounds:
@@ -351,15 +351,15 @@ def _ranks(parts: list[Part], descending: Sequence[bool]) -> RangeBounds:
     """
     rows = len(parts[0])
     ordered = sort_rows(parts, descending)
-    parts = [taken(part, ordered) for part in parts]
+    parts = [take_rows(part, ordered) for part in parts]
     begins = np.flatnonzero(_differs(parts)) if rows else np.zeros(0, np.int64)
     begins = begins[1:]
     if len(begins) > MOST_RANKS:
         wanted = np.arange(1, MOST_RANKS) * rows // MOST_RANKS
         begins = np.unique(begins[np.searchsorted(begins, wanted, side="right").clip(1) - 1])
-    chosen = _shortened([taken(part, begins) for part in parts])
+    chosen = _shortened([take_rows(part, begins) for part in parts])
     kept = np.flatnonzero(_differs(chosen)) if len(begins) else begins
-    return RangeBounds([taken(part, kept) for part in chosen], descending)
+    return RangeBounds([take_rows(part, kept) for part in chosen], descending)
 
 
 def _differs(parts: Sequence[Part]) -> npt.NDArray[np.bool_]:

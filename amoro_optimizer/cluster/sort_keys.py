@@ -138,7 +138,7 @@ def part_of(array: pa.Array | pa.ChunkedArray) -> Part:
     return whole if pa.types.is_binary(whole.type) else np.array(whole.to_numpy(), np.uint64)
 
 
-def taken(part: Part, rows: npt.NDArray[np.int64]) -> Part:
+def take_rows(part: Part, rows: npt.NDArray[np.int64]) -> Part:
     """The values of these rows, in their order."""
     return part[rows] if isinstance(part, np.ndarray) else part.take(pa.array(rows))
 

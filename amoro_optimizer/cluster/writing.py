@@ -19,7 +19,7 @@ from amoro_optimizer.cluster.range_partitioner import (
     place_hashes,
     sample_rows,
 )
-from amoro_optimizer.cluster.sort_keys import Counts, Part, joined, sort_rows, taken
+from amoro_optimizer.cluster.sort_keys import Counts, Part, joined, sort_rows, take_rows
 from amoro_optimizer.rewrite.output_files import Outputs
 from amoro_optimizer.rewrite.spilling import COMPRESSED, SpillFiles, give_back
 
@@ -96,7 +96,7 @@ def _combined(held: list[pa.RecordBatch], cuts: Cuts) -> pa.RecordBatch:
 def _sorted(keys: list[Part], descending: tuple[bool, ...]) -> Counts:
     """The rows in order: by their keys, equal ones by their places, of which no two are equal."""
     by_place = np.argsort(np.asarray(keys[-1]))
-    return by_place[sort_rows([taken(part, by_place) for part in keys[:-1]], descending)]
+    return by_place[sort_rows([take_rows(part, by_place) for part in keys[:-1]], descending)]
 
 
 def _starts(keys: list[Part], order: Counts, points: RangeBounds) -> Counts:
@@ -106,7 +106,7 @@ def _starts(keys: list[Part], order: Counts, points: RangeBounds) -> Counts:
     wanted = np.arange(1, count + 1)
     while (low < high).any():
         middle = np.minimum((low + high) // 2, rows - 1)
-        reached = points.count_up_to([taken(part, order[middle]) for part in keys]) >= wanted
+        reached = points.count_up_to([take_rows(part, order[middle]) for part in keys]) >= wanted
         is_open = low < high
         high = np.where(is_open & reached, middle, high)
         low = np.where(is_open & ~reached, middle + 1, low)
@@ -146,7 +146,7 @@ class RangeWriter:
         self.spilled_bytes = 0
         self._cuts = cuts
         self._sink = sink
-        self._share_bytes = max(held_bytes(share_bytes), _LEAST_SHARE)
+        self._share_bytes = max(sort_bytes(share_bytes), _LEAST_SHARE)
         self._spill = spill
         self._checkpoint = checkpoint
         self._on_rows = on_rows
@@ -159,7 +159,7 @@ class RangeWriter:
         """
         held, rest = collected(batches, lambda batch: int(batch.nbytes), self._share_bytes)
         if rest is None:
-            self._write_held(held)
+            self._write_sorted(held)
             return
         schema = held[0].schema
         with self._spill() as directory:
@@ -178,7 +178,7 @@ class RangeWriter:
             if len(points):
                 self._write_split(every.batches(0), schema, points, directory)
             else:  # one row, or keys so large that there is no second one to compare with
-                self._write_held(list(every.batches(0)))
+                self._write_sorted(list(every.batches(0)))
 
     def write_split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: RangeBounds) -> None:
         """Write tagged batches that are too many for the memory: split by the points, then range by range."""
@@ -207,7 +207,7 @@ class RangeWriter:
             give_back()
             self.write(ranges.batches(number))
 
-    def _write_held(self, held: list[pa.RecordBatch]) -> None:
+    def _write_sorted(self, held: list[pa.RecordBatch]) -> None:
         if not held:
             return
         for number, rows in ordered(held, self._cuts, self._checkpoint):
@@ -218,7 +218,7 @@ class RangeWriter:
             self._on_rows(rows.num_rows)
 
 
-def held_bytes(share_bytes: int) -> int:
+def sort_bytes(share_bytes: int) -> int:
     """How much of the share is for rows that are sorted at once."""
     return min(share_bytes, _MOST_HELD)
 

@@ -15,7 +15,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import LeftOutRows, PositionMap
 from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, carried_over
-from amoro_core.validation.view import NOTHING_READ, Found, Read, build_view, to_look_up, to_read, translate
+from amoro_core.validation.view import NOTHING_READ, Read, RowLookup, build_view, to_look_up, to_read, translate
 from tests.unit.test_removal import OURS, vector
 from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
 
@@ -52,8 +52,8 @@ def read(
 
 def refusing(plan: PlanRecord, now: Head, was_read: Read = NOTHING_READ) -> list[str]:
     whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    sight = build_view(plan, now, was_read)
-    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
+    view = build_view(plan, now, was_read)
+    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, view)]
 
 
 def carried(plan: PlanRecord, now: Head, was_read: Read) -> dict[str, list[int]]:
@@ -94,7 +94,7 @@ def test_a_position_delete_that_was_not_read_drops_the_group() -> None:
 def test_a_map_that_was_not_read_drops_the_group() -> None:
     plan, new = record(followed()), position("new", S + 1, names=A)
     now = head(scanned(A, E7, P8, new), scanned(B, E7))
-    assert refusing(plan, now, read({new: {"a": [9]}}, None)) == ["left_out_rows_are_known"]
+    assert refusing(plan, now, read({new: {"a": [9]}}, None)) == ["omitted_rows_were_read"]
 
 
 def test_compacted_position_deletes_stand_for_the_planned_ones() -> None:
@@ -136,7 +136,7 @@ def test_a_newer_equality_delete_that_was_removed_counts_for_converted_files_alo
     now = head(scanned(A, E7, P8), scanned(B, E7), **gone)
     assert refusing(record(followed()), now) == []
     both = record(followed([scanned(A, E7, P8)], [scanned(B, E7)], [replace(OUT, record_count=95)]))
-    assert refusing(both, now) == ["newer_equality_deletes_are_kept"]
+    assert refusing(both, now) == ["newer_equality_deletes_remain"]
 
 
 def test_what_was_removed_since_need_not_be_known_without_converted_files() -> None:
@@ -154,7 +154,7 @@ def test_the_rows_of_an_input_that_is_gone_are_hidden() -> None:
     assert done.content.removed_data == (A,)
 
 
-@pytest.mark.parametrize(("ratio", "rules"), [(0.2, []), (0.17, ["few_rows_of_gone_inputs"])])
+@pytest.mark.parametrize(("ratio", "rules"), [(0.2, []), (0.17, ["few_rows_of_missing_inputs"])])
 def test_outputs_of_which_too_much_would_be_hidden_drop_the_group(ratio: float, rules: list[str]) -> None:
     small = data("small", rows=20)
     inputs = [scanned(A, P8), scanned(small)]
@@ -164,7 +164,7 @@ def test_outputs_of_which_too_much_would_be_hidden_drop_the_group(ratio: float, 
 
 def test_a_group_whose_inputs_are_all_gone_is_dropped() -> None:
     plan = record(followed(ratio=1.0))
-    assert refusing(plan, head(), read({})) == ["few_rows_of_gone_inputs"]
+    assert refusing(plan, head(), read({})) == ["few_rows_of_missing_inputs"]
 
 
 def test_an_input_whose_rows_got_ids_drops_the_group_unless_it_stays() -> None:
@@ -179,7 +179,7 @@ def test_an_input_that_is_gone_drops_the_group_in_format_1_where_no_row_can_be_h
     inputs = [scanned(data("big")), scanned(small)]
     plan = record(followed(inputs, outputs=[replace(OUT, record_count=120)], left_out={}), format_version=1)
     now = head(scanned(data("big")), format_version=1)
-    assert refusing(plan, now, read({}, {})) == ["few_rows_of_gone_inputs"]
+    assert refusing(plan, now, read({}, {})) == ["few_rows_of_missing_inputs"]
 
 
 # Translation of deleted rows into positions of outputs
@@ -236,7 +236,7 @@ def test_outputs_with_other_rows_than_the_inputs_are_refused() -> None:
 
 
 NEW = position("new", S + 1, names=A)
-FOUND = Found({0: PositionSet.of([7])})
+FOUND = RowLookup({0: PositionSet.of([7])})
 READ = {P8: {"a": [0, 1, 2, 3]}, NEW: {"a": [3, 4, 50]}}
 
 
@@ -244,7 +244,7 @@ def ordered(rewritten: Sequence[ScannedFile] = (scanned(A, E7, P8), scanned(B, E
     return replace(group(1, rewritten, (), (OUT,)), is_reordered=True, look_up=LookUp((1,), 10))
 
 
-def was_read(positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], found: Found | None = FOUND) -> Read:
+def was_read(positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], found: RowLookup | None = FOUND) -> Read:
     return replace(read(positions, None), found={} if found is None else {1: found})
 
 
@@ -274,13 +274,13 @@ def test_nothing_is_read_and_looked_up_where_nothing_happened_to_the_inputs() ->
 
 @pytest.mark.parametrize(
     ("found", "why"),
-    [(None, "they were not looked up"), (Found(problem="they are 11"), "they are 11")],
+    [(None, "they were not looked up"), (RowLookup(problem="they are 11"), "they are 11")],
     ids=["not looked up", "not found"],
 )
-def test_rows_that_were_not_found_drop_the_group(found: Found | None, why: str) -> None:
+def test_rows_that_were_not_found_drop_the_group(found: RowLookup | None, why: str) -> None:
     plan = record(ordered())
     now = head(scanned(A, E7, P8, NEW), scanned(B, E7))
-    assert refusing(plan, now, was_read(READ, found)) == ["hidden_rows_were_found"]
+    assert refusing(plan, now, was_read(READ, found)) == ["hidden_rows_were_located"]
     done = validate(plan, now, was_read(READ, found))
     assert done.dropped[1].endswith(f"can't be found in the outputs: {why}")
 

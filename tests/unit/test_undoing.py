@@ -56,8 +56,8 @@ def refusals(undone: CommitChange, now: Head, named: Any = None) -> list[str]:
     """What each rule alone says, by name."""
     found = []
     for rule in RULES:
-        sight = revert_rules._RevertView((undone,), (now,), named or {})
-        if next(iter(rule(sight)), ""):
+        view = revert_rules._RevertView((undone,), (now,), named or {})
+        if next(iter(rule(view)), ""):
             found.append(rule.__name__)
     return found
 
@@ -129,7 +129,7 @@ def test_format_1_has_no_numbers() -> None:
 NOT_LIVE = "outputs_are_live"
 ON_OUTPUT = "no_position_deletes_on_outputs"
 SAME = "deletes_of_inputs_are_the_same"
-KEPT = "newer_equality_deletes_are_kept"
+KEPT = "newer_equality_deletes_remain"
 COVERS = "deletes_that_come_back_cover_no_other_file"
 CASES: list[tuple[str, Head, list[str]]] = [
     ("another branch", head([OUT, OTHER], descends=False), ["commit_is_in_the_history"]),

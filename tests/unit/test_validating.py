@@ -154,8 +154,8 @@ def validate(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> Validati
 def refusing(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> list[str]:
     """The names of all rules that refuse, so that a test shows what is lost without one of them."""
     whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    sight = build_view(plan, now, read)
-    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
+    view = build_view(plan, now, read)
+    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, view)]
 
 
 def test_an_unchanged_table_takes_the_whole_rewrite() -> None:
@@ -182,7 +182,7 @@ def test_appends_since_the_plan_are_no_conflict() -> None:
         ({"format_version": 3}, "format_version_is_the_planned_one"),
         ({"descends": False}, "plan_is_an_ancestor"),
         ({"descends": None}, "plan_is_an_ancestor"),
-        ({"removed_equality_deletes": None}, "removed_equality_deletes_are_known"),
+        ({"removed_equality_deletes": None}, "removed_equality_deletes_were_read"),
     ],
 )
 def test_a_head_of_another_history_conflicts_wholly_by_one_rule(change: dict[str, Any], rule: str) -> None:
@@ -211,7 +211,7 @@ def test_a_newer_equality_delete_that_was_removed_and_held_everywhere_drops_ever
     plan = record(group(1, rewritten=[scanned(there)]), group(2, rewritten=[scanned(B)]))
     now = head(scanned(there), scanned(B), removed_equality_deletes=(gone,))
 
-    assert refusing(plan, now) == ["newer_equality_deletes_are_kept"] * 2
+    assert refusing(plan, now) == ["newer_equality_deletes_remain"] * 2
     assert validate(plan, now).content is None
 
 

@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType, UnknownType
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.file_readers import RowSource, fetched, open_rows
 from amoro_core.files.parquet.writing import ParquetOutput
-from amoro_core.files.schema.projection import bind, converted, held_ids
+from amoro_core.files.schema.projection import bind, converted, field_ids_in
 from amoro_core.files.schema.schemas import arrow_field, key_path, select_ids
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, reading_file
@@ -132,7 +132,7 @@ def key_batches(
         _check_count(source, delete)
         projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
         unwritten = {field_id for field_id in ids if isinstance(schema.find_type(field_id), UnknownType)}
-        missing = set(ids) - held_ids(projection, source.schema) - unwritten - set(once_unknown)
+        missing = set(ids) - field_ids_in(projection, source.schema) - unwritten - set(once_unknown)
         if missing:
             raise UnreadableFile(f"{delete.path} lacks the key columns {sorted(missing)}")
         for _, batch in source.batches(projection.columns):

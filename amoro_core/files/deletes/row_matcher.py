@@ -148,7 +148,7 @@ MOST_BYTES = 128 << 20
 MOST_KEYS = 5_000_000
 
 
-class RowsNotFound(ValueError):
+class RowsMissing(ValueError):
     """The reason why rows can't be found."""
 
 
@@ -165,7 +165,7 @@ def look_up(
     `keys`: ids of columns, not within lists or maps, by which the outputs are ordered. `wanted`: positions by the
     number of the input, without rows that the plan's position deletes hid. `taken`: by the number of the output, rows
     that were found for others before. Rows that an equality delete of the plan hit are in no output, and missing.
-    Raises RowsNotFound where another is not there, or rows are too many bytes or can't be told apart; DataFileMissing,
+    Raises RowsMissing where another is not there, or rows are too many bytes or can't be told apart; DataFileMissing,
     UnreadableFile, TableRefused.
     """
     search = _Search(access, work, tuple(keys))
@@ -173,14 +173,14 @@ def look_up(
         left = {at: search.without_deleted(work.rewritten[at], positions) for at, positions in sorted(wanted.items())}
         rows = search.rows_of({at: positions for at, positions in left.items() if len(positions)})
     except RowsTooLarge as error:
-        raise RowsNotFound(str(error)) from error
+        raise RowsMissing(str(error)) from error
     if rows is None:
         return {}
     result = search.by_id(rows, outputs) if search.has_ids else search.by_value(rows, outputs, taken)
     if len(result) < len(rows.places):
         at, position = next(place for place in rows.places if place not in result)
         lost = len(rows.places) - len(result)
-        raise RowsNotFound(f"{lost} of {len(rows.places)} are in none, as row {position} of {_path(work, at)}")
+        raise RowsMissing(f"{lost} of {len(rows.places)} are in none, as row {position} of {_path(work, at)}")
     return result
 
 
@@ -231,7 +231,7 @@ class _Search:
 
     def _hit(self, file: DataFile, positions: Positions, delete: DeleteFile) -> Mask:
         if delete.record_count > MOST_KEYS:
-            raise RowsNotFound(f"{delete.path} has {delete.record_count} keys, of which at most {MOST_KEYS} are read")
+            raise RowsMissing(f"{delete.path} has {delete.record_count} keys, of which at most {MOST_KEYS} are read")
         table = self._work.table
         schema = with_dropped(parse_schema(table.schema_json), table.dropped_fields_json)
         ids = key_ids(delete)
@@ -257,10 +257,10 @@ class _Search:
         return _Wanted(places, rows, {field_id: _leaf(rows, schema, field_id) for field_id in self._keys})
 
     def by_id(self, wanted: _Wanted, outputs: Sequence[DataFile]) -> dict[RowPosition, RowPosition]:
-        """Where rows of these ids are. Raises RowsNotFound for rows that have none yet."""
+        """Where rows of these ids are. Raises RowsMissing for rows that have none yet."""
         told = wanted.rows.column(wanted.rows.num_columns - 2)
         if told.null_count:
-            raise RowsNotFound(f"{told.null_count} of {len(told)} have no id yet")
+            raise RowsMissing(f"{told.null_count} of {len(told)} have no id yet")
         ids, schema = told.to_numpy(), Schema(lineage_of(self._written).fields[0])
         result: dict[RowPosition, RowPosition] = {}
         is_open = np.ones(len(ids), np.bool_)
@@ -281,7 +281,7 @@ class _Search:
     def by_value(
         self, wanted: _Wanted, outputs: Sequence[DataFile], taken: Mapping[int, PositionSet]
     ) -> dict[RowPosition, RowPosition]:
-        """Where rows of the same values are, each another one. Raises RowsNotFound where hashes can't tell them."""
+        """Where rows of the same values are, each another one. Raises RowsMissing where hashes can't tell them."""
         hashes, keys = row_hashes(wanted.rows), key_hashes([comparable(wanted.keys[one]) for one in self._keys])
         result: dict[RowPosition, RowPosition] = {}
         is_open = np.ones(len(hashes), np.bool_)
@@ -296,7 +296,7 @@ class _Search:
                 if not len(sought):
                     continue
                 if not same_rows(wanted.rows.take(pa.array(sought)), rows.take(pa.array(at))).all():
-                    raise RowsNotFound("different rows have one hash")
+                    raise RowsMissing("different rows have one hash")
                 is_open[sought] = False
                 for one, row in zip(sought.tolist(), at.tolist(), strict=True):
                     result[wanted.places[one]] = (number, int(position[row]))
@@ -357,7 +357,7 @@ def _among(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> Mask:
     chosen, others = pa.array(np.flatnonzero(result)), pa.array(order[at[result]])
     for row, key in zip(rows, keys, strict=True):
         if not same_values(row.take(chosen), key.take(others)).all():
-            raise RowsNotFound("different keys have one hash")
+            raise RowsMissing("different keys have one hash")
     return result
 
 

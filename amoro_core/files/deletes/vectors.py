@@ -192,7 +192,7 @@ def vectors_file(vectors: Sequence[tuple[str, PositionSet]]) -> tuple[bytes, tup
     )
 
 
-def read_left_out(access: FileAccess, found: PositionMap, rows: Sequence[int]) -> Mapping[int, PositionSet]:
+def read_omitted_rows(access: FileAccess, found: PositionMap, rows: Sequence[int]) -> Mapping[int, PositionSet]:
     """The rows that are in no output, by the number of the input; inputs that lost none are missing.
 
     `rows`: of each input. Raises DataFileMissing, and UnreadableFile for a file that is not as the map tells.

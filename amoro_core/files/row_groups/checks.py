@@ -116,8 +116,8 @@ class CopySource:
     def struct(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
         if self.structs is not None and at >= self.structs_at:
-            return self.structs.known(kind, at - self.structs_at, length)
-        return Bytes(self.read(at, length)).known(kind, 0, length)
+            return self.structs.decode(kind, at - self.structs_at, length)
+        return Bytes(self.read(at, length)).decode(kind, 0, length)
 
 
 def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
@@ -149,7 +149,7 @@ def open_source(read: Read, size: int, content: bytes | None = None) -> CopySour
 def _footer(text: bytes) -> Struct:
     """The footer. Raises NotCopied unless it is the same bytes when it is encoded again."""
     try:
-        result = Bytes(text).known(FileMetaData, 0, len(text))
+        result = Bytes(text).decode(FileMetaData, 0, len(text))
     except (ValueError, TypeError) as error:
         raise NotCopied(f"its footer can't be read: {error}") from error
     if result is None:
@@ -574,7 +574,7 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
             after = body + header.compressed_page_size
             if header.compressed_page_size < 0 or after > end:
                 raise NotCopied("a page ends behind its column")
-            if not content.is_known(header, at, body):
+            if not content.is_complete(header, at, body):
                 raise NotCopied("a page header has fields that are not known here")
             count, encoding = _page(header, leaf, at == begin)
             if encoding not in (_DICTIONARY_ENCODINGS if header.type == _DICTIONARY_PAGE else meta.encodings):

@@ -2,7 +2,7 @@
 
 Field numbers and types are those of the Parquet format's specification (parquet.thrift, 2.12). Strings stay bytes, so
 that nothing is lost; a field that is not set is None. Nothing is checked but the encoding itself: whoever reads a
-field must expect None. What these tables do not know is lost: `is_known` says whether a value is the whole.
+field must expect None. What these tables do not know is lost: `is_complete` says whether a value is the whole.
 """
 
 from collections.abc import Callable
@@ -261,11 +261,11 @@ class Bytes:
         """The struct that begins there, and where it ends. Raises ValueError for what is none."""
         return self._read(kind, at), self._stream.tell()
 
-    def is_known(self, value: Struct, at: int, end: int) -> bool:
+    def is_complete(self, value: Struct, at: int, end: int) -> bool:
         """Whether the struct that was read there holds all that the bytes do."""
         return self._content[at:end] == _encode(value, value.kind)
 
-    def known(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
+    def decode(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
         result = self._read(kind, at)
         text = self._content[at : at + length]

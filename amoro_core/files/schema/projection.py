@@ -311,7 +311,7 @@ def _refuse_twice(fields: Sequence[FileField], schema: Schema, path: str) -> Non
         seen.add(one.field_id)
 
 
-def held_ids(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
+def field_ids_in(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
     """The ids of all fields, nested ones included, that a file with this schema holds."""
     ids: set[int] = set()
     open_fields = list(_identified(file_schema, projection.mapping))

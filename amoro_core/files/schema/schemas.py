@@ -132,24 +132,24 @@ def without_unknown(schema: Schema) -> Schema:
     """The schema without the fields of the type unknown, at every level; itself if it has none."""
     if not any(isinstance(schema.find_type(field_id), UnknownType) for field_id in schema.field_ids):
         return schema
-    return Schema(*_known(schema.fields), schema_id=schema.schema_id)
+    return Schema(*_written_fields(schema.fields), schema_id=schema.schema_id)
 
 
-def _known(fields: Iterable[NestedField]) -> list[NestedField]:
+def _written_fields(fields: Iterable[NestedField]) -> list[NestedField]:
     return [
-        with_type(one, _known_within(one.field_type)) for one in fields if not isinstance(one.field_type, UnknownType)
+        with_type(one, _written_type(one.field_type)) for one in fields if not isinstance(one.field_type, UnknownType)
     ]
 
 
-def _known_within(kind: IcebergType) -> IcebergType:
+def _written_type(kind: IcebergType) -> IcebergType:
     match kind:
         case StructType():
-            return StructType(*_known(kind.fields))
+            return StructType(*_written_fields(kind.fields))
         case ListType():
-            return ListType(kind.element_id, _known_within(kind.element_type), kind.element_required)
+            return ListType(kind.element_id, _written_type(kind.element_type), kind.element_required)
         case MapType():
-            value = _known_within(kind.value_type)
-            return MapType(kind.key_id, _known_within(kind.key_type), kind.value_id, value, kind.value_required)
+            value = _written_type(kind.value_type)
+            return MapType(kind.key_id, _written_type(kind.key_type), kind.value_id, value, kind.value_required)
     return kind
 
 
@@ -234,7 +234,7 @@ def path_of_values(spec: PartitionSpec, types: Sequence[IcebergType], partition:
     """The partition as Iceberg writes it in paths, its fields having these types; "" when unpartitioned."""
     parts = []
     for field, kind, value in zip(spec.fields, types, partition, strict=True):
-        shown = _shown(field.transform, kind, value)
+        shown = _value_text(field.transform, kind, value)
         parts.append(f"{quote_plus(field.name, safe='')}={quote_plus(shown, safe='')}")
     return "/".join(parts)
 
@@ -250,7 +250,7 @@ def identity_constants(spec: PartitionSpec, partition: Partition, schema: Schema
     return constants
 
 
-def _shown(transform: Any, kind: Any, value: bytes | None) -> str:
+def _value_text(transform: Any, kind: Any, value: bytes | None) -> str:
     if value is None:
         return "null"
     if isinstance(kind, UnknownType):

@@ -167,10 +167,10 @@ def seeking(keys: Keys) -> Callable[[str], bool]:
     """A predicate: whether a path has one of the sorted keys, in any of its spellings."""
     spelled = _Spelled()
 
-    def is_found(path: str) -> bool:
+    def is_listed(path: str) -> bool:
         return any(_holds(keys, key) for key in spelled(path))
 
-    return is_found
+    return is_listed
 
 
 def seeking_places(columns: Mapping[StorageRoot, Keys]) -> Callable[[Sequence[str]], list[frozenset[StorageRoot]]]:
@@ -183,7 +183,7 @@ def seeking_places(columns: Mapping[StorageRoot, Keys]) -> Callable[[Sequence[st
         answers = [_NOWHERE] * len(paths)
         for place, keys in columns.items():
             here = frozenset((place,))
-            for hit in _held(keys, requested):
+            for hit in _hits(keys, requested):
                 at = every[hit][0]
                 answers[at] = answers[at] | here if answers[at] else here
         return answers
@@ -219,7 +219,7 @@ _DIRECTORIES = 10_000
 _NOWHERE: frozenset[StorageRoot] = frozenset()
 
 
-def _held(keys: Keys, asked: Keys) -> list[int]:
+def _hits(keys: Keys, asked: Keys) -> list[int]:
     """The positions in `asked` of those that are among the keys."""
     if not len(keys):
         return []

@@ -32,7 +32,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.deletes import row_matcher
-from amoro_core.files.deletes.row_matcher import RowPosition, RowsNotFound, look_up
+from amoro_core.files.deletes.row_matcher import RowPosition, RowsMissing, look_up
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, Strategy
 from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
@@ -230,7 +230,7 @@ def test_rows_are_found_that_are_ordered_by_a_column_within_a_struct(tmp_path: P
 def test_rows_without_ids_are_not_found_in_format_3(tmp_path: Path) -> None:
     work = in_format_3(few(tmp_path, [1, 2, 3, 4]), (100, None))
     made = run(work)
-    with pytest.raises(RowsNotFound, match="1 of 2 have no id yet"):
+    with pytest.raises(RowsMissing, match="1 of 2 have no id yet"):
         found(work, made, {0: PositionSet.of([0]), 1: PositionSet.of([0])})
 
 
@@ -243,7 +243,7 @@ def test_a_row_that_is_in_no_output_is_told(tmp_path: Path, version: int) -> Non
     path = work.rewrite.rewritten[1].data.path
     wanted = {1: PositionSet.of([0, 1])} if version == 2 else {0: PositionSet.of([1]), 1: PositionSet.of([0, 1])}
     lost = f"row 0 of {path}" if version == 2 else f"row 1 of {work.rewrite.rewritten[0].data.path}"
-    with pytest.raises(RowsNotFound, match=f"of {1 + version - 1} are in none, as {lost}"):
+    with pytest.raises(RowsMissing, match=f"of {1 + version - 1} are in none, as {lost}"):
         found(work, made, wanted)
 
 
@@ -253,11 +253,11 @@ def test_too_many_bytes_and_too_many_keys_are_told(tmp_path: Path, monkeypatch: 
     made, wanted = run(work), {0: PositionSet.of([0, 1]), 1: PositionSet.of([0, 1])}
     assert len(found(work, made, wanted)) == 4
     monkeypatch.setattr(row_matcher, "MOST_KEYS", 1)
-    with pytest.raises(RowsNotFound, match="has 2 keys, of which at most 1 are read"):
+    with pytest.raises(RowsMissing, match="has 2 keys, of which at most 1 are read"):
         found(work, made, wanted)
     monkeypatch.undo()
     monkeypatch.setattr(row_matcher, "MOST_BYTES", 60)  # the two of one file take fewer
-    with pytest.raises(RowsNotFound, match=r"2 rows of .* take more than"):
+    with pytest.raises(RowsMissing, match=r"2 rows of .* take more than"):
         found(work, made, wanted)
     assert len(found(work, made, {0: wanted[0]})) == 2
 
@@ -283,7 +283,7 @@ def test_rows_that_differ_and_have_one_hash_are_not_taken_for_each_other(
     inputs = files_of(tmp_path, FEW, table_of(FEW, [[1, 1], ["another", "row 1"]]), 1)
     made = run(replace(work, rewrite=replace(work.rewrite, rewritten=(InputFile(inputs[0]),))))
     monkeypatch.setattr(row_matcher, "row_hashes", lambda batch: np.zeros(batch.num_rows, np.uint64))
-    with pytest.raises(RowsNotFound, match="different rows have one hash"):
+    with pytest.raises(RowsMissing, match="different rows have one hash"):
         found(work, made, {0: PositionSet.of([0, 1])})
 
 
@@ -294,5 +294,5 @@ def test_keys_that_differ_from_a_row_and_have_its_hash_do_not_delete_it(
     work = few(tmp_path, [1, 2, 3, 4], deletes=deletes)
     made = run(work)
     monkeypatch.setattr(row_matcher, "key_hashes", lambda columns: np.zeros(len(columns[0]), np.uint64))
-    with pytest.raises(RowsNotFound, match="different keys have one hash"):
+    with pytest.raises(RowsMissing, match="different keys have one hash"):
         found(work, made, {0: PositionSet.of([0])})

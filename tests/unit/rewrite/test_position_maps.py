@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
-from amoro_core.files.deletes.vectors import read_left_out
+from amoro_core.files.deletes.vectors import read_omitted_rows
 from amoro_core.files.schema.write_options import WriterOptions, writer_options
 from amoro_core.formats.iceberg import write_carried
 from amoro_core.model.row_positions import PositionSet
@@ -58,7 +58,7 @@ def work_of(
 def left_out(work: RewriteInput, output: RewriteOutput) -> dict[int, PositionSet]:
     assert output.position_map is not None
     rows = [one.data.record_count for one in work.rewritten]
-    return dict(read_left_out(access_to(Path(work.table.location)), output.position_map, rows))
+    return dict(read_omitted_rows(access_to(Path(work.table.location)), output.position_map, rows))
 
 
 @st.composite
@@ -135,7 +135,7 @@ def test_a_map_that_is_not_as_told_is_not_read(tmp_path: Path, change: dict[str,
     if "left_out" in change:
         change = {"left_out": (replace(found.left_out[0], content_offset=5),)}
     with pytest.raises(UnreadableFile):
-        read_left_out(access_to(tmp_path), replace(found, **change), [5])
+        read_omitted_rows(access_to(tmp_path), replace(found, **change), [5])
 
 
 @pytest.mark.parametrize(("options", "files", "ending"), [(WriterOptions(), 2, "parquet"), (None, 1, "puffin")])
