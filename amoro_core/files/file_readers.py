@@ -212,19 +212,27 @@ class RowReader:
         """
         parts: list[pa.RecordBatch] = []
         size = 0
-        with self.opened(file, schema) as opened:
-            for first, batch in opened.batches(positions):
-                start, end = np.searchsorted(positions, [first, first + batch.num_rows])
-                chosen = positions[start:end]
-                rows = opened.projected(batch.take(pa.array(chosen - first)))
-                parts.append(with_lineage(rows, chosen, file) if has_lineage(schema) else rows)
-                size += int(rows.nbytes)
-                if size > most_bytes:
-                    raise RowsTooLarge(f"{len(positions)} rows of {file.path} take more than {most_bytes} bytes")
+        for chosen, rows in self.batches_at(file, positions, schema):
+            parts.append(with_lineage(rows, chosen, file) if has_lineage(schema) else rows)
+            size += int(rows.nbytes)
+            if size > most_bytes:
+                raise RowsTooLarge(f"{len(positions)} rows of {file.path} take more than {most_bytes} bytes")
         found = pa.concat_batches(parts)
         if found.num_rows != len(positions):
             raise UnreadableFile(f"{file.path} has {found.num_rows} of the {len(positions)} rows that are looked for")
         return found
+
+    def batches_at(
+        self, file: DataFile, positions: Positions, schema: Schema
+    ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+        """The rows at these positions, ascending, batch by batch, with their positions."""
+        if not len(positions):
+            return
+        with self.opened(file, schema) as opened:
+            for first, batch in opened.batches(positions):
+                start, end = np.searchsorted(positions, [first, first + batch.num_rows])
+                chosen = positions[start:end]
+                yield chosen, opened.projected(batch.take(pa.array(chosen - first)))
 
     @contextmanager
     def opened(self, file: DataFile, schema: Schema) -> Iterator["OpenedRows"]:

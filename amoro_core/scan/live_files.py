@@ -234,17 +234,17 @@ class LiveFiles(Sequence[ScannedFile]):
     @cached_property
     def has_vector(self) -> Mask:
         """The files that a deletion vector applies to: no position delete file does."""
-        is_vector = np.array([one.is_vector for one in self.deletes], np.bool_)
-        found = np.zeros(len(self.columns), np.bool_)
-        found[self.pairs.files[is_vector[self.pairs.deletes]]] = True
-        return found
+        return self._with_deletes([one.is_vector for one in self.deletes])
 
     @cached_property
     def has_position_file(self) -> Mask:
         """The files that a position delete file applies to, which is no vector."""
-        is_file = np.array([one.kind is DeleteKind.POSITION and not one.is_vector for one in self.deletes], np.bool_)
+        return self._with_deletes([one.kind is DeleteKind.POSITION and not one.is_vector for one in self.deletes])
+
+    def _with_deletes(self, chosen: Sequence[bool]) -> Mask:
+        """The files that are paired with any of the chosen deletes."""
         found = np.zeros(len(self.columns), np.bool_)
-        found[self.pairs.files[is_file[self.pairs.deletes]]] = True
+        found[self.pairs.files[np.array(chosen, np.bool_)[self.pairs.deletes]]] = True
         return found
 
     @cached_property

@@ -1,13 +1,7 @@
-"""Checks a task's result: row counts, metrics, lineage and maps of left-out rows.
-
-Lineage across a rewrite: inputs whose rows got ids since the plan, and outputs that lack what their rows had.
-
-From format 3 on outputs store each row's id and its last update. Whether an input has a first row id decides which ids
-are stored, so it is part of the input's identity.
-"""
+"""Checks a task's result: row counts, metrics, lineage and maps of left-out rows."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -31,21 +25,6 @@ from amoro_core.model.task_payload import MAP_ENDING, InputFile
 from amoro_core.validation.view import can_translate_positions
 
 
-def first_row_ids_are_the_planned_ones(group: Group, files: Mapping[str, Sequence[ScannedFile]]) -> str | None:
-    """An input that got ids since the plan has rows with ids, while the outputs left them to be assigned: a second id.
-
-    `files` has the head's files by normalised path. Files that stay where they are keep what the head gave them.
-    """
-    for given in group.work.rewritten:
-        for found in files.get(normalise(given.data.path), ()):
-            if found.data.first_row_id != given.data.first_row_id:
-                return (
-                    f"the rows of {given.data.path} have other ids than when it was planned: its first row id is"
-                    f" {_row_id_text(found.data)}, planned with {_row_id_text(given.data)}"
-                )
-    return None
-
-
 def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
     group: Group, rescanned: Mapping[str, ScannedFile], facts: Mapping[str, FileFacts]
 ) -> Iterator[str]:
@@ -62,7 +41,7 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
     ]
     for given, found in zip(group.work.rewritten, inputs, strict=True):
         if found.first_row_id != given.data.first_row_id:
-            yield f"the first row id of {found.path} is {_row_id_text(found)}, planned was {_row_id_text(given.data)}"
+            yield f"the first row id of {found.path} is {row_id_text(found)}, planned was {row_id_text(given.data)}"
     never_null = {LAST_UPDATED_FIELD_ID}
     if all(file.first_row_id is not None for file in inputs):
         never_null.add(ROW_ID_FIELD_ID)
@@ -81,7 +60,8 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
                 yield f"{file.path} has {'uncounted' if nulls is None else nulls} nulls of field {field_id}"
 
 
-def _row_id_text(file: DataFile) -> str:
+def row_id_text(file: DataFile) -> str:
+    """The file's first row id, for messages."""
     return "none" if file.first_row_id is None else str(file.first_row_id)
 
 
@@ -342,10 +322,6 @@ def _nulls_do_not_grow(task: _Task) -> Iterator[str]:
             yield f"field {field_id} had {before} nulls and has {after}, with {task.group.output.rows_deleted} deleted"
 
 
-def _rows_keep_their_lineage(task: _Task) -> Iterator[str]:
-    return lineage_problems(task.group, task.rescanned, task.facts)
-
-
 def _plain_columns(schema_json: str) -> list[int]:
     """Field ids of the top-level columns of primitive type."""
     fields = json.loads(schema_json)["fields"]
@@ -406,10 +382,6 @@ def _vectors_lose_no_positions(task: _Task) -> Iterator[str]:
             yield f"{given.data.path} had {most} positions and has {written.get(given.data.path, 0)}"
 
 
-def _omitted_rows_balance(task: _Task) -> Iterator[str]:
-    return map_problems(task.group)
-
-
 def _no_output_is_named_as_a_map(task: _Task) -> Iterator[str]:
     """Files of such names are deleted without asking whether a snapshot has them."""
     for file in task.outputs:
@@ -438,12 +410,12 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("column-counts", _column_counts_are_as_reported),
     ("columns", _columns_are_complete),
     ("nulls", _nulls_do_not_grow),
-    ("lineage", _rows_keep_their_lineage),
+    ("lineage", lambda task: lineage_problems(task.group, task.rescanned, task.facts)),
     ("position-deletes", _position_deletes_belong_to_converted_files),
     ("vectors", _vectors_are_as_reported),
     ("vectors-grow", _vectors_lose_no_positions),
     ("positions", _positions_balance),
-    ("left-out-rows", _omitted_rows_balance),
+    ("left-out-rows", lambda task: map_problems(task.group)),
     ("names", _no_output_is_named_as_a_map),
 )
 

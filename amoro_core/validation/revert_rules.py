@@ -20,6 +20,7 @@ from amoro_core.scan.columns import Ids, Place
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.validation.matching import match
 from amoro_core.validation.removable_deletes import Numbered, needed_outside
+from amoro_core.validation.view import by_path, file_identity
 
 #: What position deletes name that were read: their identity to the normalised paths of data files.
 Named = Mapping[DeleteIdentity, Collection[str]]
@@ -135,12 +136,12 @@ class _RevertView:
     @cached_property
     def outputs(self) -> dict[str, tuple[ScannedFile, ...]]:
         """The head's entries for the paths of added files, with their deletes; several where a file is live twice."""
-        return _by_path(self.live, (one.path for one in self.added))
+        return by_path(self.live, (one.path for one in self.added))
 
     @cached_property
     def stayed(self) -> dict[str, tuple[ScannedFile, ...]]:
         """The head's entries for the paths of converted files."""
-        return _by_path(self.live, (one.data.path for one in self.converted))
+        return by_path(self.live, (one.data.path for one in self.converted))
 
     @cached_property
     def put_back(self) -> dict[Numbered, DeleteFile]:
@@ -237,7 +238,7 @@ def _as_it_was(file: DataFile, live: Sequence[ScannedFile]) -> Iterator[str]:
         yield f"{file.path} is no longer live"
     elif len(live) > 1:
         yield f"{file.path} is live {len(live)} times"
-    elif _identity(live[0].data) != _identity(file):
+    elif file_identity(live[0].data) != file_identity(file):
         yield f"{file.path} is no longer the file that it was (path, sequence number, partition, rows, size)"
 
 
@@ -368,18 +369,6 @@ def _absent(files: LiveFiles, others: LiveFiles) -> Ids:
     """The indexes of the files whose paths are not among the others."""
     known = pc.is_in(files.columns.paths, value_set=others.columns.paths.combine_chunks())
     return np.flatnonzero(~np.asarray(pa.chunked_array(known).to_numpy(), np.bool_))
-
-
-def _by_path(live: LiveFiles, paths: Iterable[str]) -> dict[str, tuple[ScannedFile, ...]]:
-    found: dict[str, tuple[ScannedFile, ...]] = {}
-    for one in live.rows(live.ids_of(paths)):
-        place = normalise(one.data.path)
-        found[place] = (*found.get(place, ()), one)
-    return found
-
-
-def _identity(file: DataFile) -> tuple[object, ...]:
-    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
 
 
 def _place(file: DataFile) -> Place:

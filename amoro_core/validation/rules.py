@@ -1,10 +1,4 @@
-"""The rules by which a rewrite may be committed on a head, one function each.
-
-Rules of a task whose rows can be followed into its outputs: what counts is the head, not how it came about.
-
-Rows that others have deleted by position meanwhile are deleted in the outputs as well. That is right where everything
-that the task left out is still deleted, and where everything that is deleted by position was read.
-"""
+"""The rules by which a rewrite may be committed on a head, one function each."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +10,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import InputFile
 from amoro_core.validation.removable_deletes import Numbered, removable_deletes
-from amoro_core.validation.result_check import first_row_ids_are_the_planned_ones
+from amoro_core.validation.result_check import row_id_text
 from amoro_core.validation.view import (
     JOIN_RULES,
     CarriedRows,
@@ -26,6 +20,7 @@ from amoro_core.validation.view import (
     deletes_of_a_joined_file_that_went,
     deletes_of_positions,
     every_input,
+    file_identity,
     has_changed,
     hidden_rows,
     in_outputs,
@@ -50,6 +45,11 @@ from amoro_core.validation.view import (
 )
 
 _FORMAT_WITHOUT_DELETES = 1
+
+
+# Rules of a task whose rows can be followed into its outputs: what counts is the head, not how it came about. Rows that
+# others have deleted by position meanwhile are deleted in the outputs as well. That is right where everything that the
+# task left out is still deleted, and where everything that is deleted by position was read.
 
 
 def omitted_rows_were_read(group: Group, view: ValidationView) -> str | None:
@@ -264,7 +264,7 @@ def inputs_are_live(group: Group, view: ValidationView) -> str | None:
         live = live_as(given, view)
         if len(live) > 1:
             return f"{given.data.path} is live {len(live)} times"
-        if _file_identity(live[0].data) != _file_identity(given.data):
+        if file_identity(live[0].data) != file_identity(given.data):
             return f"{given.data.path} is no longer the planned one (path, sequence number, partition, rows, size)"
     return None
 
@@ -278,8 +278,18 @@ def inputs_are_not_newer_than_the_plan(group: Group, view: ValidationView) -> st
 
 
 def row_ids_are_the_planned_ones(group: Group, view: ValidationView) -> str | None:
-    """Rows that got ids since the plan would get others in the outputs, which left them to be assigned."""
-    return first_row_ids_are_the_planned_ones(group, view.files)
+    """Rows that got ids since the plan would get others in the outputs, which left them to be assigned.
+
+    Whether an input has a first row id decides which ids the outputs store. Files that stay keep what the head gave.
+    """
+    for given in group.work.rewritten:
+        for file in live_as(given, view):
+            if file.data.first_row_id != given.data.first_row_id:
+                return (
+                    f"the rows of {given.data.path} have other ids than when it was planned: its first row id is"
+                    f" {row_id_text(file.data)}, planned with {row_id_text(given.data)}"
+                )
+    return None
 
 
 def newer_equality_deletes_remain(group: Group, view: ValidationView) -> str | None:
@@ -426,10 +436,6 @@ def _covers(delete: DeleteFile, output: DataFile, reaches_inputs: bool) -> bool:
 def _has_partition_value(delete: DeleteFile) -> bool:
     """Nulls alone may stand for void transforms, whose spec has one partition that is the whole table."""
     return any(value is not None for value in delete.partition)
-
-
-def _file_identity(file: DataFile) -> tuple[object, ...]:
-    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
 
 
 def _joined(kept: list[Group], view: ValidationView) -> list[JoinedVector]:

@@ -1,7 +1,5 @@
 """The head as the rules see it: the plan, its results, new deletes, and their positions in the outputs.
 
-What a finished rewrite is validated against: the plan, its results, the head, and translated positions.
-
 A rewrite that is committed on a later head than it was planned on must hide every row that others have deleted by
 position meanwhile. The outputs are the inputs' rows in their order, without those that the task left out, cut at the
 outputs' numbers of rows; so the deletes are translated to positions of the outputs and committed with them.
@@ -100,14 +98,24 @@ class ValidationView:
 def build_view(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> ValidationView:
     """The head as seen from the plan."""
     live = LiveFiles.of(head.scan.files)
-    files: dict[str, tuple[ScannedFile, ...]] = {}
-    paths = (given.data.path for group in record.groups for given in every_input(group))
-    for scanned in live.rows(live.ids_of(paths)):
-        place = normalise(scanned.data.path)
-        files[place] = (*files.get(place, ()), scanned)
+    files = by_path(live, (given.data.path for group in record.groups for given in every_input(group)))
     every = (*live.applied, *head.scan.dangling)
     newer = {delete.numbered: delete for delete in every if is_newer_equality(delete, record)}
     return ValidationView(record, head, files, tuple(newer[key] for key in sorted(newer)), read)
+
+
+def by_path(live: LiveFiles, paths: Iterable[str]) -> dict[str, tuple[ScannedFile, ...]]:
+    """The entries of these paths by normalised path: several where a file is live twice."""
+    result: dict[str, tuple[ScannedFile, ...]] = {}
+    for one in live.rows(live.ids_of(paths)):
+        place = normalise(one.data.path)
+        result[place] = (*result.get(place, ()), one)
+    return result
+
+
+def file_identity(file: DataFile) -> tuple[object, ...]:
+    """What a file must still be: path, sequence number, partition, rows and size."""
+    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
 
 
 def is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
@@ -402,8 +410,8 @@ def to_read(view: ValidationView) -> tuple[tuple[DeleteFile, ...], tuple[Group, 
     """The delete files and the maps that must be read to decide and to join, sorted by path and by number.
 
     Where rows are followed: position deletes that came since or went, and all planned ones where rows are looked up.
-    Where they are not: those newer than the plan
-    that may, by partition and bounds alone, name a rewritten file. Where vectors are joined: all of them.
+    Else those newer than the plan that may, by partition and bounds alone, name a rewritten file. Where vectors are
+    joined: all of them.
     """
     found = {delete.numbered: delete for group in view.record.groups for delete in _deletes(group, view)}
     maps = tuple(group for group in view.record.groups if needs_map(group, view))

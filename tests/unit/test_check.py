@@ -10,7 +10,7 @@ import pytest
 
 from amoro_core.actions.rewriting import inputs_of
 from amoro_core.errors import CheckFailed
-from amoro_core.model.commits import CommitContent, FileFacts, Group, PlanRecord
+from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     LAST_UPDATED_FIELD_ID,
@@ -35,7 +35,9 @@ from amoro_core.model.task_payload import (
 from amoro_core.scan.columns import columns_of
 from amoro_core.scan.live_files import EqualityIndex, LiveFiles, paired
 from amoro_core.validation import check
-from amoro_core.validation.result_check import check_maps, first_row_ids_are_the_planned_ones
+from amoro_core.validation.result_check import check_maps
+from amoro_core.validation.rules import row_ids_are_the_planned_ones
+from amoro_core.validation.view import ValidationView, build_view
 from tests.unit.test_validating import (
     E7,
     P8,
@@ -561,11 +563,10 @@ def with_first(group: Group, first: int | None) -> Group:
     return replace(group, work=replace(group.work, rewritten=rewritten, table=table))
 
 
-def head(**first_row_ids: int | None) -> dict[str, tuple[ScannedFile, ...]]:
-    return {
-        FILES[name].path.replace("file://", ""): (ScannedFile(replace(FILES[name], first_row_id=first)),)
-        for name, first in first_row_ids.items()
-    }
+def seen(**first_row_ids: int | None) -> ValidationView:
+    """A head with these files."""
+    files = [ScannedFile(replace(FILES[name], first_row_id=first)) for name, first in first_row_ids.items()]
+    return build_view(RECORD, Head("uuid-1", 3, 7, S, True, frozenset(), TableScan(7, S, files), ()))
 
 
 @pytest.mark.parametrize(("planned", "found"), [(None, 500), (500, None), (500, 501), (None, 0)])
@@ -573,8 +574,8 @@ def test_an_input_whose_rows_got_other_ids_since_the_plan_refuses_its_group(
     planned: int | None, found: int | None
 ) -> None:
     group = with_first(GROUP, planned)
-    assert first_row_ids_are_the_planned_ones(group, head(A=planned, B=planned)) is None
-    reason = first_row_ids_are_the_planned_ones(group, head(A=planned, B=found))
+    assert row_ids_are_the_planned_ones(group, seen(A=planned, B=planned)) is None
+    reason = row_ids_are_the_planned_ones(group, seen(A=planned, B=found))
     assert reason is not None
     assert B.path in reason
     assert all(("none" if one is None else str(one)) in reason for one in (planned, found))
@@ -582,7 +583,7 @@ def test_an_input_whose_rows_got_other_ids_since_the_plan_refuses_its_group(
 
 def test_a_file_that_stays_may_get_ids_meanwhile() -> None:
     group = with_first(GROUP, 7)
-    assert first_row_ids_are_the_planned_ones(group, head(A=7, B=7, C=90)) is None
+    assert row_ids_are_the_planned_ones(group, seen(A=7, B=7, C=90)) is None
 
 
 def in_format_3(first: int | None = 40) -> PlanRecord:

@@ -1,6 +1,6 @@
 """Finds rows of rewritten files in the outputs, by row id or by every value."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -291,7 +291,7 @@ class _Search:
                 continue
             candidates = PositionSet.of(self._of_keys(output, np.unique(keys[admitted])))
             candidates -= taken.get(number, NO_POSITIONS)
-            for position, rows in self._rows_in(output, candidates.ascending()):
+            for position, rows in self._reader.batches_at(output, candidates.ascending(), self._written):
                 sought, at = _pairs(hashes, np.flatnonzero(admitted & is_open), row_hashes(rows))
                 if not len(sought):
                     continue
@@ -301,16 +301,6 @@ class _Search:
                 for one, row in zip(sought.tolist(), at.tolist(), strict=True):
                     result[wanted.places[one]] = (number, int(position[row]))
         return result
-
-    def _rows_in(self, output: DataFile, positions: Positions) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-        """Rows at these positions, batch by batch, with their positions."""
-        if not len(positions):
-            return
-        with self._reader.opened(output, self._written) as opened:
-            for first, batch in opened.batches(positions):
-                start, end = np.searchsorted(positions, [first, first + batch.num_rows])
-                chosen = positions[start:end]
-                yield chosen, opened.projected(batch.take(pa.array(chosen - first)))
 
     def _of_keys(self, output: DataFile, hashes: Hashes) -> Positions:
         """The positions of the output's rows whose columns of the order have one of these hashes."""

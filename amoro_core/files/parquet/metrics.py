@@ -6,32 +6,26 @@ Iceberg's. If any chunk lacks statistics the column has no bounds: those of the 
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import MetricModeTypes, MetricsMode, match_metrics_mode
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
-    DateType,
     DecimalType,
     DoubleType,
     FixedType,
     FloatType,
     IcebergType,
-    IntegerType,
-    LongType,
+    PrimitiveType,
     StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
     UUIDType,
 )
 
@@ -46,7 +40,7 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 def column_bounds(
-    kind: IcebergType, chunks: Sequence[pq.ColumnChunkMetaData], length: int | None
+    kind: PrimitiveType, chunks: Sequence[pq.ColumnChunkMetaData], length: int | None
 ) -> tuple[Bound, Bound]:
     """The bounds of a column's chunks in single-value serialization; strings and binary truncated to `length` if given.
 
@@ -68,8 +62,9 @@ def column_bounds(
         return _string_bounds(lower, upper, length)
     if isinstance(kind, BinaryType):
         return lower if length is None else lower[:length], raised_bytes(upper, length)
-    to_bytes = _TO_BYTES[type(kind)]
-    return to_bytes(lower), to_bytes(upper)
+    if isinstance(kind, DecimalType):
+        return _unscaled(lower), _unscaled(upper)
+    return to_bytes(kind, lower), to_bytes(kind, upper)
 
 
 def _only_nulls(chunk: pq.ColumnChunkMetaData) -> bool:
@@ -126,29 +121,6 @@ def raised_bytes(value: bytes, length: int | None) -> Bound:
 def _unscaled(value: int) -> bytes:
     """The integer in the fewest bytes that hold it, big-endian two's complement."""
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
-
-
-def _boolean(value: bool) -> bytes:
-    return b"\1" if value else b"\0"
-
-
-_INT, _LONG, _FLOAT, _DOUBLE = (struct.Struct(code).pack for code in ("<i", "<q", "<f", "<d"))
-_TO_BYTES: Mapping[type[IcebergType], Callable[[Any], bytes]] = {
-    BooleanType: _boolean,
-    IntegerType: _INT,
-    DateType: _INT,
-    LongType: _LONG,
-    TimeType: _LONG,
-    TimestampType: _LONG,
-    TimestamptzType: _LONG,
-    TimestampNanoType: _LONG,
-    TimestamptzNanoType: _LONG,
-    FloatType: _FLOAT,
-    DoubleType: _DOUBLE,
-    DecimalType: _unscaled,
-    FixedType: bytes,
-    UUIDType: bytes,
-}
 
 
 def column_metrics(
