@@ -53,6 +53,7 @@ class Kind(Protocol):
 
     def files(self, result: bytes) -> frozenset[str]:
         """The files named by a result, which must therefore stay."""
+        return frozenset()
 
 
 @runtime_checkable

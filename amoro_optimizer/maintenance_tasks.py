@@ -26,13 +26,13 @@ from amoro_core.model.maintenance import ABSENT, Condemned, Ended, FileKind, Key
 from amoro_core.protocol import codec
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.codec import from_us, to_us
-from amoro_optimizer.execution import BlobName, Run
+from amoro_optimizer.execution import BlobName, Kind, Run
 from amoro_optimizer.rewrite.engine import sketch_rows
 
 _HASH_BYTES = 8
 
 
-class ListKind:
+class ListKind(Kind):
     """Work of the kind `list`."""
 
     def open(self, payload: bytes, io_properties: Mapping[str, str]) -> FileAccess:
@@ -54,9 +54,6 @@ class ListKind:
             run.on_progress(search.found.files, search.found.files)
         search.opened(table_uuids(access, (one.path for one in search.found.metadata_files)), work.table_uuid)
         return _output(work, search.found).SerializeToString(deterministic=True)
-
-    def files(self, result: bytes) -> frozenset[str]:
-        return frozenset()
 
 
 def _pages(work: pb.ListWork, access: FileAccess) -> Iterator[tuple[str, Sequence[StoredFile]]]:
@@ -163,7 +160,7 @@ _OUTCOMES = {
 _CHANGED = Removal(Ended.CHANGED)
 
 
-class DeleteKind:
+class DeleteKind(Kind):
     """Work of the kind `delete`."""
 
     def open(self, payload: bytes, io_properties: Mapping[str, str]) -> FileAccess:
@@ -182,9 +179,6 @@ class DeleteKind:
                 output.files.add(path=path, outcome=_OUTCOMES[removal.ended], why=removal.why)
             run.on_progress(min(start + PAGE, len(files)), len(files))
         return output.SerializeToString(deterministic=True)
-
-    def files(self, result: bytes) -> frozenset[str]:
-        return frozenset()
 
 
 def _deleted(
@@ -213,7 +207,7 @@ def _condemned(one: pb.FileToDelete) -> Condemned:
     return Condemned(one.path, FileKind.OTHER, size, modified, "")
 
 
-class SketchKind:
+class SketchKind(Kind):
     """Work of the kind `sketch`."""
 
     def open(self, payload: bytes, io_properties: Mapping[str, str]) -> FileAccess:
@@ -239,6 +233,3 @@ class SketchKind:
         for field_id, sketch in sketches.items():
             output.columns.add(field_id=field_id, theta=sketch.theta, hashes=sketch.hashes.astype("<u8").tobytes())
         return output.SerializeToString(deterministic=True)
-
-    def files(self, result: bytes) -> frozenset[str]:
-        return frozenset()

@@ -58,8 +58,7 @@ def make_archive(path: Path, *, include: tuple[str, ...] = (), with_interpreter:
     """Pack this installation, so that executors run the same code as the driver; unpacked, `bin/python` starts it.
 
     `include` names further installed distributions, such as a file system's. The same installation gives the same
-    bytes. An existing archive is replaced once the new one is complete. Raises InvalidArgument for what can't be
-    packed.
+    bytes. An existing archive is replaced at the end. Raises InvalidArgument for what can't be packed.
     """
     result = closure((_ROOT, *include))
     parts = path.with_name(f"{path.name}.part")

@@ -41,7 +41,7 @@ def mixed(words: Hashes) -> Hashes:
 def _column_hashes(column: pa.Array) -> Hashes:
     kind = column.type
     if pa.types.is_fixed_size_binary(kind):
-        hashes = _fixed(column)
+        hashes = _variable(column.cast(pa.binary()))
     elif pa.types.is_binary(kind):
         hashes = _variable(column)
     else:
@@ -49,20 +49,6 @@ def _column_hashes(column: pa.Array) -> Hashes:
         hashes = mixed(numbers.fill_null(0).to_numpy().astype(np.int64).view(np.uint64) + _GAMMA)
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
-    return hashes
-
-
-def _fixed(column: pa.Array) -> Hashes:
-    width, rows = column.type.byte_width, len(column)
-    words = -(-width // _WORD)
-    padded = np.zeros((rows, words * _WORD), np.uint8)
-    if rows and width:
-        stored = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width :][: rows * width]
-        padded[:, :width] = stored.reshape(rows, width)
-    hashes = np.full(rows, np.uint64(width), np.uint64)
-    view = padded.view(np.uint64)
-    for index in range(words):
-        hashes = mixed(hashes * _GAMMA + view[:, index])
     return hashes
 
 

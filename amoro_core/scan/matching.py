@@ -23,8 +23,8 @@ def match(
 ) -> tuple[LiveFiles, tuple[DeleteFile, ...]]:
     """Every data file with the deletes that apply to it, and the deletes that apply to none.
 
-    All are sorted by sequence number and path, vectors by their offset, too. `unpartitioned_specs` have no fields, or
-    void transforms only. Raises TableRefused("position-delete-partition").
+    Sorted by sequence number, path and offset. `unpartitioned_specs` have no fields, or void transforms only. Raises
+    TableRefused("position-delete-partition").
     """
     columns = data if isinstance(data, DataColumns) else columns_of(data)
     ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, *one.identity[:2])))

@@ -19,8 +19,7 @@ Numbered = tuple[DeleteIdentity, int]
 class _Outside:
     """The live data files that the commit leaves unchanged.
 
-    A file does not need deletes that were folded into its own position delete, nor position delete files beside a
-    deletion vector.
+    None needs deletes folded into its own position delete, nor position delete files beside a deletion vector.
     """
 
     files: LiveFiles

@@ -30,8 +30,7 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
 ) -> Iterator[str]:
     """What the outputs of a group lack: both columns for every row, with nulls only where rows have no ids yet.
 
-    `rescanned` has each input by path, but for those that are missing, `facts` each output. An optimizer that does not
-    know lineage leaves it out, and all its rows would seem to be new.
+    `rescanned` has each input that is live by path, `facts` each output. Without lineage all rows would seem to be new.
     """
     if group.work.table.format_version < FORMAT_WITH_LINEAGE:
         return

@@ -283,11 +283,10 @@ def cluster(
 ) -> ClusterOutput:
     """Write the live rows of the group's files anew, in the order of its layout, as even files.
 
-    What doesn't fit into the memory waits in files under `spill_root` (by default a directory for temporary files), of
-    which `free` tells the bytes that are free; they are gone when this ends, or with the sweep after a kill.
-    `on_progress` is told rows done and rows in all of a stage, `on_stage` the stage and the core time so far in ms.
+    What doesn't fit into the memory waits in files under `spill_root`, as in `rewrite`; `free` tells its free bytes.
+    `on_progress` receives rows done and rows in all of a stage, `on_stage` the stage and the core time so far in ms.
     Every file written is deleted again when this raises: TableRefused("configuration") for an unfit layout,
-    StorageFull, and what `amoro_optimizer.rewrite.engine.rewrite` raises.
+    StorageFull, and what `rewrite` raises.
     """
     started = time.monotonic()
     rewritten = work.rewrite

@@ -67,8 +67,7 @@ class Sources:
     def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
         """The file as a source, from its content if that was fetched; a stream is left to `closing`.
 
-        Raises NotCopied with the reason, UnreadableFile for another number of rows than the manifest's,
-        DataFileMissing.
+        Raises NotCopied, DataFileMissing, UnreadableFile for another number of rows than the manifest's.
         """
         if data.file_format is not FileFormat.PARQUET:
             raise NotCopied(f"its format is {data.file_format}")
@@ -129,12 +128,11 @@ def rewrite(
     """Write the live rows of the task's rewritten files anew, and the deletes of its converted files as positions.
 
     `on_progress` receives rows done and rows in all. Delete keys beyond the memory limit are spilled to files under
-    `spill_root` (by default a directory for temporary files), which are gone when this ends; those of processes that
-    were killed are deleted by `amoro_optimizer.rewrite.spilling.sweep_spills`. Data files are marked with `labels`, and
-    written by `options` (by default those that the table's properties say).
-    Every file written is deleted again when this raises: AttemptAbandoned once `is_cancelled` says so (asked for
-    each batch, while a file is fetched and with each page that is written), DataFileMissing, UnreadableFile (also for
-    files whose rows are not those of the manifest), StorageFull, TableRefused for what is not handled, CheckFailed.
+    `spill_root` (by default a directory for temporary files), which are removed when this ends. Data files are marked
+    with `labels`, and written by `options` (by default those of the table's properties).
+    Every file written is deleted again when this raises: AttemptAbandoned soon after `is_cancelled` says so,
+    DataFileMissing, UnreadableFile (also for files whose rows are not those of the manifest), StorageFull, TableRefused
+    for what is not handled, CheckFailed.
     """
     started = time.monotonic()
     refuse_unfit(work)
@@ -493,8 +491,7 @@ def live_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of the work's rewritten files, file by file; `columns` are ids of top-level columns, None: all.
 
-    With `lineage` the two columns of row lineage follow, if the table's format has them. Delete keys
-    beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it reads.
+    With `lineage` the columns of row lineage follow, if the table's format has them. Spills and raises like `rewrite`.
     """
     attempt = Attempt(TaskId("reading", 1), 1)
     run = RewriteRun(work, access, attempt, lambda done, total: None, is_cancelled, budget(memory_limit_bytes))
@@ -529,8 +526,7 @@ def digest_rows(
 ) -> RowsDigest:
     """The digest of the live rows of the rewritten files, read under the schema of the work; with their `lineage` also.
 
-    Every value of every column is read and hashed; neither statistics nor reports of a rewrite are used. Delete keys
-    beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it reads.
+    Every value of every column is read and hashed; no statistics are used. Spills and raises like `rewrite`.
     """
     digest = RowsDigest()
     for batch in live_batches(

@@ -44,8 +44,6 @@ class Labels:
 class Outputs:
     """The outputs of one attempt. `live_rows` None: all rows go into one file.
 
-    `copy_rule`: whether row groups can be copied into them, and which.
-
     `checkpoint` is called for each page that is written, and may raise.
     """
 

@@ -94,9 +94,8 @@ def read_positions(
 ) -> Mapping[str, PositionSet]:
     """The positions in a position delete file, by normalised data file path.
 
-    `rows`: row counts of the files of interest, by normalised path; positions beyond them, which delete nothing, are
-    left out. None: all. `checkpoint` is called for each batch and may raise.
-    Raises UnreadableFile, also for null and negative positions, and DataFileMissing.
+    `rows`: row counts of the files of interest, by normalised path, beyond which positions are left out. None: all.
+    `checkpoint` may raise. Raises UnreadableFile, also for null and negative positions, and DataFileMissing.
     """
     result: dict[str, PositionSet] = {}
     for path, positions in _positions(access, delete, rows, checkpoint):
@@ -153,8 +152,7 @@ def write_position_deletes(
 ) -> DeleteFile:
     """Write the positions (ascending, distinct) of one data file as a position delete file.
 
-    `checkpoint` is called for each piece that is written, and may raise. Raises StorageFull. On any error the file is
-    removed.
+    `checkpoint` may raise. Raises StorageFull. On any error the file is removed.
     """
     exact = WriterOptions(
         codec=options.codec,

@@ -140,9 +140,8 @@ def packed(positions: PositionSet) -> bytes:
 def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> PositionSet:
     """The positions in a deletion vector's blob.
 
-    `record_count`: how many its manifest entry tells. `rows`: of the data file that it names. `where`: the path and the
-    offset, for messages. Raises UnreadableFile for another length, magic number, checksum or count, and a position
-    beyond the file.
+    `record_count`: by its manifest entry. `rows`: of the data file that it names. `where`: for messages. Raises
+    UnreadableFile for another length, magic number, checksum or count, and a position beyond the file.
     """
     if len(blob) < 2 * _LENGTH.size + len(_MAGIC) or _LENGTH.unpack_from(blob)[0] != len(blob) - 2 * _LENGTH.size:
         raise UnreadableFile(f"the deletion vector at {where} has {len(blob)} bytes, but tells of another length")
@@ -226,9 +225,8 @@ def read_vectors(
 ) -> dict[DeleteIdentity, PositionSet]:
     """The positions in the vectors, by identity; those of one file that lie close together are read in one request.
 
-    `rows`: the row counts of the data files that they name, by normalised path. `checkpoint` is called for each request
-    and may raise. Raises UnreadableFile with path and offset for a vector that is not as its entry says, and
-    DataFileMissing.
+    `rows`: of the data files that they name, by normalised path. `checkpoint` may raise. Raises DataFileMissing, and
+    UnreadableFile with path and offset for a vector that is not as its entry says.
     """
     result: dict[DeleteIdentity, PositionSet] = {}
     for run in _runs(vectors, rows):
@@ -298,8 +296,7 @@ def write_vectors(
 ) -> tuple[DeleteFile, ...]:
     """Write a Puffin file with a vector for each data file, and return them in this order.
 
-    `sequence_number`: the data sequence number of the vectors. `checkpoint` is called for each piece that is written,
-    and may raise. Raises StorageFull. On any error the file is removed.
+    `checkpoint` may raise. Raises StorageFull. On any error the file is removed.
     """
     content, parts = vectors_file([(data.path, positions) for data, positions in vectors])
     output = access.create_output(path)

@@ -211,9 +211,8 @@ def merged_metrics(  # noqa: C901 - one pass over the columns
     """The metrics of an output with bounds and NaN counts that hold for copied rows, too.
 
     `metrics` are by the output's footer, without bounds, and count NaN values of encoded rows alone. `origins` has for
-    each row group the file it was copied from; None: it was encoded. What one input does not tell is not told of the
-    output. A column of floating-point numbers whose NaN values were not counted has no bounds: engines that trust
-    bounds would take its NaN values to be within them.
+    each row group the file it was copied from; None: it was encoded. A float column whose NaN values were not counted
+    has no bounds: engines would take its NaN values to be within them.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     files = _files(groups, origins)

@@ -136,9 +136,8 @@ class ParquetOutput:
     ) -> None:
         """The file, with `metadata` in its footer; it is created when something is written.
 
-        A row group is written before the collected rows exceed `memory_bytes`.
-
-        `checkpoint` is called for each piece that is written, and may raise: encoding a row group takes seconds.
+        A row group is written before the collected rows exceed `memory_bytes`. `checkpoint` is called for each piece
+        that is written, and may raise.
         """
         self.path = path
         self._schema = schema

@@ -1,7 +1,6 @@
 """Parquet files whose row groups can be copied byte for byte: what must be true of them, and their pages verified.
 
-Everything here reads files of any writer, damaged ones among them: nothing is believed that was not checked. What is
-not as expected raises `NotCopied` with the reason, and is then decoded.
+Files may be of any writer, and damaged: what is not as expected raises `NotCopied`, and is then decoded.
 """
 
 import math

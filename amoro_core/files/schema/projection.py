@@ -275,9 +275,8 @@ def bind(
 ) -> Projection:
     """The projection of the file at `path`, with `file_schema`, onto `schema`.
 
-    A file with any field id is read by ids; one without ids, by the mapping.
-    Raises TableRefused(reason="field-ids") when the file has no ids and the table no mapping, or when two of its
-    columns have the same id of the schema.
+    A file with any field id is read by ids; one without ids, by the mapping. Raises TableRefused(reason="field-ids")
+    when there are neither, or when two of its columns have the same id of the schema.
     """
     used = None if _has_ids(file_schema) else mapping
     if used is None and not _has_ids(file_schema):

@@ -101,8 +101,7 @@ def to_json(value: IcebergBaseModel | IcebergRootModel[list[object]]) -> str:
 def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:
     """The schema with the fields of `dropped` (as JSON) that it lacks appended to its columns.
 
-    To a struct that it has, only missing members are added. Dropped fields are named by their id: their old names may
-    be in use again.
+    To a struct that it has, only missing members are added. Dropped fields are named by their id, not their old names.
     """
     return Schema(
         *_with_fields(schema.fields, (NestedField.model_validate_json(text) for text in dropped)),
@@ -302,8 +301,7 @@ Positions = npt.NDArray[np.int64]
 def written_schema(schema: Schema, format_version: int) -> Schema:
     """The columns of the data files that are written for a table: its own, with lineage from format 3 on.
 
-    Readers know the two by their field ids. A column of the table that has the name of one is told apart by its id, and
-    the other is written under a longer name.
+    Readers know the two by their field ids; their names get longer where the table has columns of these names.
     """
     if format_version < FORMAT_WITH_LINEAGE:
         return schema

@@ -345,8 +345,8 @@ class FileAccess:
     def pages(self, prefix: str, within: KeyRange = EVERYWHERE) -> Iterator[Sequence[StoredFile]]:
         """All files below a prefix, in pages; no page when there are none. Links are not followed.
 
-        `within`: only those whose path, without scheme and authority, lies in the range. Raises
-        TableRefused("location"), CatalogUnavailable, WorkFailed: the listing is then incomplete.
+        `within`: only paths, without scheme and authority, in the range. Raises TableRefused("location"),
+        CatalogUnavailable, WorkFailed: the listing is then incomplete.
         """
         place = self._io.require(prefix, "read")
         with translated(prefix):
@@ -378,8 +378,7 @@ class FileAccess:
     def delete_many(self, paths: Iterable[str]) -> dict[str, Removal]:
         """Delete files, many in one request where the storage supports it, and return the outcome of each.
 
-        Directories and links are not deleted. A file that may not be deleted, or whose storage can't be reached, counts
-        as failed; the others are still deleted.
+        Directories and links are not deleted. What may not be deleted, or can't be reached, counts as failed.
         """
         ended: dict[str, Removal] = {}
         places: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
@@ -399,8 +398,7 @@ class FileAccess:
     def move_many(self, moves: Mapping[str, str]) -> dict[str, Removal]:
         """Rename files within their storage, each to its target, never over a file; the outcome of each source.
 
-        MOVED also for one that was moved before; CHANGED when another file is at the target, ABSENT when there is
-        neither. A file that may not be moved counts as failed; the others are still moved.
+        Outcomes are those of `Storage.move`; a file that may not be moved counts as failed.
         """
         return {source: self._move(source, target) for source, target in moves.items()}
 

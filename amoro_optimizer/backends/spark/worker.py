@@ -95,8 +95,8 @@ def run_partition(assignments: Iterable[Assignment]) -> Iterator[bytes]:
 def hang_up_noted() -> Iterator[Callable[[], bool]]:
     """Defer SIGHUP to the end of the block; yields a predicate whether it was received.
 
-    Spark's daemon sends it to its workers when the executor has ended, for example because the driver was killed, when
-    only they can remove the files they have begun. A stuck worker is ended all the same.
+    Spark's daemon sends it when the executor has ended: only workers can then remove files they have begun. A stuck
+    worker is ended all the same.
     """
     heard: list[int] = []  # a handler takes no lock
 
@@ -220,9 +220,8 @@ class StageAttempt:
 def in_part(stage: str, assignment: Assignment, do: Callable[[StageAttempt], Iterator[Made]]) -> Iterator[Made]:
     """What `do` makes in this partition of the stage, as one execution of that part.
 
-    What fails in it is told to the driver, which ends the job: Spark is to repeat nothing for it, so the part ends
-    as if nothing more came. Whatever the driver has not heard of is raised, so that Spark repeats the part; so is what
-    ends because its executor has.
+    A failure is reported to the driver, which ends the job, and the part ends as if nothing more came, so that Spark
+    repeats nothing. What the driver does not receive, or what ends with its executor, is raised: Spark repeats it.
     """
     context = TaskContext.get()
     if context is None:
