@@ -11,20 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.model import clustering
 from amoro_core.model.clustering import ENDING, is_mixed
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_core.model.paths import normalise
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
-#: The numbers of names in ascending order, and the indexes of their paths.
-_Sorted = tuple[Ids, Ids]
 
 #: Up to this many paths are examined one by one: an Arrow function takes as long to start.
 FEW = 50
-#: Names that need a look.
-_TOLD = rf"^(?:\.{{0,2}}|{clustering.NAME})$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,6 @@ class Names:
     def __init__(self, parts: Iterable[Paths]) -> None:
         self._parts = tuple(parts)
         self._starts = np.cumsum([0, *(len(one.array) for one in self._parts)])
-        self._known: _Sorted | None = None
 
     def find(self, names: Sequence[str]) -> tuple[Ids, Ids]:
         """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these."""
@@ -98,21 +92,14 @@ class Names:
         counts = Counter(self._name(int(order[at])) for at in sorted({*alike.tolist(), *(alike + 1).tolist()}))
         return next((name for name, count in counts.items() if count > 1), None)
 
-    @property
-    def _sorted(self) -> _Sorted:
-        if self._known is None:
-            self._known = self._merged(range(len(self._parts)))
-        return self._known
-
-    def _merged(self, parts: Iterable[int]) -> _Sorted:
-        numbers, files = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for at in parts:
-            run, rows = self._parts[at].sorted_numbers
-            numbers.append(run)
-            files.append(rows + self._starts[at])
-        found = np.concatenate(numbers)
-        order = np.argsort(found, kind="stable")  # merges what is sorted already
-        return found[order], np.concatenate(files)[order]
+    @cached_property
+    def _sorted(self) -> tuple[Ids, Ids]:
+        """The numbers of all names in ascending order, and the indexes of their paths."""
+        runs = [part.sorted_numbers for part in self._parts]
+        files = [rows + start for (_, rows), start in zip(runs, self._starts, strict=False)]
+        numbers = np.concatenate([np.empty(0, np.int64), *(run for run, _ in runs)])
+        order = np.argsort(numbers, kind="stable")  # merges what is sorted already
+        return numbers[order], np.concatenate([np.empty(0, np.int64), *files])[order]
 
     def _name(self, at: int) -> str:
         part = int(np.searchsorted(self._starts, at, "right")) - 1
@@ -127,30 +114,15 @@ def numbered(paths: Paths) -> Ids:
 
 def shape_of(paths: pa.Array) -> Shape:
     """The shape of the paths."""
-    cut = None if len(paths) <= FEW else pc.split_pattern(paths, "/", max_splits=1, reverse=True)
-    if cut is None or pc.min(pc.list_value_length(cut)).as_py() < 2:
-        rows = paths.to_pylist()
-        return _shape(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows), rows)
-    directories = pc.unique(pc.list_element(cut, 0))
-    told = paths if _has_nul(paths) else paths.filter(pc.match_substring_regex(pc.list_element(cut, 1), _TOLD))
-    return _shape((f"{one}/" for one in directories.to_pylist()), told.to_pylist())
-
-
-def _shape(directories: Iterable[str], told: Sequence[str]) -> Shape:
-    """The shape of paths in these directories; `told` are the paths with unusual names."""
-    odd, mixed = tuple(filter(_is_odd, told)), tuple(filter(is_mixed, told))
+    rows = paths.to_pylist()
+    directories = dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows)
+    mixed = list(filter(is_mixed, rows))
     # The paths of a whole table of the Mixed format would be too many to keep.
-    return Shape(tuple(directories), odd, len(mixed), next(iter(mixed), None))
+    return Shape(tuple(directories), tuple(filter(_is_odd, rows)), len(mixed), next(iter(mixed), None))
 
 
 def _is_odd(path: str) -> bool:
     return "/" not in path or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path
-
-
-def _has_nul(paths: pa.Array) -> bool:
-    _, ends, text = paths.buffers()
-    places = np.frombuffer(ends, np.int32)[paths.offset : paths.offset + len(paths) + 1]
-    return not np.frombuffer(text, np.uint8)[places[0] : places[-1]].all()
 
 
 #: Reads the number or bytes at an offset, and returns it with the offset of its end.
