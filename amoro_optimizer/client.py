@@ -147,10 +147,7 @@ class Client:
     def poll(
         self, token: Secret, thread_ids: Sequence[int], wait_s: float, running: Iterable[Running], threads: int
     ) -> Polled:
-        """Ask for work, waiting at most `wait_s` seconds, and report running attempts as a heartbeat does.
-
-        Returns nothing when `stop_polling` ends it.
-        """
+        """Wait for work at most `wait_s` seconds, reporting running attempts; nothing when `stop_polling` ends it."""
         request = pb.PollTaskRequest(
             thread_ids=thread_ids, wait_ms=round(wait_s * 1000), running=_progress(running), threads=threads
         )

@@ -86,10 +86,7 @@ def make_archive(path: Path, *, include: tuple[str, ...] = (), with_interpreter:
 
 
 def closure(names: tuple[str, ...]) -> dict[str, importlib.metadata.Distribution]:
-    """The distributions of these names (with extras) and all their requirements here, by canonical name.
-
-    Raises InvalidArgument for one that is not installed.
-    """
+    """The distributions and all their requirements by canonical name. Raises InvalidArgument for a missing one."""
     result: dict[str, importlib.metadata.Distribution] = {}
     seen: set[tuple[str, str]] = set()
     wanted = [(_requirement(name), "the archive") for name in names]

@@ -122,10 +122,7 @@ class OptimizerConfig:
 
 
 class Runner:
-    """An optimizer: N threads, each with at most one attempt, and a heartbeat.
-
-    With `capacity`, N is its result at each heartbeat; otherwise it is configured.
-    """
+    """An optimizer: a heartbeat, and N threads with an attempt each; N is `capacity`'s at each heartbeat, if given."""
 
     def __init__(self, config: OptimizerConfig, backend: Backend, capacity: Callable[[], int] | None = None) -> None:
         self._config = config
@@ -185,10 +182,7 @@ class Runner:
     # Registration
 
     def _register(self, generation: int, *, patient: bool) -> None:
-        """Register unless another thread has done so since that generation.
-
-        If `patient`, wait for a coordinator that does not answer.
-        """
+        """Register unless done since that generation; if `patient`, wait for a coordinator that does not answer."""
         with self._registering:
             tries = 0
             while not self._snapshot().registration or self._snapshot().generation == generation:

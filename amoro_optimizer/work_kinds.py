@@ -109,10 +109,7 @@ _SPILL_FACTOR = 3
 
 
 class InProcess:
-    """A backend that works in the calling thread, within the run's memory limit.
-
-    Spill files left by killed processes are removed first.
-    """
+    """A backend that works in the calling thread; removes spill files of killed processes first."""
 
     def __init__(self, kinds: Kinds | None = None) -> None:
         """`kinds`: by default those of this installation."""

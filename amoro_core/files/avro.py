@@ -66,10 +66,7 @@ class AvroInput:
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches of only these columns, in the file's column order, each with the position of its first row.
-
-        Raises UnreadableFile.
-        """
+        """Batches of only these columns, in file order, each with its first row's position. Raises UnreadableFile."""
         chosen = [field for field in self.schema if field.name in columns]
         kind = pa.schema(chosen)
         position = 0
@@ -99,10 +96,7 @@ class AvroInput:
 
 @contextmanager
 def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[AvroInput]:
-    """The Avro file at `path`, open until the block ends; `content` is its content if that was fetched already.
-
-    Raises DataFileMissing or UnreadableFile.
-    """
+    """The Avro file, open until the block ends; from `content` if given. Raises DataFileMissing, UnreadableFile."""
     with _buffered(access.open_input(path)) if content is None else io.BytesIO(content) as file:
         with _reading(path):
             reader: Any = fastavro.block_reader(file)

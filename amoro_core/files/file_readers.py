@@ -86,10 +86,7 @@ class OrcInput:
 
 @contextmanager
 def open_orc(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[OrcInput]:
-    """The ORC file at `path`, open until the block ends; `content` is its content if that was fetched already.
-
-    Raises DataFileMissing or UnreadableFile.
-    """
+    """The ORC file, open until the block ends; from `content` if given. Raises DataFileMissing, UnreadableFile."""
     with access.open_input(path) if content is None else pa.BufferReader(content) as source:
         with _reading(path):
             file = orc.ORCFile(source)
@@ -170,10 +167,7 @@ def fetched(access: FileAccess, file: DataFile | DeleteFile, most_bytes: int = S
 
 @contextmanager
 def open_rows(access: FileAccess, file: DataFile | DeleteFile, content: bytes | None) -> Iterator[RowSource]:
-    """The file, open until the block ends: from its content if that was fetched, else as a stream.
-
-    Raises DataFileMissing or UnreadableFile.
-    """
+    """The file, open until the block ends; from `content` if given. Raises DataFileMissing, UnreadableFile."""
     match file.file_format:
         case FileFormat.AVRO:
             from amoro_core.files.avro import open_avro

@@ -157,10 +157,7 @@ def _least(hashes: Words, theta: int) -> ThetaSketch:
 
 
 def value_hashes(array: pa.Array) -> Words:
-    """The 63-bit hashes of a primitive column's values in single-value serialization.
-
-    Nulls and empty values have none: Java's sketches skip both.
-    """
+    """The 63-bit hashes of values in single-value serialization; none of nulls and empty values, as in Java."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     array = array.drop_null()

@@ -288,10 +288,7 @@ def by_partition(files: Iterable[ScannedFile]) -> Mapping[PartitionKey, list[Sca
 
 
 def reading_works(context: TableContext, files: Sequence[ScannedFile]) -> Iterator[RewriteInput]:
-    """Inputs for reading one partition's files, each of at most 1 GiB of data or a single file.
-
-    Each has every delete once; nothing is written.
-    """
+    """Inputs for reading one partition's files, each of at most 1 GiB or one file, with each delete once."""
     return (_work(context, chunk) for chunk in _chunks(files))
 
 

@@ -98,10 +98,7 @@ def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs
 
 
 def refuse_several_vectors(deletes: Iterable[DeleteFile]) -> None:
-    """Raise TableRefused("deletion-vector") for two vectors that name one data file, whether it is there or not.
-
-    Java's readers fail for such a snapshot.
-    """
+    """Raise TableRefused("deletion-vector") for two vectors of one data file, for which Java's readers fail."""
     seen: dict[str, DeleteFile] = {}
     for delete in sorted((one for one in deletes if one.is_vector), key=lambda one: one.numbered):
         if (named := delete.named_file) is None:

@@ -146,10 +146,7 @@ def dangling_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
 
 
 def deletes_without(scan: TableScan, removed: Iterable[str]) -> tuple[DeleteFile, ...]:
-    """The deletes that no file needs once the data files at the paths `removed` are gone.
-
-    By the rules of `removable_deletes`. Sorted by path.
-    """
+    """The deletes that no file needs once these data files are gone, as `removable_deletes` decides. Sorted by path."""
     files, paths = LiveFiles.of(scan.files), tuple(removed)
     return _unneeded(scan, files.deletes_of(files.ids_of(paths)), paths)
 

@@ -130,10 +130,7 @@ def check(record: PlanRecord, rescanned: Mapping[str, ScannedFile], facts: Mappi
 
 
 def check_maps(record: PlanRecord) -> None:
-    """Raise CheckFailed for a map of positions that does not add up with the rest of its result, whatever the head is.
-
-    Validation follows rows by these maps, so they are checked before.
-    """
+    """Raise CheckFailed for a map of positions that contradicts its result: validation follows rows by these maps."""
     for group in record.groups:
         for problem in map_problems(group):
             _fail(f"task {record.process_id}-{group.number}", "left-out-rows", problem)

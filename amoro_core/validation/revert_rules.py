@@ -183,10 +183,7 @@ def revert(commits: Sequence[CommitChange], heads: Sequence[Head], named: Named 
 
 
 def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> tuple[DeleteFile, ...]:
-    """Position deletes since the commits that may, by partition and bounds alone, name a file that goes or comes back.
-
-    They must be read to decide. Sorted by path.
-    """
+    """Position deletes since the commits that may name a file that goes or comes back: to be read. Sorted by path."""
     view = _RevertView(tuple(commits), tuple(heads), {})
     files = (*(one for found in view.outputs.values() for one in found), *view.since)
     known = _deletes(commits[0].before).keys() | view.added_deletes.keys()

@@ -346,10 +346,7 @@ def deletes_of_a_joined_file_that_went(group: Group, view: ValidationView) -> fr
 
 
 def joined_vectors(group: Group, view: ValidationView) -> tuple[JoinedVector, ...]:
-    """The vectors that are to be written for this head; everything was read, as the rules require.
-
-    Where the task found no row, theirs stays as it is.
-    """
+    """The vectors to write for this head, once all was read; where the task found no row, theirs stays as it is."""
     return tuple(
         JoinedVector(
             group.number,

@@ -140,10 +140,7 @@ def rewrite_in_order(
 
 
 def preserved_group(work: RewriteInput, access: FileAccess) -> ClusterInput | None:
-    """The rewritten files as work on their group; None where they are of none, of several, or of one not known here.
-
-    The seed is the group's id: the same files are sampled alike.
-    """
+    """The rewritten files as work on their group, sampled by its id; None unless all are of one known group."""
     groups = {group_of(file.data.path) for file in work.rewritten}
     first = next(iter(work.rewritten), None)
     group_id = next(iter(groups), None)

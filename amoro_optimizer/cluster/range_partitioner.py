@@ -88,10 +88,7 @@ def place_hashes(places: Words, seed: int) -> Words:
 
 
 class Sample:
-    """Of all rows that were added those with the least hashes: as many as are wanted, and as the bytes allow.
-
-    Samples of parts of the rows, joined, are the sample of all.
-    """
+    """The rows with the least hashes of all that were added; samples of parts, joined, are the sample of all."""
 
     def __init__(self, rows: int, most_bytes: int = MAX_SAMPLE_BYTES) -> None:
         """At least one row is kept, however large."""
@@ -299,10 +296,7 @@ def parse_cuts(order: Order, content: bytes) -> Cuts:
 
 
 def make_cuts(order: Order, sample: pa.Table | None, outputs: int) -> Cuts:
-    """The cut points of a sample for so many outputs: at quantiles, so that outputs are even.
-
-    The sample has the parts of all columns of the order; without any row there is nothing to cut.
-    """
+    """The cut points for even outputs, at quantiles of a sample with the parts of all columns; none without rows."""
     parts, places = _sampled(order, sample)
     ranks = [_ranks(column, down) for column, down in zip(parts, order.descending, strict=True)]
     cuts = Cuts(order, ranks if order.is_curve else [], _quantiles(order, [], outputs))

@@ -144,10 +144,7 @@ def take_rows(part: Part, rows: npt.NDArray[np.int64]) -> Part:
 
 
 def sort_rows(parts: Sequence[Part], descending: Sequence[bool]) -> npt.NDArray[np.int64]:
-    """The rows in the order of their parts, equal ones as they come. `descending` turns binary parts alone.
-
-    At least one part.
-    """
+    """The stable order of rows by at least one part; `descending` turns binary parts alone."""
     deciding = [
         part if isinstance(part, np.ndarray) else _codes(part, down)
         for part, down in zip(parts, descending, strict=True)
@@ -370,10 +367,7 @@ class Order:
         return select_ids(self.schema, {key.field_id for key in self.layout.keys})
 
     def parts(self, batch: pa.RecordBatch) -> list[list[Part]]:
-        """For each column of the layout what its rows are compared by, in ascending order; never null.
-
-        Binary parts of descending columns are left as they are: `descending` tells.
-        """
+        """What rows are compared by, for each column; never null, binary ones ascending whatever `descending` says."""
         return [_parts(column, batch) for column in self._columns]
 
 

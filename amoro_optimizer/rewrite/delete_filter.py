@@ -239,10 +239,7 @@ class SpilledKeys:
 def gather(
     parts: KeyParts, expected_rows: int, memory_bytes: int, spill_root: str, spills: ExitStack
 ) -> KeyIndex | SpilledKeys | None:
-    """The keys as an index within `memory_bytes`, or in a directory under `spill_root` that `spills` removes.
-
-    None when there is no key. Raises StorageFull, and what `parts` raises.
-    """
+    """The keys as an index in memory, or spilled below `spill_root` until `spills` closes; None without keys."""
     source = iter(parts)
     held, seen = _Keys(), 0
     for columns, level in source:
@@ -397,10 +394,7 @@ class DeleteFilter:
         return sum(self._work.deletes[index].identity.size for index in self._read)
 
     def of(self, file: InputFile, source: RowSource) -> Mask:
-        """For each row of the file, whether it is deleted.
-
-        Raises UnreadableFile, DataFileMissing or TableRefused for what the files are, StorageFull.
-        """
+        """For each row of the file, whether it is deleted. Raises UnreadableFile, DataFileMissing, TableRefused."""
         mask = self.by_position(file)
         for number, chain in enumerate(self._chains):
             level = chain.classes.get(file.data.path)

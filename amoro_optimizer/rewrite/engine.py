@@ -65,10 +65,7 @@ class Sources:
         self._table = schema
 
     def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
-        """The file as a source, from its content if that was fetched; a stream is left to `closing`.
-
-        Raises NotCopied, DataFileMissing, UnreadableFile for another number of rows than the manifest's.
-        """
+        """The file as a source of copies. Raises NotCopied, DataFileMissing, UnreadableFile for other rows."""
         if data.file_format is not FileFormat.PARQUET:
             raise NotCopied(f"its format is {data.file_format}")
         rule, limit = self._rule, self._options.row_group_rows
@@ -467,10 +464,7 @@ def live_rows_in(
 
 
 def _convert_file(run: RewriteRun, marks: DeleteFilter, outputs: Outputs, file: InputFile) -> int:
-    """Write one position delete file or vector for all deletes of a file that stays; returns the number of positions.
-
-    Without positions it is written only if the task requires a mark.
-    """
+    """Write a file's deletes as positions, if it has any or a mark is required; returns the number of positions."""
     with run.open(file) as source:
         positions = np.flatnonzero(marks.of(file, source))
     if len(positions) or run.work.marks_converted:
@@ -555,10 +549,7 @@ def sketch_rows(
     memory_limit_bytes: int,
     is_cancelled: Callable[[], bool],
 ) -> Mapping[int, ThetaSketch]:
-    """A sketch of each column; columns must be top-level, primitive and in the work's schema.
-
-    Only these columns are read, and those that deletes compare. Raises like `rewrite` for what it reads.
-    """
+    """A sketch of each of these top-level primitive columns; no others are read but those that deletes compare."""
     sketches = dict.fromkeys(sorted(columns), ThetaSketch())
     batches = live_batches(
         work, access, memory_limit_bytes=memory_limit_bytes, is_cancelled=is_cancelled, columns=columns

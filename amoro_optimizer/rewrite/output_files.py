@@ -42,10 +42,7 @@ class Labels:
 
 
 class Outputs:
-    """The outputs of one attempt. `live_rows` None: all rows go into one file.
-
-    `checkpoint` is called for each page that is written, and may raise.
-    """
+    """The outputs of one attempt, one file if `live_rows` is None. `checkpoint`, called for each page, may raise."""
 
     def __init__(
         self,
@@ -89,10 +86,7 @@ class Outputs:
             self._take(output, taken)
 
     def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
-        """Add a row group as it is.
-
-        Raises NotCopied with the reason; where outputs are to be even, also for that.
-        """
+        """Add a row group as it is. Raises NotCopied, also where outputs are to be even."""
         rows = source.rows[number]
         if self._room is not None and self._open is not None and rows > self._room:
             slack = int(self._even_rows * _UNEVENNESS)

@@ -78,10 +78,7 @@ def default_spill_root() -> str:
 
 
 def sweep_spills(root: str) -> int:
-    """Delete what dead processes left in the spill directory `root`; returns the number of directories.
-
-    Directories of live processes are locked, and stay.
-    """
+    """Delete unlocked directories, of dead processes, in the spill directory `root`; returns their number."""
     swept = 0
     for lock in Path(root).glob(f"{_PREFIX}*{_LOCK_SUFFIX}"):
         with suppress(OSError):

@@ -44,10 +44,7 @@ def key_schema(schema: Schema, ids: Sequence[int]) -> Schema:
 
 
 def key_columns(batch: pa.RecordBatch, schema: Schema, ids: Sequence[int]) -> tuple[pa.Array, ...]:
-    """One array for each id, from a batch with the columns of `schema`; null where an enclosing struct is null.
-
-    In these arrays null equals null, NaN equals NaN, and −0.0 differs from 0.0.
-    """
+    """One comparable array for each id, from a batch of `schema`; null where an enclosing struct is null."""
     columns = []
     for field_id in ids:
         path = key_path(schema.fields, field_id)
@@ -150,10 +147,7 @@ def write_position_deletes(
     options: WriterOptions,
     checkpoint: Callable[[], None] | None = None,
 ) -> DeleteFile:
-    """Write the positions (ascending, distinct) of one data file as a position delete file.
-
-    `checkpoint` may raise. Raises StorageFull. On any error the file is removed.
-    """
+    """Write ascending positions of one data file as a position delete file; on any error it is removed."""
     exact = WriterOptions(
         codec=options.codec,
         level=options.level,

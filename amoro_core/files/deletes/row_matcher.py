@@ -324,10 +324,7 @@ def _leaf(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
 
 
 def _pairs(wanted: Hashes, left: Positions, given: Hashes) -> tuple[Positions, Positions]:
-    """Rows that are looked for and given ones of the same hash, each in one pair at most.
-
-    `left`: the indexes of those that are looked for still. Returns the indexes of both sides.
-    """
+    """The indexes of wanted and given rows of the same hash, each in one pair at most; `left`: wanted ones to pair."""
     left = left[np.argsort(wanted[left], kind="stable")]
     order = np.argsort(given, kind="stable")
     sought, ordered = wanted[left], given[order]
@@ -352,10 +349,7 @@ def _among(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> Mask:
 
 
 def _may_be_within(values: pa.Array, lower: bytes, upper: bytes) -> Mask:
-    """For each value, whether bounds in single-value serialization admit it; null, and what has no exact ones, may be.
-
-    Bounds of text and bytes may be cut; they are then no greater and no less than the values.
-    """
+    """For each value, whether bounds, which may be cut for text, admit it; true for null and other types."""
     kind, compared = values.type, comparable(values)
     least: int | bytes
     most: int | bytes

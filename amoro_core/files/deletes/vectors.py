@@ -85,10 +85,7 @@ def puffin_of(blobs: Sequence[Blob], created_by: str) -> PuffinFile:
 
 
 def blobs_in(content: bytes, where: str) -> dict[int, Blob]:
-    """The blobs of a Puffin file by their offsets, payloads as they are stored; `where` is its path, for messages.
-
-    Raises UnreadableFile for bytes that are no Puffin file, and for a footer that is compressed or damaged.
-    """
+    """The blobs of a Puffin file by their offsets, as stored; `where` is its path. Raises UnreadableFile."""
     try:
         return _blobs_in(content)
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
@@ -294,10 +291,7 @@ def write_vectors(
     sequence_number: int,
     checkpoint: Callable[[], None] | None = None,
 ) -> tuple[DeleteFile, ...]:
-    """Write a Puffin file with a vector for each data file, and return them in this order.
-
-    `checkpoint` may raise. Raises StorageFull. On any error the file is removed.
-    """
+    """Write a Puffin file with a vector for each data file, in this order; on any error it is removed."""
     content, parts = vectors_file([(data.path, positions) for data, positions in vectors])
     output = access.create_output(path)
     try:

@@ -45,10 +45,7 @@ class ParquetInput:
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches of at least these columns in the file's order, each with the position of its first row.
-
-        `row_groups` restricts them to these, in the given order. Raises UnreadableFile.
-        """
+        """Batches of at least these columns, in file order or that of `row_groups`, with the first row's position."""
         if row_groups is None:
             yield from self._batches(columns, None, 0)
             return
@@ -57,10 +54,7 @@ class ParquetInput:
             yield from self._batches(columns, [index], sum(counts[:index]))
 
     def piece(self, number: int, pieces: int) -> tuple[list[int], int]:
-        """The row groups of one of so many pieces of about the same size, and their rows.
-
-        Each row group is in one piece, that in which it begins; a piece may have none. `number` counts from 0.
-        """
+        """The row groups that begin in one of `pieces` pieces of about the same size, from 0, and their rows."""
         groups = [self.file.metadata.row_group(index) for index in range(self.file.metadata.num_row_groups)]
         starts = list(accumulate((int(group.total_byte_size) for group in groups), initial=0))
         total = max(1, starts.pop())
@@ -84,10 +78,7 @@ class ParquetInput:
 
 @contextmanager
 def open_parquet(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[ParquetInput]:
-    """The Parquet file at `path`, open until the block ends; `content` is its content if that was fetched already.
-
-    Raises DataFileMissing or UnreadableFile.
-    """
+    """The Parquet file, open until the block ends; from `content` if given. Raises DataFileMissing, UnreadableFile."""
     if content is not None:
         source = pa.BufferReader(content)
         buffer_bytes = 0
@@ -175,10 +166,7 @@ def _facts_of_vectors(content: bytes, path: str) -> FileFacts:
 
 
 def read_layout(access: FileAccess, path: str) -> tuple[str, Layout] | None:
-    """Group and layout that a data file's footer tells; None where it tells none, or none that is understood.
-
-    Raises DataFileMissing or UnreadableFile.
-    """
+    """Group and layout in a data file's footer; None where it has none. Raises DataFileMissing, UnreadableFile."""
     with access.open_input(path) as source, reading_file(path):
         stored = pq.read_metadata(source).metadata or {}
     text = stored.get(METADATA_KEY.encode())

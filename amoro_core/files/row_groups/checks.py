@@ -450,10 +450,7 @@ def _parse_of(kind: IcebergType, stored: int) -> Callable[[bytes], Any]:
 def require_consistent_statistics(
     source: CopySource, columns: Sequence[ComparedColumn], schema: Schema, told: ColumnMetrics, *, are_reached: bool
 ) -> None:
-    """Raise NotCopied unless the statistics of all row groups are within the bounds that are told of the file.
-
-    `are_reached`: the bounds are the least and the greatest of the file's values, so the statistics must have them.
-    """
+    """Raise NotCopied unless all row groups' statistics are within the bounds told, and have them if `are_reached`."""
     groups = [group for group in source.footer.row_groups if group.num_rows]
     for column in columns:
         lower, upper = told.lower_bounds.get(column.field_id), told.upper_bounds.get(column.field_id)

@@ -213,10 +213,7 @@ class SplicedOutput(ParquetOutput):
         self._writers: set[bytes] = set()
 
     def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
-        """Copy one row group of the file behind what was written; one without rows is left out.
-
-        Raises NotCopied with the reason, before anything of it was added, and StorageFull.
-        """
+        """Copy one row group behind what was written. Raises NotCopied before anything was added, and StorageFull."""
         group = source.footer.row_groups[number]
         if group.num_rows == 0:
             return

@@ -252,10 +252,7 @@ class Projection:
         object.__setattr__(self, "arrow", arrow_schema(self.schema))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the batch in the schema's columns and types.
-
-        Raises UnreadableFile when a value cannot be read as the schema's type, or a required one is missing.
-        """
+        """The rows in the schema's columns and types. Raises UnreadableFile, also for a missing required value."""
         identified = FileField(None, _identified(batch.schema, self.mapping))
         arrays = []
         for wanted, target in zip(self.schema.fields, self.arrow, strict=True):

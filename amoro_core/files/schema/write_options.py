@@ -104,10 +104,7 @@ def require_parquet(properties: Mapping[str, str]) -> None:
 
 
 def writer_options(properties: Mapping[str, str]) -> WriterOptions:
-    """The options in a table's properties.
-
-    Raises TableRefused(reason="configuration") with key and value of a malformed one.
-    """
+    """The options in a table's properties. Raises TableRefused(reason="configuration"), naming a malformed one."""
     enabled = parse_columns(properties, BLOOM_ENABLED)
     rates = parse_columns(properties, BLOOM_RATE)
     filters = {name: rates.get(name, 0.01) for name, wanted in enabled.items() if wanted}

@@ -106,10 +106,7 @@ _UUID_FIRST = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table
 
 
 def table_uuids(access: FileAccess, paths: Iterable[str]) -> dict[str, str]:
-    """Of which table each metadata file is; "" where it does not say, or is not there any more.
-
-    Raises CatalogUnavailable or WorkFailed when one can't be looked at.
-    """
+    """The table UUID in each metadata file, "" for none. Raises CatalogUnavailable or WorkFailed for a failed read."""
     return each_at_once(lambda path: _uuid_in(access, path), paths)
 
 
@@ -146,10 +143,7 @@ def keys_of(paths: Iterable[str]) -> Keys:
 
 
 def keys_in_ranges(paths: Iterable[str], cuts: Sequence[str]) -> dict[int, Keys]:
-    """The keys of all spellings of these paths, by the range in which each spelling lies.
-
-    Range `n` is after `cuts[n - 1]` and not after `cuts[n]`; the cuts are sorted.
-    """
+    """The keys of all spellings by range `n`: after `cuts[n - 1]`, and not after `cuts[n]`; the cuts are sorted."""
     spelled = _Spelled()
     result: defaultdict[int, list[int]] = defaultdict(list)
     for path in paths:

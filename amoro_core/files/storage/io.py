@@ -353,10 +353,7 @@ class FileAccess:
             yield from self._storage(place).pages(place, within)
 
     def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """Remove folders below the place that are empty and were changed before that moment; how many.
-
-        None where the storage is no local file system. Raises TableRefused("location"), CatalogUnavailable, WorkFailed.
-        """
+        """Remove folders of a local place that are empty and were changed before that moment; how many."""
         allowed = self._io.require(place, "delete")
         with translated(place):
             storage = self._storage(allowed)
@@ -376,10 +373,7 @@ class FileAccess:
         return each_at_once(stat, wanted)
 
     def delete_many(self, paths: Iterable[str]) -> dict[str, Removal]:
-        """Delete files, many in one request where the storage supports it, and return the outcome of each.
-
-        Directories and links are not deleted. What may not be deleted, or can't be reached, counts as failed.
-        """
+        """Delete regular files, in bulk where the storage can; the outcome of each, also of what may not be deleted."""
         ended: dict[str, Removal] = {}
         places: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         for path in dict.fromkeys(paths):
@@ -396,10 +390,7 @@ class FileAccess:
         return ended
 
     def move_many(self, moves: Mapping[str, str]) -> dict[str, Removal]:
-        """Rename files within their storage, each to its target, never over a file; the outcome of each source.
-
-        Outcomes are those of `Storage.move`; a file that may not be moved counts as failed.
-        """
+        """Rename files within their storage, never over a file; outcomes are those of `Storage.move`."""
         return {source: self._move(source, target) for source, target in moves.items()}
 
     def _move(self, source: str, target: str) -> Removal:

@@ -33,10 +33,7 @@ class Storage(Protocol):
     """One kind of storage. Paths are normalised locations; every method may raise OSError."""
 
     def pages(self, prefix: str, within: KeyRange = EVERYWHERE) -> Iterator[Sequence[StoredFile]]:
-        """All files below a prefix, their paths spelled as the prefix is; nothing when there are none.
-
-        Only files in the range are returned, and of the others as few as possible are requested.
-        """
+        """All files in the range below a prefix, spelled as the prefix is; no page when there are none."""
 
     def stat(self, path: str) -> StoredFile | None:
         """The file's present state; None when it does not exist."""

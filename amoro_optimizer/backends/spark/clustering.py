@@ -110,10 +110,7 @@ def slices_of(work: ClusterInput, assignment: Assignment, slots: int) -> list[Sl
 
 
 def _pieces_of(work: RewriteInput, file: InputFile, most: int) -> int:
-    """In how many pieces a file is read: at most one for each row group.
-
-    One, where keys of equality deletes are looked for in it: each part would read those of the whole file.
-    """
+    """In how many pieces a file is read: one where equality deletes apply, whose keys each part would read."""
     if any(work.deletes[index].kind is DeleteKind.EQUALITY for index in file.deletes):
         return 1
     is_parquet = file.data.file_format is FileFormat.PARQUET

@@ -290,10 +290,7 @@ def spark_backend(master: str | None, settings: Mapping[str, str]) -> Iterator[S
 
 
 def slots_of(context: SparkContext) -> int:
-    """How many tasks the present executors can run at a time: their cores divided by `spark.task.cpus`.
-
-    Not the application's default parallelism, which a setting may fix, and which is at least 2 on a cluster.
-    """
+    """How many tasks the present executors run at a time; default parallelism may be set, and is at least 2."""
     jvm = context._jsc.sc()
     return int(jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile()))
 

@@ -38,10 +38,7 @@ class Superseded(Exception):
 
 
 class Job:
-    """What the driver knows of the executions of one attempt's Spark jobs.
-
-    A part is a partition of a stage, by a name of ours. An execution is a number that grows with each.
-    """
+    """The executions of one attempt's Spark jobs: of each part (a partition of a stage), numbered upwards."""
 
     def __init__(self, on_progress: Progress, age_s: Callable[[], float] = lambda: 0.0) -> None:
         """`age_s`: how old the attempt's ack is."""

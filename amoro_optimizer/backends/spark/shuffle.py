@@ -48,10 +48,7 @@ DEFAULTS = {
 
 
 def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContext:
-    """Start the application, or join the one prepared by spark-submit.
-
-    `settings` override those of spark-submit and spark-defaults.conf. Raises InvalidSettings.
-    """
+    """Start the application or join spark-submit's, whose settings `settings` override. Raises InvalidSettings."""
     if clashing := sorted(key for key, value in settings.items() if FIXED.get(key, value) != value):
         told = ", ".join(f"{key}={FIXED[key]}" for key in clashing)
         raise InvalidSettings(f"an optimizer on Spark needs {told}", hint="Leave these settings out.")
@@ -85,10 +82,7 @@ def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContex
 
 
 def max_cluster_bytes(conf: SparkConf) -> int:
-    """The largest group of files, in bytes, that the application clusters: by its setting, else by its disk.
-
-    Raises InvalidSettings for a malformed setting.
-    """
+    """The largest group in bytes that is clustered: by its setting, else by the disk. Raises InvalidSettings."""
     told = conf.get(MOST_CLUSTERED)
     if told is not None:
         size = _SIZE.fullmatch(told.lower())

@@ -136,10 +136,7 @@ def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[
 
 
 def failure_of(error: Exception) -> tuple[str, str]:
-    """The code of a failure in a worker, and its message with the hint, without secrets.
-
-    Unexpected failures are also written to the executor's log, which others may read.
-    """
+    """A failure's code, and message with hint, without secrets; an unexpected one also goes to the executor's log."""
     if isinstance(error, AmoroError):
         return error.code, f"{error.message} ({error.hint})" if error.hint else error.message
     if isinstance(error, MemoryError):
@@ -209,10 +206,7 @@ class StageAttempt:
         return RewriteRun(self.work.rewrite, self.access, run.attempt, run.on_progress, run.is_cancelled, memory_bytes)
 
     def conclude(self, facts: Mapping[str, int]) -> None:
-        """Tell the driver at the end what the part took and made: these, and for how long it had a core.
-
-        Raises AttemptAbandoned.
-        """
+        """Report at the end what the part did and for how long it had a core. Raises AttemptAbandoned."""
         core_ms = round((time.monotonic() - self._began) * 1000)
         self._line.conclude({**facts, "core_ms": core_ms})
 
