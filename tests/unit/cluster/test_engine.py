@@ -409,16 +409,18 @@ def test_what_a_killed_process_has_spilled_goes_with_the_next_sweep(tmp_path: Pa
 LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(3, "bucket[16]", True, True), LayoutKey(5)))
 
 
-def test_the_group_is_read_from_the_end_of_a_name() -> None:
-    assert group_of(f"s3://b/t/data/p=1/0198-1-1-aa{group_suffix('0123456789ab')}.parquet") == "0123456789ab"
-
-
 @pytest.mark.parametrize(
-    "name",
-    ["0198-1-1-aa.parquet", "a-g0123456789ab-deletes.parquet", "a-g0123456789AB.parquet", "a-g0123456789abc.parquet"],
+    ("name", "group"),
+    [
+        (f"s3://b/t/data/p=1/0198-1-1-aa{group_suffix('0123456789ab')}.parquet", "0123456789ab"),
+        ("0198-1-1-aa.parquet", None),
+        ("a-g0123456789ab-deletes.parquet", None),
+        ("a-g0123456789AB.parquet", None),
+        ("a-g0123456789abc.parquet", None),
+    ],
 )
-def test_other_names_tell_no_group(name: str) -> None:
-    assert group_of(name) is None
+def test_the_group_is_read_from_the_end_of_a_name_of_ours(name: str, group: str | None) -> None:
+    assert group_of(name) == group
 
 
 @pytest.mark.parametrize("group", ["", "0123", "0123456789AB", "0123456789ab/"])

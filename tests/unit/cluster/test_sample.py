@@ -99,13 +99,6 @@ def test_a_row_that_did_not_fit_ends_the_sample_of_the_other_parts_too() -> None
         assert found.column("hash").to_pylist() == kept
 
 
-def test_rows_that_can_not_be_in_the_sample_are_not_wanted() -> None:
-    sample = Sample(2)
-    numbers = np.arange(1, 6, dtype=np.uint64)
-    sample.add(numbers, numbers, [numbers])
-    assert sample.wanted(np.array([9, 3, 1, 4], np.uint64)).tolist() == [1, 2]
-
-
 def test_rows_are_sampled_by_file_position_and_seed() -> None:
     positions = np.arange(1000)
     found = {row_hashes(path, positions, seed).tobytes() for path in ("a", "b") for seed in (1, 2)}
@@ -113,15 +106,6 @@ def test_rows_are_sampled_by_file_position_and_seed() -> None:
     assert len(np.unique(row_hashes("a", positions, 1))) == 1000
     assert sample_rows(1) == 20_000
     assert sample_rows(512) == 512_000
-
-
-@pytest.mark.parametrize("layout", [linear(2), curve(Strategy.HILBERT, 1, 2)], ids=str)
-def test_cuts_are_the_same_for_repeated_runs_and_through_disk(tmp_path: Path, layout: Layout) -> None:
-    """Of more rows than the sample has."""
-    rows = pa.Table.from_batches([batch_of(seed) for seed in range(2)])
-    work = group(tmp_path, SCHEMA, layout, files_of(tmp_path, SCHEMA, rows, 3, row_group_size=7000), outputs=5)
-    cuts = {run(work).cuts, run(work).cuts, run(work, memory_limit_bytes=1 << 20).cuts}
-    assert len(cuts) == 1
 
 
 def cuts_of(batch: pa.RecordBatch, layout: Layout, outputs: int) -> Cuts:
@@ -235,14 +219,6 @@ def test_ranks_of_many_values_are_those_at_quantiles() -> None:
     assert (np.asarray(ranks.parts[-1]) - (np.uint64(1) << np.uint64(63))).tolist() == list(range(2, count, 2))
 
 
-def test_the_schema_of_tagged_batches_has_the_table_first() -> None:
-    batch = batch_of().slice(0, 5)
-    cuts = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 1)
-    tagged = cuts.tagged(batch, places_of(0, np.arange(5)))
-    assert tagged.schema == cuts.tagged_schema(arrow_schema(SCHEMA))
-    assert cuts.untagged(tagged).equals(batch)
-
-
 WIDE = Schema(
     NestedField(1, "key", LongType(), required=False),
     NestedField(2, "text", StringType(), required=False),
@@ -307,16 +283,6 @@ def test_rows_come_in_the_order_of_their_keys_and_end_with_their_output(
     assert pa.Table.from_batches([rows for _, rows in pieces]).equals(pa.Table.from_batches([cuts.untagged(expected)]))
     numbers = np.repeat([number for number, _ in pieces], [rows.num_rows for _, rows in pieces])
     assert numbers.tolist() == cuts.output_numbers(expected).tolist()
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2])
-def test_few_rows_come_as_they_are_to_come(rows: int) -> None:
-    cuts, tagged = tagged_rows(random_rows(rows), linear(1), 3)
-    batches = [tagged.slice(at, 1) for at in reversed(range(rows + 1))]  # the first of which is empty
-    found = [batch for _, batch in ordered(batches, cuts, lambda: None)]
-    expected = in_order(cuts, tagged)
-    assert [batch.num_rows for batch in found] == [1] * rows
-    assert pa.Table.from_batches(found, arrow_schema(WIDE)).equals(pa.Table.from_batches([cuts.untagged(expected)]))
 
 
 def test_it_is_left_at_the_next_step_once_it_is_cancelled() -> None:

@@ -42,11 +42,7 @@ from pyiceberg.types import (
 
 from amoro_core.files.schema.schemas import (
     identity_constants,
-    parse_name_mapping,
-    parse_schema,
-    parse_spec,
     partition_path,
-    to_json,
 )
 
 U = uuid.UUID("12345678-1234-5678-1234-567812345678")
@@ -140,16 +136,3 @@ def test_times_are_microseconds(kind: PrimitiveType) -> None:
     constants = identity_constants(spec, (to_bytes(kind, 5),), Schema(NestedField(1, "c", kind)))
 
     assert constants[1].view(pa.int64()).to_pylist() == [5]
-
-
-def test_schemas_and_specs_go_through_json() -> None:
-    schema = Schema(NestedField(1, "c", DecimalType(9, 2), required=True), NestedField(2, "d", FixedType(3)))
-    spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform(3), "p"), spec_id=2)
-    mapping = '[{"names": ["c", "old"], "field-id": 1}]'
-
-    assert parse_schema(to_json(schema)) == schema
-    assert parse_spec(to_json(spec)) == spec
-    parsed = parse_name_mapping(mapping)
-    assert parsed is not None
-    assert parse_name_mapping(to_json(parsed)) == parsed
-    assert parse_name_mapping(None) is None

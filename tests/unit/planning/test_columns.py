@@ -253,23 +253,6 @@ def test_every_spelling_beside_every_other() -> None:
     check([f"{begin}{end}" for begin in BEGINS for end in ENDS])
 
 
-@pytest.mark.parametrize("begin", BEGINS)
-def test_every_name_in_directories_spelled_alike(begin: str) -> None:
-    for end in ENDS:
-        check([*(f"{begin}d{at % 7}/{at}.parquet" for at in range(FEW)), f"{begin}{end}"])
-
-
-def test_random_paths() -> None:
-    chance = random.Random(17)
-    pieces = ("t", "data", "..", ".", "", "s3:", "b", "file:", "a\0", "\n", "ü", "1-I-2-3-4-5", "x.parquet", "d=%2F")
-    for _ in range(count(40, 400)):
-        usual = chance.choice(("/w/", "s3://b/", "file:///w/", "gs://b/"))
-        paths = [f"{usual}d{chance.randrange(5)}/{at}" for at in range(FEW)]
-        paths += ["/".join(chance.choices(pieces, k=chance.randrange(1, 5))) for _ in range(chance.choice((1, 2, 40)))]
-        chance.shuffle(paths)
-        check(paths)
-
-
 # By difference
 
 

@@ -19,7 +19,6 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.files.row_groups.merge import split_offsets
-from amoro_core.files.row_groups.parquet_format import FileMetaData, encoded
 from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
 from amoro_core.model.task_payload import CopyRule, RewriteOutput
@@ -34,9 +33,7 @@ from .builders import (
     col,
     context,
     data_file,
-    decoded,
     equality_deletes,
-    footer_of,
     groups_of,
     numbered,
     numbers_of,
@@ -198,20 +195,6 @@ def test_row_groups_without_rows_are_left_out(tmp_path: Path) -> None:
             writer.write_table(part)
     output = copying(tmp_path, [replace(one, size_bytes=Path(one.path).stat().st_size)])
     assert (numbers_of(output), groups_of(output), output.files_copied) == (list(range(30)), [20, 10], 1)
-
-
-@pytest.mark.parametrize("groups", [1, 15, 128])
-def test_footers_of_any_length_are_read_by_others(tmp_path: Path, groups: int) -> None:
-    """Lists in them have a length of their own from 15 elements on."""
-    schema = Schema(*(NestedField(at, f"c{at}", LongType()) for at in range(1, 16)))
-    columns = [col(f"c{at}", pa.int64(), at) for at in range(1, 16)]
-    one = data_file(tmp_path, columns, {column.name: range(groups) for column in columns}, row_group_size=1)
-    output = copying(tmp_path, [one], schema=schema)
-    (made,) = output.data_files
-    assert (output.files_copied, groups_of(output)) == (1, [1] * groups)
-    assert duckdb.sql(f"select c1, c15 from '{made.path}'").fetchall() == [(n, n) for n in range(groups)]
-    text = footer_of(made.path)[1]
-    assert encoded(decoded(FileMetaData, text)) == text
 
 
 def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

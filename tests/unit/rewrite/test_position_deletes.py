@@ -29,32 +29,25 @@ from .builders import (
     written_under,
 )
 
-#: With and without memory to keep a delete file's positions for other tasks.
-memories = pytest.mark.parametrize("memory_limit_bytes", [512 << 20, 1])
 
-
-@memories
-def test_positions_count_over_all_row_groups(tmp_path: Path, memory_limit_bytes: int) -> None:
+def test_positions_count_over_all_row_groups(tmp_path: Path) -> None:
     file = numbered(tmp_path, 1000, row_group_size=300)
     gone = [0, 299, 300, 301, 599, 600, 899, 900, 999]
     delete = position_deletes(tmp_path, [(file.path, pos) for pos in gone])
 
-    output = run(task(context(tmp_path, NS), [file], [delete]), memory_limit_bytes=memory_limit_bytes)
+    output = run(task(context(tmp_path, NS), [file], [delete]))
 
     assert pq.ParquetFile(file.path).num_row_groups == 4
     assert numbers_of(output) == [n for n in range(1000) if n not in gone]
     assert (output.rows_read, output.rows_deleted, output.rows_written) == (1000, 9, 991)
 
 
-@memories
-def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(
-    tmp_path: Path, memory_limit_bytes: int
-) -> None:
+def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(tmp_path: Path) -> None:
     file = numbered(tmp_path, 10)
     first = position_deletes(tmp_path, [(file.path, pos) for pos in (7, 2, 7, 0)])
     second = position_deletes(tmp_path, [(file.path, pos) for pos in (2, 9)])
 
-    output = run(task(context(tmp_path, NS), [file], [first, second]), memory_limit_bytes=memory_limit_bytes)
+    output = run(task(context(tmp_path, NS), [file], [first, second]))
 
     assert numbers_of(output) == [1, 3, 4, 5, 6, 8]
     assert output.rows_deleted == 4
@@ -70,12 +63,11 @@ def test_paths_are_the_same_however_the_scheme_is_written(tmp_path: Path, spelli
     assert numbers_of(output) == [0, 2]
 
 
-@memories
-def test_a_position_behind_the_end_deletes_nothing(tmp_path: Path, memory_limit_bytes: int) -> None:
+def test_a_position_behind_the_end_deletes_nothing(tmp_path: Path) -> None:
     file = numbered(tmp_path, 3)
     delete = position_deletes(tmp_path, [(file.path, 3), (file.path, 2**40)])
 
-    assert run(task(context(tmp_path, NS), [file], [delete]), memory_limit_bytes=memory_limit_bytes).rows_deleted == 0
+    assert run(task(context(tmp_path, NS), [file], [delete])).rows_deleted == 0
 
 
 @pytest.mark.parametrize("entry", [(None, 1), ("p", None)])
@@ -89,13 +81,12 @@ def test_a_null_path_or_position_makes_the_delete_file_unreadable(
         run(task(context(tmp_path, NS), [file], [delete]))
 
 
-@memories
-def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path, memory_limit_bytes: int) -> None:
+def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path) -> None:
     file = numbered(tmp_path, 3)
     delete = position_deletes(tmp_path, [(file.path, -1)])
 
     with pytest.raises(UnreadableFile, match="negative position"):
-        run(task(context(tmp_path, NS), [file], [delete]), memory_limit_bytes=memory_limit_bytes)
+        run(task(context(tmp_path, NS), [file], [delete]))
 
 
 def test_a_file_whose_rows_are_all_deleted_leaves_no_output(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.model.files import ColumnMetrics, FileFormat
+from amoro_core.model.files import FileFormat
 from amoro_core.model.task_payload import RewriteOutput
 
 from .builders import avro_file, col, context, data_file, equality_deletes, orc_col, orc_file, run, task
@@ -159,29 +159,15 @@ def test_a_date_beyond_the_range_of_the_new_type_fails_by_its_value(
     run(task(context(tmp_path, Schema(NestedField(1, "at", kind))), [nearest]))
 
 
-def test_row_groups_of_dates_are_not_left_out_for_keys_of_timestamps(tmp_path: Path) -> None:
-    """The statistics of such a file are of days, so that comparing them with microseconds would bring rows back."""
-    columns = [col("at", pa.date32(), 1)]
-    file = data_file(tmp_path, columns, {"at": [10, 20, 30, 40]}, row_group_size=1)
-    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<i", 10)}, upper_bounds={1: struct.pack("<i", 40)})
-    keys = equality_deletes(tmp_path, [1], [col("at", pa.timestamp("us"), 1)], {"at": [30 * DAY_US]})
-    schema = Schema(NestedField(1, "at", TimestampType()))
-
-    output = run(task(context(tmp_path, schema), [replace(file, metrics=bounds)], [keys]))
-
-    assert numbers(output, "at") == [10 * DAY_US, 20 * DAY_US, 40 * DAY_US]
-
-
 def test_nanoseconds_are_compared_with_keys_of_their_own_unit(tmp_path: Path) -> None:
     columns = [col("at", pa.timestamp("ns"), 1)]
     file = data_file(tmp_path, columns, {"at": [1000, 2000, 3000]}, row_group_size=1, version="2.6")
-    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<q", 1000)}, upper_bounds={1: struct.pack("<q", 3000)})
     for kind, key, arrow, left in (
         (TimestampNanoType(), 2000, pa.timestamp("ns"), [1000, 3000]),
         (TimestampType(), 2, pa.timestamp("us"), [1, 3]),
     ):
         keys = equality_deletes(tmp_path, [1], [col("at", arrow, 1)], {"at": [key]})
-        work = task(context(tmp_path, Schema(NestedField(1, "at", kind))), [replace(file, metrics=bounds)], [keys])
+        work = task(context(tmp_path, Schema(NestedField(1, "at", kind))), [file], [keys])
         assert numbers(run(work), "at") == left
 
 
