@@ -8,7 +8,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +40,7 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 def column_bounds(
-    kind: PrimitiveType, chunks: Sequence[pq.ColumnChunkMetaData], length: int | None
+    kind: IcebergType, chunks: Sequence[pq.ColumnChunkMetaData], length: int | None
 ) -> tuple[Bound, Bound]:
     """The bounds of a column's chunks in single-value serialization; strings and binary truncated to `length` if given.
 
@@ -64,7 +64,8 @@ def column_bounds(
         return lower if length is None else lower[:length], raised_bytes(upper, length)
     if isinstance(kind, DecimalType):
         return _unscaled(lower), _unscaled(upper)
-    return to_bytes(kind, lower), to_bytes(kind, upper)
+    primitive = cast(PrimitiveType, kind)  # others have no statistics
+    return to_bytes(primitive, lower), to_bytes(primitive, upper)
 
 
 def _only_nulls(chunk: pq.ColumnChunkMetaData) -> bool:
