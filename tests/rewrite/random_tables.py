@@ -16,8 +16,7 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle, writer
 from tests.rewrite import tables
-from tests.rewrite.checking import ATTEMPT, access_to, assert_right, tasks
-from tests.rewrite.metrics import assert_true_metrics
+from tests.rewrite.checking import ATTEMPT, access_to, assert_right, assert_true_metrics, tasks
 
 
 @contextmanager

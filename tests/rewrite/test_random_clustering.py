@@ -28,10 +28,9 @@ from amoro_optimizer.cluster.sort_keys import transform_parts
 from tests.engine import oracle
 from tests.engine.parquet_rows import read_parquet
 from tests.rewrite import tables
-from tests.rewrite.checking import ATTEMPT, access_to, read_rows, tasks
-from tests.rewrite.metrics import assert_true_metrics
+from tests.rewrite.checking import ATTEMPT, access_to, assert_true_metrics, read_rows, tasks
 from tests.tiers import seeds
-from tests.unit.cluster.scalar import compared, transformed
+from tests.unit.cluster.builders import compared, transformed
 
 TRANSFORMS = ("identity", "identity", "bucket[3]", "truncate[2]", "year", "month", "day", "hour")
 GROUP = "0123456789ab"

@@ -27,10 +27,19 @@ from amoro_core.model.task_payload import CopyRule
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle
 from tests.rewrite import tables
-from tests.rewrite.checking import ATTEMPT, access_to, read_rows, tasks
-from tests.rewrite.copy_writers import FIELDS, KEY, Writer, by_arrow, by_datafusion, by_duckdb, by_polars, make_rows
-from tests.rewrite.metrics import assert_holding_metrics
-from tests.rewrite.random_copies import copy_files, told_of
+from tests.rewrite.checking import ATTEMPT, access_to, assert_holding_metrics, read_rows, tasks
+from tests.rewrite.random_copies import (
+    FIELDS,
+    KEY,
+    Writer,
+    by_arrow,
+    by_datafusion,
+    by_duckdb,
+    by_polars,
+    copy_files,
+    make_rows,
+    told_of,
+)
 from tests.tiers import count, seeds
 from tests.unit.rewrite.builders import EVERYTHING, context, run, task
 

@@ -17,9 +17,17 @@ from pyiceberg.schema import Schema
 from amoro_core.model import files as model
 from amoro_core.model.tables import OptimizingType
 from tests.engine.parquet_rows import local_path
-from tests.rewrite.copy_writers import CODECS, FIELDS, KEY, KINDS, choose_writer, make_rows, writes_as_iceberg
-from tests.rewrite.metrics import assert_holding_metrics
-from tests.rewrite.random_copies import fixed_encodings
+from tests.rewrite.checking import assert_holding_metrics
+from tests.rewrite.random_copies import (
+    CODECS,
+    FIELDS,
+    KEY,
+    KINDS,
+    choose_writer,
+    fixed_encodings,
+    make_rows,
+    writes_as_iceberg,
+)
 from tests.tiers import seeds
 
 from .catalogs import SharedCatalog
