@@ -43,7 +43,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_optimizer.cluster.range_partitioner import Coordinates, RangeBounds, hilbert, zorder
-from amoro_optimizer.cluster.sort_keys import Order, flat, sort_rows, taken
+from amoro_optimizer.cluster.sort_keys import Order, flat, sort_rows, take_rows
 from tests.tiers import count
 
 from .scalar import compared, transformed
@@ -189,7 +189,7 @@ def test_points_are_counted_as_by_comparing_one_by_one(name: str, descending: bo
     chosen = sort_rows(parts, down)[5::37]
     ordered = [known[row] for row in chosen]
     kept = [at for at in range(len(ordered)) if not at or compared(key, ordered[at - 1], ordered[at])]
-    points = RangeBounds([taken(part, chosen[kept]) for part in parts], down)
+    points = RangeBounds([take_rows(part, chosen[kept]) for part in parts], down)
     expected = [sum(compared(key, ordered[at], value) <= 0 for at in kept) for value in known]
     assert points.count_up_to(parts).tolist() == expected
 
