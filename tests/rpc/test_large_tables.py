@@ -129,7 +129,7 @@ def handed(coordinator: Coordinator, client: Client, orphans: list[Path]) -> tup
     """An attempt that was acknowledged, with the token of its optimizer."""
     begin(coordinator)
     token = register(coordinator, client, work_kinds=Kinds().names).token
-    (task,) = client.poll(token, [1], 0)
+    (task,) = client.poll(token, [1], 0, (), 0).tasks
     assert client.ack(token, task.attempt) is not None
     return token, task.attempt
 

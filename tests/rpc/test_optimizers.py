@@ -202,8 +202,8 @@ def test_work_goes_only_to_an_optimizer_that_knows_its_kind(
 ) -> None:
     become(coordinator, process, "polish")
     ignorant, able = (register(coordinator, client, work_kinds=kinds).token for kinds in ((REWRITE,), ("polish",)))
-    assert client.poll(ignorant, [1], 0) == ()
-    (handed,) = client.poll(able, [1], 0)
+    assert client.poll(ignorant, [1], 0, (), 0).tasks == ()
+    (handed,) = client.poll(able, [1], 0, (), 0).tasks
     assert handed.work.kind == "polish"
     assert handed.work.payload == coordinator._store.read(lambda db: tasks.read_input(db, handed.attempt.task_id))
 
@@ -211,7 +211,7 @@ def test_work_goes_only_to_an_optimizer_that_knows_its_kind(
 def test_an_optimizer_that_names_no_kind_rewrites(coordinator: Coordinator, client: Client, process: str) -> None:
     """As those of earlier versions."""
     token = register(coordinator, client, work_kinds=()).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     assert handed.work.kind == REWRITE
 
 
@@ -219,13 +219,13 @@ def test_a_refused_task_is_planned_again_for_others_and_neither_failed_nor_lost(
     coordinator: Coordinator, client: Client, process: str
 ) -> None:
     token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     client.refuse(token, handed.attempt, "rewrite", UnknownWork("work of the kind 'rewrite' is not known here"))
     task = the_task(coordinator, process)
     assert (task.status, task.failed_runs, task.lost_attempts) == (TaskStatus.PLANNED, 0, 0)
     assert task.failure == ("work of the kind 'rewrite' is not known here")
-    assert client.poll(token, [1], 0) == (), "who refused it is not asked again"
-    (again,) = client.poll(register(coordinator, client).token, [1], 0)
+    assert client.poll(token, [1], 0, (), 0).tasks == (), "who refused it is not asked again"
+    (again,) = client.poll(register(coordinator, client).token, [1], 0, (), 0).tasks
     assert (again.attempt.task_id, again.attempt.number) == (handed.attempt.task_id, 2)
 
 
@@ -233,7 +233,7 @@ def test_a_result_of_another_kind_than_the_tasks_is_refused_by_both_names_and_no
     coordinator: Coordinator, client: Client, process: str
 ) -> None:
     token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     client.ack(token, handed.attempt)
     before = the_task(coordinator, process)
     with pytest.raises(AmoroError, match="has work of the kind 'rewrite', its result is of the kind 'polish'"):
@@ -246,7 +246,7 @@ def test_a_result_that_the_coordinator_does_not_know_is_no_failure(
 ) -> None:
     """As one of a later version, of which only the attempt can be read."""
     token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     client.ack(token, handed.attempt)
     before = the_task(coordinator, process)
     with pytest.raises(AmoroError, match="is of no kind that this coordinator knows"):
@@ -323,7 +323,7 @@ def test_a_kind_that_is_plugged_in_is_executed_and_its_result_kept_as_it_is(
     become(coordinator, process, "polish")
     backend = InProcess(Kinds({"polish": Polish()}))
     token = register(coordinator, client, work_kinds=backend.kinds).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     client.ack(token, handed.attempt)
     run = Run(handed.attempt, {}, 1, lambda done, total: None, lambda: False)
     result = backend.execute(Work("polish", f"{tmp_path}/out".encode()), handed.table, run)

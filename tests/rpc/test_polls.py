@@ -50,7 +50,7 @@ def test_one_poll_serves_all_free_threads_and_a_completion_brings_the_next_task(
 ) -> None:
     process_id = plan(coordinator, 4)
     token = register(coordinator, client).token
-    polled = client.poll_alive(token, [1, 2, 3], 0, (), 3)
+    polled = client.poll(token, [1, 2, 3], 0, (), 3)
     assert [(task.thread_id, task.attempt.task_id.number) for task in polled.tasks] == [(1, 1), (2, 2), (3, 3)]
     attempts = [task.attempt for task in polled.tasks]
     assert client.ack(token, attempts[0]) is not None
@@ -85,7 +85,7 @@ def test_calls_of_an_optimizer_of_the_version_before_are_answered_as_then(
 def test_open_polls_of_who_leaves_end_at_once(coordinator: Coordinator, client: Client) -> None:
     registration = register(coordinator, client)
     with ThreadPoolExecutor(1) as pool:
-        open_poll = pool.submit(client.poll_alive, registration.token, [1], 20, (), 3)
+        open_poll = pool.submit(client.poll, registration.token, [1], 20, (), 3)
         while not coordinator.services.optimizers._polls:
             threading.Event().wait(0.01)
         coordinator.optimizers.drain(registration.optimizer_id)
@@ -110,11 +110,11 @@ def test_an_open_poll_is_a_heartbeat_until_some_time_after_its_end(coordinator: 
 def test_a_poll_is_a_heartbeat_and_says_how_many_threads_there_are(coordinator: Coordinator, client: Client) -> None:
     registration = register(coordinator, client)
     ((_, before),) = coordinator.optimizers.list_optimizers()
-    assert client.poll_alive(registration.token, [1], 0, (), 3) == Polled((), (), False)
+    assert client.poll(registration.token, [1], 0, (), 3) == Polled((), (), False)
     ((optimizer, after),) = coordinator.optimizers.list_optimizers()
     assert optimizer.threads == 3
     assert after.touched_s > before.touched_s
-    client.poll_alive(registration.token, [1], 0, (), 5)
+    client.poll(registration.token, [1], 0, (), 5)
     ((optimizer, _),) = coordinator.optimizers.list_optimizers()
     assert optimizer.threads == 5
 

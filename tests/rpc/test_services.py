@@ -110,7 +110,7 @@ def test_a_message_that_is_too_long_for_grpc_arrives_cut(coordinator: Coordinato
 def test_an_unknown_token_is_told_to_register_anew(coordinator: Coordinator, client: Client) -> None:
     for call in (
         lambda: client.heartbeat(Secret("amo_x"), [], 1),
-        lambda: client.poll(Secret("amo_x"), [1], 0),
+        lambda: client.poll(Secret("amo_x"), [1], 0, (), 0).tasks,
         lambda: client.ack(Secret("amo_x"), Attempt(TaskId("p", 1), 1)),
         lambda: client.deregister(coordinator.enrolment_token),
     ):
@@ -123,7 +123,7 @@ def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Clie
     before = oracle.live_rows(catalog.load_table("db.t"))
     process = begin(coordinator)
     token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     assert (handed.table, handed.thread_id, len(rewrite_input(handed.work).rewritten)) == ("cat.db.t", 1, 3)
     vended = client.ack(token, handed.attempt)
     assert vended is not None
@@ -144,8 +144,8 @@ def test_a_stale_acknowledgement_is_refused(coordinator: Coordinator, client: Cl
     small_files(catalog)
     begin(coordinator)
     token = register(coordinator, client).token
-    (first,) = client.poll(token, [1], 0)
-    (second,) = client.poll(token, [1], 0)
+    (first,) = client.poll(token, [1], 0, (), 0).tasks
+    (second,) = client.poll(token, [1], 0, (), 0).tasks
     assert client.ack(token, first.attempt) is None
     assert client.ack(token, second.attempt) is not None
     assert client.heartbeat(token, [Running(first.attempt, 1)], 1) == ((first.attempt,), False)
@@ -156,11 +156,11 @@ def test_a_long_poll_ends_at_once_when_the_optimizer_stops(coordinator: Coordina
     with closing(Client(coordinator.address, PLAIN, stopping=stopping)) as client, ThreadPoolExecutor(2) as pool:
         token = register(coordinator, client).token
         begun = time.monotonic()
-        waiting = [pool.submit(client.poll, token, [thread], 20.0) for thread in (1, 2)]
+        waiting = [pool.submit(client.poll, token, [thread], 20.0, (), 0) for thread in (1, 2)]
         stopping.set()
         client.stop_polling()
-        assert [poll.result(90) for poll in waiting] == [(), ()]
-        assert client.poll(token, [1], 20.0) == ()  # one that comes late ends, too
+        assert [poll.result(90).tasks for poll in waiting] == [(), ()]
+        assert client.poll(token, [1], 20.0, (), 0).tasks == ()  # one that comes late ends, too
     assert time.monotonic() - begun < 20.0  # what one that is not ended takes
 
 
@@ -168,21 +168,21 @@ def test_a_long_poll_ends_when_work_is_planned(coordinator: Coordinator, client:
     small_files(catalog)
     token = register(coordinator, client).token
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.poll, token, [1], 20.0)
+        waiting = pool.submit(client.poll, token, [1], 20.0, (), 0)
         begin(coordinator)
-        assert len(waiting.result(timeout=90)) == 1
+        assert len(waiting.result(timeout=90).tasks) == 1
 
 
 def test_leaving_gives_the_work_back(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
     small_files(catalog)
     process = begin(coordinator)
     token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0)
+    (handed,) = client.poll(token, [1], 0, (), 0).tasks
     client.ack(token, handed.attempt)
     client.deregister(token)
     (task,) = coordinator.optimizing.find_process(process).tasks
     assert (task.status.value, task.lost_attempts) == ("planned", 0)
-    (again,) = client.poll(register(coordinator, client).token, [1], 0)
+    (again,) = client.poll(register(coordinator, client).token, [1], 0, (), 0).tasks
     assert (again.attempt.task_id, again.attempt.number) == (handed.attempt.task_id, 2)
 
 
@@ -216,8 +216,8 @@ def test_a_draining_optimizer_is_told_so_and_gets_nothing(
         answer = AdminServiceStub(channel).DrainOptimizer(request, metadata=metadata, timeout=90)
     assert answer.draining
     assert client.heartbeat(registration.token, [], 1) == ((), True)
-    assert client.poll(registration.token, [1], 0) == ()
-    assert len(client.poll(register(coordinator, client).token, [1], 0)) == 1
+    assert client.poll(registration.token, [1], 0, (), 0).tasks == ()
+    assert len(client.poll(register(coordinator, client).token, [1], 0, (), 0).tasks) == 1
 
 
 def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_count(
@@ -226,7 +226,7 @@ def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_
     small_files(catalog)
     process = begin(coordinator)
     old = register(coordinator, client)
-    (first,) = client.poll(old.token, [1], 0)
+    (first,) = client.poll(old.token, [1], 0, (), 0).tasks
     assert client.ack(old.token, first.attempt) is not None
     metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
@@ -237,13 +237,13 @@ def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_
     (task,) = coordinator.optimizing.find_process(process).tasks
     assert (task.status.value, task.thread, task.lost_attempts) == ("planned", None, 0)
     for call in (
-        lambda: client.poll(old.token, [1], 0),
+        lambda: client.poll(old.token, [1], 0, (), 0).tasks,
         lambda: client.complete(old.token, first.attempt, AmoroError("late")),
     ):
         with pytest.raises(UnknownToken):
             call()
     new = register(coordinator, client)
-    (second,) = client.poll(new.token, [1], 0)
+    (second,) = client.poll(new.token, [1], 0, (), 0).tasks
     assert client.ack(new.token, second.attempt) is not None
     # A result of the earlier attempt is fenced by its number, whoever brings it.
     assert not client.complete(new.token, first.attempt, AmoroError("late")).accepted

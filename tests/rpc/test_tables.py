@@ -244,8 +244,8 @@ def test_a_group_above_every_bound_waits_and_the_process_says_which_bound_and_wh
     small = register(coordinator, client, work_kinds=KINDS, max_cluster_bytes=10)
     larger = register(coordinator, client, work_kinds=KINDS, max_cluster_bytes=task.input_bytes - 1)
     register(coordinator, client)  # it has no bound, as it puts nothing in order
-    assert not client.poll(small.token, [1], 0)
-    assert not client.poll(larger.token, [1], 0)
+    assert not client.poll(small.token, [1], 0, (), 0).tasks
+    assert not client.poll(larger.token, [1], 0, (), 0).tasks
     words = (
         f"group 1 has {task.input_bytes} bytes, and the largest that any takes is {task.input_bytes - 1} bytes "
         f"(optimizer {larger.optimizer_id}): give one more disk, or lower self-optimizing.cluster.max-group-bytes"
@@ -253,5 +253,5 @@ def test_a_group_above_every_bound_waits_and_the_process_says_which_bound_and_wh
     assert told() == (words, True)
     fitting = register(coordinator, client, work_kinds=KINDS, max_cluster_bytes=task.input_bytes)
     assert told() == ("", False)
-    (handed,) = client.poll(fitting.token, [1], 0)
+    (handed,) = client.poll(fitting.token, [1], 0, (), 0).tasks
     assert handed.attempt.task_id == task.task_id

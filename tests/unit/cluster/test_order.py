@@ -46,7 +46,7 @@ from amoro_optimizer.cluster.range_partitioner import Coordinates, RangeBounds, 
 from amoro_optimizer.cluster.sort_keys import Order, flat, sort_rows, take_rows
 from tests.tiers import count
 
-from .scalar import compared, transformed
+from .builders import compared, transformed
 
 ROWS = count(4_000, 20_000)  # half as many pairs
 SORTED = 500
