@@ -112,8 +112,7 @@ _SEED_HASH = bytes((0xCC, 0x93))
 class ThetaSketch:
     """The smallest hashes of values, ascending, distinct, below `theta`, which falls so that `NOMINAL` are kept.
 
-    `apache-datasketches-theta-v1` of Iceberg's Puffin files. Parts merge by union, in any order. Java's writers hash
-    the same bytes in the same way, so up to 4,096 distinct values the sets are equal.
+    `apache-datasketches-theta-v1` of Puffin files: up to 4,096 distinct values, equal to that of Java's writers.
     """
 
     hashes: Words = field(default_factory=lambda: np.zeros(0, np.uint64))

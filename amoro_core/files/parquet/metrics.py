@@ -44,8 +44,7 @@ def column_bounds(
 ) -> tuple[Bound, Bound]:
     """The bounds of a column's chunks in single-value serialization; strings and binary truncated to `length` if given.
 
-    Both are None without statistics: Parquet has none for a chunk with a value above 4,096 bytes, or with NaN only. A
-    truncated upper bound is rounded up, and None where that is impossible.
+    None without statistics, as of values above 4,096 bytes and NaN alone; a truncated upper bound is raised, or None.
     """
     least, greatest = [], []
     for chunk in chunks:
@@ -134,8 +133,7 @@ def column_metrics(
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
     """The metrics of a written file, according to the table's metrics modes, and its split offsets.
 
-    Columns in lists and maps have only a size: readers disagree about their other counts. Lineage has none at all: it
-    is no column of the table.
+    Columns in lists and maps have only a size: readers disagree about their other counts. Lineage has none at all.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes: dict[int, int] = {}

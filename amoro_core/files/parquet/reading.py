@@ -131,8 +131,8 @@ _MOST_ROWS = 2**63
 def read_facts(access: FileAccess, path: str) -> FileFacts:
     """Size, rows, and counts of the leaf columns by field id, from the footer alone; the vectors of a Puffin file.
 
-    Leaves in lists and maps are left out: writers count empty lists differently. A leaf has a null count only if each
-    of its row groups has one. Vectors are read whole. Raises DataFileMissing or UnreadableFile.
+    Leaves in lists and maps are left out: writers count empty lists differently. Raises DataFileMissing or
+    UnreadableFile.
     """
     if path.endswith(f".{FileFormat.PUFFIN}"):
         return _facts_of_vectors(access.read_bytes(path), path)

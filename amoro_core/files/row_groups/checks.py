@@ -558,8 +558,7 @@ _ZSTD_HEAD = len(_ZSTD_MARK) + 1 + 1 + 4 + 8
 def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, begin: int, index: Struct | None) -> None:  # noqa: C901, PLR0912 - one pass over the bytes
     """Raise NotCopied unless the chunk's pages fill it, have its values, and are as checksums, footer and index say.
 
-    The chunk lies at `begin` in `content`, of which `view` shows the bytes; index and footer count from the file's
-    begin, where the chunk lies at `extent`.
+    The chunk lies at `begin` in `content`, whose bytes `view` shows, and at `extent` in the file.
     """
     first, length = extent(meta)
     at, end, shift = begin, begin + length, first - begin

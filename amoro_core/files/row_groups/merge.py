@@ -196,8 +196,7 @@ class SplicedOutput(ParquetOutput):
     ) -> None:
         """`copied_path`: the file's path if a row group is copied into it before one of full size is encoded.
 
-        `memory_bytes` holds for the rows collected, for a column chunk copied from a large file, and for the footer.
-        `checkpoint` is called for each piece that is written, and may raise.
+        `memory_bytes`: for the rows collected, a column chunk of a large file, and the footer. `checkpoint` may raise.
         """
         super().__init__(access, path, schema, options, memory_bytes=memory_bytes, checkpoint=checkpoint)
         self._max_bytes = memory_bytes

@@ -1,8 +1,7 @@
 """Footers, page headers and page indexes of Parquet as values, and their bytes in Thrift's compact protocol.
 
-Field numbers and types are those of the Parquet format's specification (parquet.thrift, 2.12). Strings stay bytes, so
-that nothing is lost; a field that is not set is None. Nothing is checked but the encoding itself: whoever reads a
-field must expect None. What these tables do not know is lost: `is_complete` says whether a value is the whole.
+Field numbers and types are those of the Parquet format's specification (parquet.thrift, 2.12). Strings stay bytes; a
+field that is not set is None. What these tables do not know is lost: `is_complete` says whether a value is the whole.
 """
 
 from collections.abc import Callable

@@ -48,8 +48,7 @@ _INT, _LONG, _FLOAT, _DOUBLE = (struct.Struct(code) for code in ("<i", "<q", "<f
 def promoted(kind: IcebergType, value: bytes) -> bytes | None:
     """A value in binary form, of the type `kind` or of the one that the column had before, as a value of `kind`.
 
-    Four bytes are an int of a long, a float of a double, a date of a timestamp. None: the present type has no such
-    value, so no row has it either.
+    Four bytes are an int of a long, a float of a double, a date of a timestamp. None: beyond the present type.
     """
     if len(value) != 4:
         return value
@@ -88,8 +87,8 @@ _LONGS = (*_SMALL_INTS, pa.int64(), pa.uint32())
 def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop_nulls: bool = False) -> pa.Array:
     """The array as `target`, the Arrow type of `wanted`, promoted where Iceberg's specification allows it.
 
-    With `drop_nulls`, nulls become arbitrary values: the caller knows that a struct around them is null.
-    Raises UnreadableFile for a type that can't be read as the wanted one, and for a value that is beyond its range.
+    With `drop_nulls`, nulls become arbitrary values: a struct around them is null. Raises UnreadableFile for a type
+    that can't be read as the wanted one, and for a value beyond its range.
     """
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage

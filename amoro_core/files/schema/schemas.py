@@ -15,7 +15,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import HourTransform, IdentityTransform
-from pyiceberg.typedef import IcebergBaseModel, IcebergRootModel
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -91,11 +90,6 @@ def parse_name_mapping(text: str | None) -> NameMapping | None:
         raise TableRefused(
             f"schema.name-mapping.default is not a name mapping: {text[:200]}", reason="configuration"
         ) from error
-
-
-def to_json(value: IcebergBaseModel | IcebergRootModel[list[object]]) -> str:
-    """A schema, spec, sort order, name mapping or field as JSON of the Iceberg specification."""
-    return value.model_dump_json()
 
 
 def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:
@@ -327,8 +321,7 @@ def lineage_of(schema: Schema) -> Schema:
 def with_lineage(batch: pa.RecordBatch, positions: Positions, file: DataFile) -> pa.RecordBatch:
     """The file's rows, whose last columns are lineage as it is stored or null, with the lineage that they have.
 
-    `positions` are those of the rows in the file, deleted ones counted. A row without an id keeps none where its file
-    has no first row id: the next commit gives it one.
+    `positions`: of the rows in the file. Without a first row id of the file, rows get their ids by the next commit.
     """
     *columns, ids, numbers = batch.columns
     if file.first_row_id is not None and ids.null_count:

@@ -90,8 +90,7 @@ class WriterOptions:
 def require_parquet(properties: Mapping[str, str]) -> None:
     """Raise TableRefused(reason="format") for a table whose data files must be written in another format.
 
-    Position delete files are written as Parquet whatever `write.delete.format.default` says: readers go by the format
-    of each file.
+    Position delete files are Parquet whatever `write.delete.format.default` says: readers go by each file's format.
     """
     wanted = properties.get(FORMAT_KEY, FileFormat.PARQUET)
     if wanted.strip().lower() != FileFormat.PARQUET:

@@ -34,8 +34,7 @@ def inventory(access: FileAccess, path: str, within: KeyRange = EVERYWHERE) -> I
     """The files of an inventory whose paths lie in the range, in pages, each by its normalised path.
 
     Times are timestamps (in UTC without a zone), ISO 8601 strings, or milliseconds since the epoch; they may be null.
-    Raises InvalidArgument for a file that is no inventory or lacks a column, DataFileMissing, and
-    TableRefused("location") for one that may not be read.
+    Raises InvalidArgument for what is no inventory, DataFileMissing, and TableRefused("location").
     """
     try:
         with translated(path), access.open_input(path) as stream:
