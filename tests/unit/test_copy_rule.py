@@ -53,66 +53,54 @@ def rule(
     return copy_rule(task, written, parse_config(properties or {}), kind)
 
 
-def test_a_task_with_large_row_groups_may_copy() -> None:
-    assert rule(plan(file(8 * MIB))) == CopyRule(8 * MIB, 1024, True)
-    assert rule(plan(file(groups=16))) == CopyRule(8 * MIB, 1024, True)
-
-
-def test_row_groups_of_a_copied_file_are_small_however_few_splits_its_manifest_tells() -> None:
-    copied = replace(file(64 * MIB, groups=2), path="f-copied.parquet")
-    assert rule(plan(copied)) is None
-    assert rule(plan(file(64 * MIB, groups=2))) == CopyRule(8 * MIB, 1024, True)
-    assert rule(plan(copied), kind=MINOR) == CopyRule(0, 1024, True)
-    assert rule(plan(copied), {LEAST: "0"}) == CopyRule(0, 1024, True)
-    many = replace(file(64 * MIB, groups=1025), path="f-copied.parquet")
-    assert rule(plan(many), kind=MINOR) is None
-
-
-def test_one_with_small_row_groups_alone_may_not() -> None:
-    small = file(8 * MIB - 1), file(groups=17)
-    assert rule(plan(*small)) is None
-    assert rule(plan(*small, file())) is not None
-    assert rule(plan(*small), {LEAST: "1"}) == CopyRule(1, 1024, True)
-    assert rule(plan(*small), {LEAST: "0"}) == CopyRule(0, 1024, True)
-
-
-def test_row_groups_with_half_the_rows_that_are_written_are_large() -> None:
-    limit = {"write.parquet.row-group-limit": "2000"}
-    assert rule(plan(file(MIB, records=1000)), **limit) is not None
-    assert rule(plan(file(MIB, records=999)), **limit) is None
-
-
-def test_a_file_that_tells_no_row_groups_may_have_large_ones() -> None:
-    assert rule(plan(file(1, groups=0))) is not None
-
-
-def test_other_formats_are_never_copied() -> None:
-    assert rule(plan(file(file_format=FileFormat.ORC))) is None
-
-
-def test_copying_can_be_switched_off() -> None:
-    assert rule(plan(file()), {ENABLED: "false"}) is None
-
-
-def test_minor_copies_small_row_groups_and_marks_what_it_writes() -> None:
-    small = file(MIB), file(8 * MIB, groups=2)
-    assert rule(plan(*small), kind=MINOR) == CopyRule(0, 1024, True)
-    assert rule(plan(*small), kind=FULL) is None
-    # Files that tell no split offsets count as one row group each.
-    assert rule(plan(file(MIB, groups=0)), kind=MINOR) == CopyRule(0, 1024, True)
-
-
-def test_minor_marks_nothing_whose_row_groups_are_large_on_average() -> None:
-    assert rule(plan(file(MIB), file(15 * MIB)), kind=MINOR) == CopyRule(8 * MIB, 1024, True)
-    assert rule(plan(file(MIB), file(15 * MIB - 1)), kind=MINOR) == CopyRule(0, 1024, True)
+COPIED = replace(file(64 * MIB, groups=2), path="f-copied.parquet")
+SMALL_ONES = file(8 * MIB - 1), file(groups=17)
+RULE_8, RULE_0 = CopyRule(8 * MIB, 1024, True), CopyRule(0, 1024, True)
+OFF, NONE_SMALL, LIMIT = {ENABLED: "false"}, {LEAST: "0"}, {"write.parquet.row-group-limit": "2000"}
 
 
 @pytest.mark.parametrize(
-    ("enabled", "least", "copies"), [("true", "8388608", None), ("true", "0", 0), ("false", "", None)]
+    ("files", "properties", "kind", "written", "expected"),
+    [
+        ([file(8 * MIB)], {}, MAJOR, {}, RULE_8),
+        ([file(groups=16)], {}, MAJOR, {}, RULE_8),
+        # Row groups of a copied file are small, however few splits its manifest tells.
+        ([COPIED], {}, MAJOR, {}, None),
+        ([replace(COPIED, path="f")], {}, MAJOR, {}, RULE_8),
+        ([COPIED], {}, MINOR, {}, RULE_0),
+        ([COPIED], NONE_SMALL, MAJOR, {}, RULE_0),
+        ([replace(file(64 * MIB, groups=1025), path="f-copied.parquet")], {}, MINOR, {}, None),
+        # Small row groups alone are encoded.
+        (SMALL_ONES, {}, MAJOR, {}, None),
+        ([*SMALL_ONES, file()], {}, MAJOR, {}, RULE_8),
+        (SMALL_ONES, {LEAST: "1"}, MAJOR, {}, CopyRule(1, 1024, True)),
+        (SMALL_ONES, NONE_SMALL, MAJOR, {}, RULE_0),
+        # Those with half the rows that are written are large.
+        ([file(MIB, records=1000)], {}, MAJOR, LIMIT, RULE_8),
+        ([file(MIB, records=999)], {}, MAJOR, LIMIT, None),
+        # A file that tells no row groups may have large ones.
+        ([file(1, groups=0)], {}, MAJOR, {}, RULE_8),
+        ([file(file_format=FileFormat.ORC)], {}, MAJOR, {}, None),
+        ([file()], OFF, MAJOR, {}, None),
+        # Minor copies small row groups; files that tell no split offsets count as one row group each.
+        ([file(MIB), file(8 * MIB, groups=2)], {}, MINOR, {}, RULE_0),
+        ([file(MIB), file(8 * MIB, groups=2)], {}, FULL, {}, None),
+        ([file(MIB, groups=0)], {}, MINOR, {}, RULE_0),
+        ([file(MIB), file(15 * MIB)], {}, MINOR, {}, RULE_8),
+        ([file(MIB), file(15 * MIB - 1)], {}, MINOR, {}, RULE_0),
+        ([file(MIB)], {ENABLED: "true", LEAST: "8388608"}, MINOR, {}, None),
+        ([file(MIB)], {ENABLED: "true", LEAST: "0"}, MINOR, {}, RULE_0),
+        ([file(MIB)], OFF, MINOR, {}, None),
+    ],
 )
-def test_the_property_speaks_for_minor_too(enabled: str, least: str, copies: int | None) -> None:
-    found = rule(plan(file(MIB)), {ENABLED: enabled, **({LEAST: least} if least else {})}, MINOR)
-    assert (found and found.min_row_group_bytes) == copies
+def test_a_task_copies_row_groups_that_are_large_enough(
+    files: list[DataFile],
+    properties: dict[str, str],
+    kind: OptimizingType,
+    written: dict[str, str],
+    expected: CopyRule | None,
+) -> None:
+    assert rule(plan(*files), properties, kind, **written) == expected
 
 
 @pytest.mark.parametrize("kind", [MINOR, MAJOR])

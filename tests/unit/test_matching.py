@@ -95,50 +95,58 @@ def applies(delete: DeleteFile, file: DataFile) -> bool:
     return not dangling
 
 
-@pytest.mark.parametrize(("sequence", "expected"), [(4, False), (5, False), (6, True)])
-def test_an_equality_delete_applies_to_strictly_older_data(sequence: int, expected: bool) -> None:
-    assert applies(equality(sequence), data(sequence=5)) is expected
-
-
-@pytest.mark.parametrize(("sequence", "expected"), [(4, False), (5, True), (6, True)])
-def test_a_position_delete_applies_to_data_of_its_own_commit_and_older(sequence: int, expected: bool) -> None:
-    assert applies(position(sequence), data(sequence=5)) is expected
+PLAIN_DATA, VOID_DATA = data(spec=UNPARTITIONED, partition=()), data(spec=VOID, partition=(None,))
 
 
 @pytest.mark.parametrize(
-    ("spec", "partition"), [(PARTITIONED, B), (OTHER_SPEC, A), (OTHER_SPEC, B), (PARTITIONED, (None,))]
+    ("delete", "file", "expected"),
+    [
+        # An equality delete applies to strictly older data, a position delete to that of its own commit, too.
+        *((equality(number), data(sequence=5), number > 5) for number in (4, 5, 6)),
+        *((position(number), data(sequence=5), number >= 5) for number in (4, 5, 6)),
+        *((vector(number), data(sequence=5), number >= 5) for number in (4, 5, 6)),
+        (vector(9, "/t/other.parquet"), data(sequence=5), False),
+        # Deletes of a partitioned spec hold in their partition of their spec only.
+        *(
+            (make(9), data(spec=spec, partition=partition), False)
+            for make in (equality, position)
+            for spec, partition in ((PARTITIONED, B), (OTHER_SPEC, A), (OTHER_SPEC, B), (PARTITIONED, (None,)))
+        ),
+        (equality(9), PLAIN_DATA, False),
+        # Partitions compare by their bytes.
+        *(
+            (equality(6, partition=(value,)), data(partition=(value,)), True)
+            for value in (b"\x00\x00\xc0\x7f", None, b"\x00\x00\x00\x80")
+        ),
+        # Equality deletes of an unpartitioned spec hold everywhere, position deletes in that spec only.
+        *(
+            (equality(6, spec, partition), file, expected)
+            for spec, partition in ((UNPARTITIONED, ()), (VOID, (None,)))
+            for file, expected in (
+                (data(), True),
+                (data(spec=OTHER_SPEC, partition=B), True),
+                (PLAIN_DATA, True),
+                (data(sequence=6), False),
+            )
+        ),
+        (position(6, spec=UNPARTITIONED, partition=()), PLAIN_DATA, True),
+        (position(6, spec=VOID, partition=(None,)), VOID_DATA, True),
+        (position(6, spec=UNPARTITIONED, partition=()), data(), False),
+        (position(6, spec=VOID, partition=(None,)), data(), False),
+        # In format 1 everything has the number 0.
+        (equality(0), data(sequence=0), False),
+        (position(0), data(sequence=0), True),
+        (equality(1), data(sequence=0), True),
+        # A name wins over bounds; half of its bounds narrow nothing; bounds compare as bytes.
+        (position(6, (b"/t/a", b"/t/z"), referenced="/t/other.parquet"), data(), False),
+        (replace(position(6), metrics=ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: b"/z"})), data(), True),
+        (position(6, ("/t/\uffff".encode(), "/t/\U0001f600b".encode())), data("/t/\U0001f600a"), True),
+        # Older than the file that it names in another partition: no reason to refuse.
+        (position(4, (b"/t/d.parquet", b"/t/d.parquet"), OTHER_SPEC, B), data(), False),
+    ],
 )
-def test_deletes_of_a_partitioned_spec_hold_in_their_partition_of_their_spec_only(
-    spec: int, partition: Partition
-) -> None:
-    file = data(spec=spec, partition=partition)
-    assert not applies(equality(9), file)
-    assert not applies(position(9), file)
-
-
-@pytest.mark.parametrize("partition", [(b"\x00\x00\xc0\x7f",), (None,), (b"\x00\x00\x00\x80",)])
-def test_partitions_compare_by_their_bytes(partition: Partition) -> None:
-    assert applies(equality(6, partition=partition), data(partition=partition))
-
-
-@pytest.mark.parametrize(("spec", "partition"), [(UNPARTITIONED, ()), (VOID, (None,))])
-def test_equality_deletes_of_an_unpartitioned_spec_hold_everywhere(spec: int, partition: Partition) -> None:
-    delete = equality(6, spec, partition)
-    assert applies(delete, data())
-    assert applies(delete, data(spec=OTHER_SPEC, partition=B))
-    assert applies(delete, data(spec=UNPARTITIONED, partition=()))
-    assert not applies(delete, data(sequence=6))
-
-
-@pytest.mark.parametrize(("spec", "partition"), [(UNPARTITIONED, ()), (VOID, (None,))])
-def test_position_deletes_of_an_unpartitioned_spec_hold_in_that_spec_only(spec: int, partition: Partition) -> None:
-    delete = position(6, spec=spec, partition=partition)
-    assert applies(delete, data(spec=spec, partition=partition))
-    assert not applies(delete, data())
-
-
-def test_equality_deletes_of_a_partitioned_spec_do_not_reach_unpartitioned_data() -> None:
-    assert not applies(equality(9), data(spec=UNPARTITIONED, partition=()))
+def test_a_delete_applies_by_number_spec_partition_and_name(delete: DeleteFile, file: DataFile, expected: bool) -> None:
+    assert applies(delete, file) is expected
 
 
 @pytest.mark.parametrize(
@@ -161,33 +169,12 @@ def test_path_bounds_narrow_position_deletes(low: bytes, high: bytes, expected: 
     assert applies(position(6, (low, high)), data("/t/d.parquet")) is expected
 
 
-def test_bounds_compare_as_bytes_beyond_the_basic_plane() -> None:
-    delete = position(6, ("/t/\uffff".encode(), "/t/\U0001f600b".encode()))
-    assert applies(delete, data("/t/\U0001f600a"))
-
-
-def test_a_position_delete_with_half_of_its_bounds_is_not_narrowed() -> None:
-    delete = replace(position(6), metrics=ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: b"/z"}))
-    assert applies(delete, data())
-
-
 @pytest.mark.parametrize("named", ["file:/t/d.parquet", "file:///t/d.parquet", "/t/d.parquet"])
 @pytest.mark.parametrize("path", ["file:/t/d.parquet", "file:///t/d.parquet", "/t/d.parquet"])
 def test_spellings_of_one_local_path_are_one_file(named: str, path: str) -> None:
     assert applies(position(6, (named.encode(), named.encode())), data(path))
     assert applies(position(6, referenced=named), data(path))
     assert applies(position(6, (f"{named}0".encode()[:-2], f"{named}0".encode())), data(path))
-
-
-def test_a_referenced_data_file_wins_over_bounds() -> None:
-    delete = position(6, (b"/t/a", b"/t/z"), referenced="/t/other.parquet")
-    assert not applies(delete, data())
-
-
-def test_in_format_1_everything_has_the_number_0() -> None:
-    assert not applies(equality(0), data(sequence=0))
-    assert applies(position(0), data(sequence=0))
-    assert applies(equality(1), data(sequence=0))
 
 
 @pytest.mark.parametrize(("spec", "partition"), [(PARTITIONED, B), (OTHER_SPEC, A), (UNPARTITIONED, ())])
@@ -198,16 +185,6 @@ def test_a_position_delete_that_names_a_live_file_of_another_partition_is_refuse
     with pytest.raises(TableRefused, match=r"/t/p\.parquet names /t/d\.parquet") as refused:
         match([data()], [delete], ALL_UNPARTITIONED)
     assert refused.value.reason == "position-delete-partition"
-
-
-def test_a_position_delete_older_than_the_file_it_names_is_no_reason_to_refuse() -> None:
-    assert not applies(position(4, (b"/t/d.parquet", b"/t/d.parquet"), OTHER_SPEC, B), data())
-
-
-@pytest.mark.parametrize(("sequence", "expected"), [(4, False), (5, True), (6, True)])
-def test_a_vector_applies_to_the_file_it_names_if_that_is_not_newer(sequence: int, expected: bool) -> None:
-    assert applies(vector(sequence), data(sequence=5)) is expected
-    assert not applies(vector(9, "/t/other.parquet"), data(sequence=5))
 
 
 @pytest.mark.parametrize(
