@@ -196,12 +196,6 @@ def test_a_head_of_another_history_conflicts_wholly_by_one_rule(change: dict[str
     assert (done.dropped, done.content) == ({}, None)
 
 
-def test_an_equality_delete_up_to_the_plan_may_have_been_removed() -> None:
-    plan = record(group(1, rewritten=[scanned(A)]))
-
-    assert validate(plan, head(scanned(A), removed_equality_deletes=(equality("gone", S),))).content is not None
-
-
 @pytest.mark.parametrize("partition", [(), (None,)], ids=["unpartitioned", "nulls"])
 def test_a_newer_equality_delete_that_was_removed_and_held_everywhere_drops_every_group(
     partition: tuple[bytes | None, ...],
@@ -234,18 +228,6 @@ def test_a_column_that_the_plan_knew_but_did_not_write_conflicts_wholly() -> Non
 
     assert refusing(plan, now) == ["outputs_hold_all_columns"]
     assert validate(plan, now).conflict == "columns of the table are not in the rewritten files: field ids [3]"
-
-
-def test_a_column_added_after_the_plan_is_no_conflict() -> None:
-    plan = record(group(1, rewritten=[scanned(A)]))
-
-    assert validate(plan, head(scanned(A), field_ids=frozenset({1, 2, 3}))).conflict is None
-
-
-def test_a_task_that_only_converts_writes_no_columns() -> None:
-    plan = record(group(1, converted=[scanned(A, E7)]), last_column_id=3)
-
-    assert validate(plan, head(scanned(A, E7), field_ids=frozenset({1, 2, 3}))).conflict is None
 
 
 def test_a_file_planned_by_two_tasks_conflicts_wholly() -> None:
@@ -286,13 +268,6 @@ def test_a_file_that_is_live_twice_drops_the_group_though_both_are_as_planned() 
     done = validate(record(group(1, rewritten=[scanned(A)])), head(scanned(A), scanned(A)))
 
     assert done.dropped == {1: f"{A.path} is live 2 times"}
-
-
-def test_inputs_and_deletes_as_new_as_the_plan_are_no_conflict() -> None:
-    newest, delete = data("newest", S), position("newest-delete", S)
-    plan = record(group(1, rewritten=[scanned(newest, delete)]))
-
-    assert refusing(plan, head(scanned(newest, delete))) == []
 
 
 def test_a_group_with_an_input_above_the_plan_is_dropped() -> None:
@@ -387,12 +362,6 @@ def test_ambiguous_are_new_position_deletes_that_may_name_a_rewritten_file() -> 
     assert ambiguous_deletes(plan, now) == (new, wide)
 
 
-def test_a_position_delete_with_the_plans_own_number_that_was_not_planned_drops_the_group() -> None:
-    plan = record(group(1, rewritten=[scanned(A)]))
-
-    assert list(validate(plan, head(scanned(A, position("other", S)))).dropped) == [1]
-
-
 def test_new_position_deletes_on_a_converted_file_go_on_applying() -> None:
     new = position("new", S + 1)
     one = group(1, converted=[scanned(A, E7)])
@@ -402,15 +371,6 @@ def test_new_position_deletes_on_a_converted_file_go_on_applying() -> None:
     assert done == Validation(None, {}, CommitContent((1,), (), (E7,), (), one.output.delete_files))
 
 
-@pytest.mark.parametrize(("number", "version"), [(S, 2), (S + 1, 3)])
-def test_other_position_deletes_on_a_converted_file_drop_the_group(number: int, version: int) -> None:
-    plan = record(group(1, converted=[scanned(A, E7)]), format_version=version)
-    now = head(scanned(A, E7, position("new", number)), format_version=version)
-
-    assert refusing(plan, now) == ["no_unknown_deletes_on_converted_files"]
-    assert list(validate(plan, now).dropped) == [1]
-
-
 @pytest.mark.parametrize("kind", ["rewritten", "converted"])
 def test_a_planned_delete_that_no_longer_applies_drops_the_group(kind: str) -> None:
     plan = record(group(1, **{kind: [scanned(A, E7, P8)]}))
@@ -418,30 +378,6 @@ def test_a_planned_delete_that_no_longer_applies_drops_the_group(kind: str) -> N
 
     assert refusing(plan, now) == ["planned_deletes_still_apply"]
     assert validate(plan, now).dropped == {1: f"the delete p8 no longer applies to {A.path}"}
-
-
-def test_a_delete_is_known_by_path_and_sequence_number() -> None:
-    plan = record(group(1, rewritten=[scanned(A, E7)]))
-
-    assert list(validate(plan, head(scanned(A, replace(E7, sequence_number=8)))).dropped) == [1]
-
-
-@pytest.mark.parametrize("kind", ["rewritten", "converted"])
-def test_an_old_equality_delete_that_was_not_planned_drops_the_group(kind: str) -> None:
-    plan = record(group(1, **{kind: [scanned(A)]}))
-    now = head(scanned(A, equality("old", S)))
-
-    assert refusing(plan, now) == ["no_unplanned_old_equality_deletes"]
-    assert list(validate(plan, now).dropped) == [1]
-
-
-def test_a_planned_delete_above_the_plan_drops_the_group() -> None:
-    newer = equality("newer", S + 1)
-    plan = record(group(1, rewritten=[scanned(A, newer)]))
-    now = head(scanned(A, newer))
-
-    assert refusing(plan, now) == ["planned_deletes_are_not_newer_than_the_plan"]
-    assert list(validate(plan, now).dropped) == [1]
 
 
 def test_a_newer_equality_delete_over_all_files_of_a_group_is_no_conflict_and_stays() -> None:
@@ -454,76 +390,84 @@ def test_a_newer_equality_delete_over_all_files_of_a_group_is_no_conflict_and_st
     assert done.content.removed_deletes == (E7,)
 
 
-def test_a_newer_equality_delete_over_a_part_of_the_inputs_drops_the_group() -> None:
-    newer = equality("newer", S + 1)
-    plan = record(group(1, rewritten=[scanned(A), scanned(B)]))
-    now = head(scanned(A, newer), scanned(B))
+X, Y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
+NEWER, NEWER_OF_Y = equality("newer", S + 1), equality("newer", S + 1, 0, (b"y",))
+VOID = equality("newer", S + 1, 1, (None,))  # of a spec with a void transform, as the matcher knows
+PLAN_A, PLAN_X = record(group(1, rewritten=[scanned(A)])), record(group(1, rewritten=[scanned(X)]))
+CONVERTING = group(1, converted=[scanned(A, E7)])
+NEWEST = scanned(data("newest", S), position("newest-delete", S))
+MORE_COLUMNS = frozenset({1, 2, 3})
+COVER, KNOW = "newer_equality_deletes_cover_all_or_none", "newer_equality_deletes_know_the_outputs"
+#: The plan, the head, and the only rule by which the group is dropped; "" for none.
+CASES: Mapping[str, tuple[PlanRecord, Head, str]] = {
+    "inputs and deletes as new as the plan": (record(group(1, rewritten=[NEWEST])), head(NEWEST), ""),
+    "an equality delete up to the plan was removed": (
+        PLAN_A, head(scanned(A), removed_equality_deletes=(equality("gone", S),)), ""
+    ),
+    "a column was added after the plan": (PLAN_A, head(scanned(A), field_ids=MORE_COLUMNS), ""),
+    "converting writes no columns": (
+        record(CONVERTING, last_column_id=3), head(scanned(A, E7), field_ids=MORE_COLUMNS), ""
+    ),
+    "a position delete of the plan's number": (
+        PLAN_A, head(scanned(A, position("other", S))), "no_new_position_deletes_on_rewritten_files"
+    ),
+    "a delete of another number": (
+        record(group(1, rewritten=[scanned(A, E7)])), head(scanned(A, replace(E7, sequence_number=8))), "both"
+    ),
+    "an old position delete on a converted file": (
+        record(CONVERTING), head(scanned(A, E7, position("new", S))), "no_unknown_deletes_on_converted_files"
+    ),
+    "a position delete file on a converted file in format 3": (
+        record(CONVERTING, format_version=3),
+        head(scanned(A, E7, position("new", S + 1)), format_version=3),
+        "no_unknown_deletes_on_converted_files",
+    ),
+    "an old equality delete on a rewritten file": (
+        PLAN_A, head(scanned(A, equality("old", S))), "no_unplanned_old_equality_deletes"
+    ),
+    "an old equality delete on a converted file": (
+        record(group(1, converted=[scanned(A)])),
+        head(scanned(A, equality("old", S))),
+        "no_unplanned_old_equality_deletes",
+    ),
+    "a planned delete above the plan": (
+        record(group(1, rewritten=[scanned(A, NEWER)])),
+        head(scanned(A, NEWER)),
+        "planned_deletes_are_not_newer_than_the_plan",
+    ),
+    "over a part of the inputs": (
+        record(group(1, rewritten=[scanned(A), scanned(B)])), head(scanned(A, NEWER), scanned(B)), COVER
+    ),
+    "over the outputs only": (
+        record(group(1, rewritten=[scanned(Y)], outputs=[data("out", S, 0, (b"x",))])),
+        head(scanned(Y), dangling=[equality("newer", S + 1, 0, (b"x",))]),
+        COVER,
+    ),
+    "over the inputs only": (
+        record(group(1, rewritten=[scanned(A)], outputs=[data("out", S + 1)])), head(scanned(A, NEWER)), COVER
+    ),
+    "global, over inputs and outputs": (PLAN_X, head(scanned(X, VOID)), ""),
+    "global, missing the inputs": (PLAN_X, head(scanned(X), dangling=[equality("newer", S + 1, 1)]), COVER),
+    "of another partition": (PLAN_X, head(scanned(X), scanned(Y, NEWER_OF_Y)), ""),
+    **{
+        f"with the keys {ids}": (
+            PLAN_A, head(scanned(A, replace(NEWER, equality_ids=ids)), field_ids=MORE_COLUMNS), KNOW
+        )
+        for ids in ((3,), (1, 3), ())
+    },
+    "global, with a key that outputs lack": (PLAN_X, head(scanned(X, replace(VOID, equality_ids=(3,)))), KNOW),
+    "of another partition, with a key that outputs lack": (
+        PLAN_X, head(scanned(X), scanned(Y, replace(NEWER_OF_Y, equality_ids=(3,)))), ""
+    ),
+}  # fmt: skip
 
-    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
 
-
-def test_a_newer_equality_delete_over_the_outputs_only_drops_the_group() -> None:
-    newer = equality("newer", S + 1, 0, (b"x",))
-    moved = data("out", S, 0, (b"x",))
-    plan = record(group(1, rewritten=[scanned(data("y", 5, 0, (b"y",)))], outputs=[moved]))
-    now = head(scanned(data("y", 5, 0, (b"y",))), dangling=[newer])
-
-    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
-
-
-def test_a_newer_equality_delete_over_the_inputs_only_drops_the_group() -> None:
-    newer = equality("newer", S + 1)
-    plan = record(group(1, rewritten=[scanned(A)], outputs=[data("out", S + 1)]))
-    now = head(scanned(A, newer))
-
-    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
-
-
-def test_a_newer_global_equality_delete_covers_inputs_and_outputs_of_partitions() -> None:
-    newer = equality("newer", S + 1, 1, (None,))  # of a spec with a void transform, as the matcher knows
-    x = data("x", 5, 0, (b"x",))
-    plan = record(group(1, rewritten=[scanned(x)]))
-
-    assert validate(plan, head(scanned(x, newer))).content is not None
-
-
-def test_a_newer_global_equality_delete_that_misses_the_inputs_drops_the_group() -> None:
-    x = data("x", 5, 0, (b"x",))
-    plan = record(group(1, rewritten=[scanned(x)]))
-    now = head(scanned(x), dangling=[equality("newer", S + 1, 1)])
-
-    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
-
-
-def test_a_newer_equality_delete_of_another_partition_is_no_conflict() -> None:
-    x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
-    plan = record(group(1, rewritten=[scanned(x)]))
-
-    assert validate(plan, head(scanned(x), scanned(y, equality("newer", S + 1, 0, (b"y",))))).content is not None
-
-
-@pytest.mark.parametrize("ids", [(3,), (1, 3), ()])
-def test_a_newer_equality_delete_with_key_columns_that_outputs_lack_drops_the_group(ids: tuple[int, ...]) -> None:
-    plan = record(group(1, rewritten=[scanned(A)]))
-    now = head(scanned(A, equality("newer", S + 1, ids=ids)), field_ids=frozenset({1, 2, 3}))
-
-    assert refusing(plan, now) == ["newer_equality_deletes_know_the_outputs"]
-    assert list(validate(plan, now).dropped) == [1]
-
-
-def test_key_columns_that_outputs_lack_matter_for_a_delete_of_another_spec_that_covers_them_all() -> None:
-    newer = equality("newer", S + 1, 1, (None,), ids=(3,))
-    x = data("x", 5, 0, (b"x",))
-    plan = record(group(1, rewritten=[scanned(x)]))
-
-    assert refusing(plan, head(scanned(x, newer))) == ["newer_equality_deletes_know_the_outputs"]
-
-
-def test_key_columns_that_outputs_lack_do_not_matter_in_another_partition() -> None:
-    x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
-    plan = record(group(1, rewritten=[scanned(x)]))
-
-    assert refusing(plan, head(scanned(x), scanned(y, equality("newer", S + 1, 0, (b"y",), ids=(3,))))) == []
+@pytest.mark.parametrize(("plan", "now", "rule"), CASES.values(), ids=CASES)
+def test_a_group_is_dropped_by_one_rule_or_committed(plan: PlanRecord, now: Head, rule: str) -> None:
+    done = validate(plan, now)
+    both = ["planned_deletes_still_apply", "no_unplanned_old_equality_deletes"]
+    assert refusing(plan, now) == (both if rule == "both" else [rule] if rule else [])
+    assert (list(done.dropped), done.content is not None) == (([1], False) if rule else ([], True))
 
 
 def test_files_of_which_no_row_is_left_go_though_their_delete_stays() -> None:
