@@ -14,10 +14,10 @@ from amoro_core.model.files import DataFile, DeleteFile, ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import LeftOutRows, PositionMap
-from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, carried_over
+from amoro_core.validation.rules import carried_over
 from amoro_core.validation.view import NOTHING_READ, Read, RowLookup, build_view, to_look_up, to_read, translate
 from tests.unit.test_removal import OURS, vector
-from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
+from tests.unit.test_validating import S, data, equality, group, head, position, record, refusing, scanned, validate
 
 A, B = data("a"), data("b")
 OUT = data("out", S, rows=195)
@@ -48,12 +48,6 @@ def read(
         for delete, named in positions.items()
     }
     return Read(found, {} if left_out is None else {1: left_out})
-
-
-def refusing(plan: PlanRecord, now: Head, was_read: Read = NOTHING_READ) -> list[str]:
-    whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    view = build_view(plan, now, was_read)
-    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, view)]
 
 
 def carried(plan: PlanRecord, now: Head, was_read: Read) -> dict[str, list[int]]:
