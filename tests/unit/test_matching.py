@@ -349,24 +349,3 @@ def test_match_says_what_the_rules_say_pair_by_pair(files: list[DataFile], delet
             match(files, deletes, ALL_UNPARTITIONED)
     else:
         assert match(files, deletes, ALL_UNPARTITIONED) == expected
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/a/b", "/a/b"),
-        ("file:/a/b", "/a/b"),
-        ("file:///a//b", "/a/b"),
-        ("file://localhost/a", "/a"),
-        ("FILE:/a", "/a"),
-        ("s3a://bucket/k%20/x", "s3://bucket/k%20/x"),
-        ("s3n://bucket", "s3://bucket"),
-        ("gcs://bucket/x/", "gs://bucket/x"),
-        ("hdfs://host:8020/x", "hdfs://host:8020/x"),
-        ("file://elsewhere/a", "file://elsewhere/a"),
-        ("/a/../b", "/a/../b"),
-        ("relative/a", "relative/a"),
-    ],
-)
-def test_paths_have_one_spelling(path: str, expected: str) -> None:
-    assert normalise(path) == expected

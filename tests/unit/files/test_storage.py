@@ -40,6 +40,9 @@ from amoro_core.model.paths import is_within, path_aliases, split_place
         ("gcs://b/k", "gs://b/k"),
         ("abfss://c@a.dfs.core.windows.net/k", "abfss://c@a.dfs.core.windows.net/k"),
         ("file://host/w", "file://host/w"),
+        ("hdfs://host:8020/x", "hdfs://host:8020/x"),
+        ("/a/../b", "/a/../b"),
+        ("relative/a", "relative/a"),
         ("/", "/"),
     ],
 )
