@@ -1,12 +1,10 @@
 """The login page, and logins by an OpenID provider."""
 
-from urllib.parse import parse_qsl
-
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from amoro_core.errors import AmoroError
+from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model import metrics
 from amoro_core.web.app_context import context_of
@@ -89,13 +87,11 @@ def _later(response: Response, error: TooManyTries) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of an unauthenticated form, of bounded length."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _LONGEST_FORM:
-            return {}
-    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=10))
+    """The fields of an unauthenticated form; none of one that is too long."""
+    try:
+        return await page_request.read_form(request, _LONGEST_FORM)
+    except InvalidArgument:
+        return {}
 
 
 log = get_logger("amoro.people")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from google.protobuf.message import Message
 from starlette.requests import Request
@@ -16,6 +16,8 @@ from amoro_core.documents.formatting import format_count
 from amoro_core.errors import InvalidArgument, WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.app_context import ask
+
+_LONGEST_FORM = 1024 * 1024  # bytes
 
 
 def to(*parts: str, **query: str | int) -> str:
@@ -108,12 +110,24 @@ class PageRequest:
 
     async def form(self, *known: str) -> dict[str, str]:
         """The fields of the form that was sent, "" where one is left out. Raises InvalidArgument for an unknown one."""
-        async with self.request.form(max_files=0, max_fields=100) as sent:
-            given = {key: value for key, value in sent.multi_items() if isinstance(value, str)}
+        given = await read_form(self.request, _LONGEST_FORM)
         for key in given:
             if key not in known:
                 raise _unknown(key, known, "a field of this form")
         return {key: value if key in _AS_TYPED else value.strip() for key in known for value in (given.get(key, ""),)}
+
+
+async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
+    """The fields of an urlencoded form, at most 100. Raises InvalidArgument for a longer one."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most_bytes:
+            raise InvalidArgument(f"the form has more than {most_bytes} bytes")
+    try:
+        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=100))
+    except ValueError as error:
+        raise InvalidArgument("the form has more than 100 fields") from error
 
 
 View = Callable[[PageRequest], Awaitable[Page | Redirect]]
