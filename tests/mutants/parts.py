@@ -63,7 +63,6 @@ PARTS: Mapping[str, Part] = {
         ("amoro_core", "amoro_optimizer"),
         (
             "amoro_optimizer/cluster/range_partitioner.py",
-            "amoro_optimizer/cluster/range_partitioner.py",
             "amoro_optimizer/cluster/sort_keys.py",
             "amoro_optimizer/cluster/writing.py",
             "amoro_core/planning/clustering/grouping.py",
@@ -88,7 +87,6 @@ PARTS: Mapping[str, Part] = {
         (
             "amoro_core/validation/view.py",
             "amoro_core/validation/rules.py",
-            "amoro_core/validation/view.py",
             "amoro_core/validation/result_check.py",
             "amoro_core/model/row_positions.py",
             "amoro_core/files/deletes/vectors.py",
