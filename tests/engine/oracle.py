@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastavro
+import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -17,9 +18,8 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 from pyroaring import BitMap64
 
-from tests.engine.parquet_rows import NAME_MAPPING, Rows, open_input, read_parquet
+from tests.engine.parquet_rows import NAME_MAPPING, Rows, local_path, once, open_input, read_parquet
 from tests.engine.row_files import read_avro_rows, read_orc_rows
-from tests.engine.unchanged import once
 from tests.engine.values import Row, canonical, path_in_history
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -276,3 +276,49 @@ def read_avro(location: str) -> tuple[Any, list[Any]]:
     with open_input(location) as file:
         reader = fastavro.reader(file)
         return reader.writer_schema, list(reader)
+
+
+def reached(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> set[str]:
+    """Manifest lists, manifests, live data and delete files of the snapshots, all by default, and their statistics."""
+    ids = {one.snapshot_id for one in metadata.snapshots} if snapshot_ids is None else set(snapshot_ids)
+    found = {one.manifest_list for one in metadata.snapshots if one.snapshot_id in ids}
+    manifests = {one["manifest_path"] for path in found for one in read_avro(path)[1]}
+    entries = (entry for path in manifests for entry in read_avro(path)[1])
+    files = {entry["data_file"]["file_path"] for entry in entries if entry["status"] != DELETED}
+    every = (*metadata.statistics, *metadata.partition_statistics)
+    return found | manifests | files | {one.statistics_path for one in every if one.snapshot_id in ids}
+
+
+ROW_ID, LAST_UPDATED = 2147483540, 2147483539
+#: Id, and the sequence number of the last update.
+Lineage = tuple[int | None, int | None]
+
+
+def lineage_of(table: Table, snapshot_id: int | None = None, key: str = "id") -> dict[Any, Lineage]:
+    """The lineage of each live row by a column whose values are unique; of main's head, or of a snapshot."""
+    files = {file.path: file for file in live_files(table, snapshot_id)}
+    stored: dict[str, Mapping[int, list[int | None]]] = {}
+    found: dict[Any, Lineage] = {}
+    for row in live_rows_with_positions(table, snapshot_id):
+        file = files[row.path]
+        if row.path not in stored:
+            stored[row.path] = _stored(row.path)
+        row_id, updated = (
+            stored[row.path][field_id][row.position] if field_id in stored[row.path] else None
+            for field_id in (ROW_ID, LAST_UPDATED)
+        )
+        if row_id is None and file.first_row_id is not None:
+            row_id = file.first_row_id + row.position
+        if row.record[key] in found:
+            raise ValueError(f"two live rows have the key {row.record[key]}")
+        found[row.record[key]] = (row_id, file.data_sequence if updated is None else updated)
+    return found
+
+
+def _stored(path: str) -> Mapping[int, list[int | None]]:
+    """The columns of lineage that a Parquet file stores, by field id."""
+    read = pq.ParquetFile(local_path(path))
+    columns = {int((field.metadata or {}).get(b"PARQUET:field_id", 0)): field.name for field in read.schema_arrow}
+    chosen = {field_id: columns[field_id] for field_id in (ROW_ID, LAST_UPDATED) if field_id in columns}
+    content = read.read(list(chosen.values()))
+    return {field_id: content.column(name).to_pylist() for field_id, name in chosen.items()}

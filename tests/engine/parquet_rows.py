@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from tests.engine.unchanged import local_path as local_path
-from tests.engine.unchanged import once
-
 FIELD_ID = b"PARQUET:field_id"
 NAME_MAPPING = "schema.name-mapping.default"
+T = TypeVar("T")
+
+#: The number of files that stay in memory, and the largest size of one.
+MOST, LARGEST_BYTES = 4096, 64 << 10
+
+
+def once(read: Callable[[str], T]) -> Callable[[str], T]:
+    """The function, which reads a small local file again only when it has changed or another one is there.
+
+    Nobody may change what it returns. Raises FileNotFoundError for a file that is gone, whatever was read of it before.
+    """
+
+    @lru_cache(MOST)
+    def read_once(path: str, _: tuple[int, ...]) -> T:
+        return read(path)
+
+    def read_unless_known(path: str) -> T:
+        place = local_path(path)
+        if "://" in place:
+            return read(path)
+        stat = os.stat(place)
+        if stat.st_size > LARGEST_BYTES:
+            return read(path)
+        return read_once(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+
+    return read_unless_known
+
+
+def local_path(location: str) -> str:
+    """The path of a local file's URI, with one slash or three; a plain path is itself."""
+    return re.sub(r"^file:(//)?(?=/)", "", location)
 
 
 @dataclass(frozen=True, slots=True)

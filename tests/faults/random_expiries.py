@@ -27,7 +27,7 @@ from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import SCHEMA, row
-from tests.engine.reached import reached
+from tests.engine.oracle import reached
 from tests.faults.proxy import Proxy
 from tests.faults.random_commits import FAULTY_TRIES, random_fault
 from tests.faults.rest import RestServer, give_up_hanging

@@ -43,8 +43,8 @@ from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA as ROWS
 from tests.engine.builders import row
 from tests.engine.histories import random_history
+from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
-from tests.engine.reached import reached
 from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
 from tests.faults.storage import shortened
 from tests.iceberg.rewriting import loaded

@@ -19,8 +19,8 @@ from amoro_core.model.processes import UNDOABLE
 from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import PATIENCE_S
 from tests.engine import oracle
+from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
-from tests.engine.reached import reached
 from tests.kills.nursery import Manner, Nursery
 from tests.kills.rounds import FOLLOWING, Rounds
 from tests.kills.site import ACTIVE, TABLE, Site

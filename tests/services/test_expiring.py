@@ -23,8 +23,8 @@ from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.aging import DAY_MS, aged
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
-from tests.engine.reached import reached
 from tests.faults.rest import RestServer
 from tests.services.rigs import Limits, dying_at, reaching
 from tests.services.world import World

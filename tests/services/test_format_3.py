@@ -40,7 +40,7 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.builders import make as make_known
 from tests.engine.files import Layout
-from tests.engine.lineage import Lineage, lineage_of
+from tests.engine.oracle import Lineage, lineage_of
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import delete_rows
 from tests.engine.writer3 import upgrade as upgrade_table

@@ -20,7 +20,7 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, make, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
-from tests.engine.lineage import lineage_of
+from tests.engine.oracle import lineage_of
 from tests.engine.writer3 import upgrade
 from tests.services.world import World
 from tests.tiers import sample

@@ -39,8 +39,8 @@ from amoro_core.store import pending_deletions
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
-from tests.engine.reached import reached
 from tests.iceberg.orphan_tables import write_manifest_of
 from tests.services.world import World
 

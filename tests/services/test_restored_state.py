@@ -23,8 +23,8 @@ from amoro_core.store import pending_deletions, processes
 from tests.engine import oracle, writer
 from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
-from tests.engine.reached import reached
 from tests.model.lake import process_of
 from tests.services.rigs import reaching
 from tests.services.world import World

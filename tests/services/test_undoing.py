@@ -23,7 +23,7 @@ from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer, writer3
 from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, SPECS, row
-from tests.engine.lineage import lineage_of
+from tests.engine.oracle import lineage_of
 from tests.engine.parquet_rows import local_path
 from tests.engine.values import rows_of
 from tests.services import test_expiring_data as expiring

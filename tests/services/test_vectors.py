@@ -17,7 +17,7 @@ from tests.engine import oracle, writer, writer3
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
-from tests.engine.lineage import lineage_of
+from tests.engine.oracle import lineage_of
 from tests.engine.parquet_rows import local_path
 from tests.services.world import World
 
