@@ -17,8 +17,7 @@ from pathlib import Path
 
 from amoro_core.model.properties import parse_duration
 from tests.prove.kinds import KINDS
-from tests.prove.page import render
-from tests.prove.proof import Proof, Run, load, save
+from tests.prove.proof import Proof, Run, load, render, save
 
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "docs" / "proof.json", ROOT / "docs" / "proof.md"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prove.page import render
-from tests.prove.proof import Kind, Mismatch, Proof, Run, load, save
+from tests.prove.proof import Kind, Mismatch, Proof, Run, load, render, save
 
 BATCH = Run("a", "c1", "v", 1, 10.0, {"things": 3, "upsert × before commit": 2})
 OTHER = Run("a", "c2", "v", 1, 5.0, {"things": 1})
