@@ -10,10 +10,10 @@ import grpc
 
 from amoro_cli.connection import Endpoint, remote_error
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WaitTimeout, WorkFailed
+from amoro_core.model.principals import parse_token
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.channels import USER_KEY, WAY_KEY, connection_error, is_encrypted, open_channel, short_details
 from amoro_core.protocol.operations import LASTING, OPERATIONS
-from amoro_core.protocol.tokens import parse_token
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -24,9 +24,8 @@ from amoro_core.errors import (
     WaitTimeout,
     WorkFailed,
 )
-from amoro_core.model.principals import PLAIN, SECURE, Trust
+from amoro_core.model.principals import PLAIN, SECURE, Trust, parse_token, read_token, token_problem
 from amoro_core.model.text_sanitizing import Secret, is_text
-from amoro_core.protocol.tokens import parse_token, read_token, told
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -349,7 +348,7 @@ def _given_token(place: CoordinatorAddress) -> Secret | None:
     except (OSError, ValueError) as error:
         said = "AMORO_TOKEN" if place.token_file is None else f"The token file {place.token_file}"
         raise InvalidArgument(
-            f"{said} can't be used: {told(error)}", hint="It must hold the admin token and nothing else."
+            f"{said} can't be used: {token_problem(error)}", hint="It must hold the admin token and nothing else."
         ) from error
 
 
@@ -374,7 +373,7 @@ def _home_token(home: Path) -> Secret:
         return read_token(path)
     except (OSError, ValueError) as error:
         raise NotAllowed(
-            f"The admin token {path} can't be used: {told(error)}",
+            f"The admin token {path} can't be used: {token_problem(error)}",
             hint=f"Run this as the user who owns {home}, or give the token with --token-file or AMORO_TOKEN.",
         ) from error
 

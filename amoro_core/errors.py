@@ -375,7 +375,7 @@ class TableRefused(AmoroError):
         self.reason = reason
 
     @property
-    def told(self) -> str:
+    def full_text(self) -> str:
         """The message, with the hint if there is one."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 

@@ -96,7 +96,7 @@ class Condemn(Storing):
         return Told(), plan
 
     def receipt(self, case: ProcessContext) -> Receipt:
-        return Receipt.told("condemned", case.process.snapshot_id)
+        return Receipt.brief("condemned", case.process.snapshot_id)
 
 
 class Sweeping(Storing):
@@ -122,4 +122,4 @@ class Sweeping(Storing):
         return tuple(json.loads(case.process.detail))
 
     def receipt(self, case: ProcessContext) -> Receipt:
-        return Receipt.told("swept")
+        return Receipt.brief("swept")

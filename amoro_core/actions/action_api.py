@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 from amoro_core.errors import AmoroError
 from amoro_core.formats.ports import AnyTable, Committable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
-from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions, KnownGroup
+from amoro_core.model.clustering import AS_CONFIGURED, ClusteredGroup, ClusterOptions
 from amoro_core.model.commits import PROCESS_ID, SnapshotAdded, StagedCommit
 from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import (
@@ -55,7 +55,7 @@ class PlanningContext:
     delete_rate: int = 1000  # files of the catalog that are deleted in a second, at most
     last_commit: DataCommit | None = None  # that added data, as stored; the table's own history takes precedence
     taken: ReservedFiles = NOTHING_TAKEN  # files that are in other plans of the table
-    known_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
+    known_groups: Mapping[str, ClusteredGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
     scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, from reports
     choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
 
@@ -244,7 +244,7 @@ class Clustering(Action, Protocol):
     def data_files(self, given: bytes) -> tuple[str, ...]:
         """The data files that a task with that input replaces."""
 
-    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
+    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made."""
 
 

@@ -24,9 +24,9 @@ from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.clustering import (
     CLUSTER,
     REJECTS,
+    ClusteredGroup,
     ClusterInput,
     ClusterOutput,
-    KnownGroup,
     Layout,
     Sorting,
     Strategy,
@@ -144,7 +144,7 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     if kept.registers and are_there and not order_id and not _was_refused(case):
         payload, evidence = table.stage_sort_order(layout.keys)
         words = "added a sort order, not as the default"
-        return Change(payload, evidence, Receipt.told(words, head.snapshot_id))
+        return Change(payload, evidence, Receipt.brief(words, head.snapshot_id))
     inputs = inputs_of(record, validation.content, head)
     _check_names(ready)
     check_content(record, validation.content, inputs, table, known)
@@ -350,12 +350,12 @@ class Cluster:
     def receipt(self, case: ProcessContext) -> None:
         """None: every process of it commits."""
 
-    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
+    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made, each with the depths that were predicted of it."""
         kept = ClusterPlanState.of(case.process)
         works = {one.number: decode_cluster_input(one.input) for one in case.results if one.number in groups}
         return tuple(
-            KnownGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
+            ClusteredGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
             for number, work in sorted(works.items())
         )
 

@@ -12,7 +12,7 @@ from amoro_core.actions.action_api import Plan, PlanningContext, Prepare, Reques
 from amoro_core.errors import CommitConflict, InvalidArgument
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
-from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
 from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext, Receipt
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
@@ -253,13 +253,13 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     if refs:
         words += f", removed {', '.join(refs)}"
     duration = round((now - case.process.created_at).total_seconds() * 1000)
-    receipt = replace(Receipt.told(words, case.process.snapshot_id, figures), duration_ms=duration)
+    receipt = replace(Receipt.brief(words, case.process.snapshot_id, figures), duration_ms=duration)
     return Change(payload, evidence, receipt)
 
 
-def _removed(case: ProcessContext) -> SnapshotsGone:
+def _removed(case: ProcessContext) -> SnapshotsRemoved:
     """The files and snapshots that the landed commit has removed."""
     landed = next(one for one in case.attempts if one.outcome is CommitOutcome.DONE)
-    if not isinstance(landed.evidence, SnapshotsGone):
+    if not isinstance(landed.evidence, SnapshotsRemoved):
         raise TypeError(f"{NAME} has committed {landed.evidence}")
     return landed.evidence

@@ -226,7 +226,7 @@ class CleanOrphanFiles(Untasked):
         if more := said.get("more_files"):
             figures.append(Figure("more_files", more, "files"))
             words += f"; {more} more are left for the next process"
-        return Receipt.told(words, case.process.snapshot_id, tuple(figures))
+        return Receipt.brief(words, case.process.snapshot_id, tuple(figures))
 
     def tidy(self, table: AnyTable, case: ProcessContext) -> int:
         """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""

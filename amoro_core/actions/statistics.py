@@ -295,7 +295,7 @@ def _change(table: AnyTable, case: ProcessContext, sketches: tuple[ColumnSketch,
     return Change(
         payload=staged.payload,
         evidence=StatisticsNamed(snapshot_id, paths),
-        receipt=replace(Receipt.told(words, snapshot_id, figures), duration_ms=duration),
+        receipt=replace(Receipt.brief(words, snapshot_id, figures), duration_ms=duration),
         groups=tuple(result.number for result in case.results),
         metadata_files=paths,
     )

@@ -78,5 +78,5 @@ def _change(table: Maintainable, case: ProcessContext, now: datetime) -> Change:
     return Change(
         payload=payload,
         evidence=RefAt(name, snapshot_id),
-        receipt=replace(Receipt.told(f"made tag {name} on snapshot {snapshot_id}", snapshot_id), duration_ms=duration),
+        receipt=replace(Receipt.brief(f"made tag {name} on snapshot {snapshot_id}", snapshot_id), duration_ms=duration),
     )

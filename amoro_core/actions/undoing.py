@@ -30,9 +30,9 @@ from amoro_core.model.commits import (
     Head,
     RefAt,
     SnapshotAdded,
-    SnapshotsGone,
-    StatisticsGone,
+    SnapshotsRemoved,
     StatisticsNamed,
+    StatisticsRemoved,
 )
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.maintenance import Condemned, FileKind
@@ -249,7 +249,7 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
             Figure("rows", rows, "rows"),
             Figure("bytes", coming, "bytes"),
         )
-        receipt = Receipt.told(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
+        receipt = Receipt.brief(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
         return replace(receipt, base_snapshot_id=base_snapshot_id)
     return Receipt(
         data_files_before=len(content.removed_data),
@@ -323,7 +323,7 @@ def change_of(
     case: ProcessContext, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
 ) -> Change:
     """The change of an undo, with a summary and figures."""
-    receipt = Receipt.told(words, case.process.snapshot_id, figures)
+    receipt = Receipt.brief(words, case.process.snapshot_id, figures)
     duration = round((now - case.process.created_at).total_seconds() * 1000)
     return Change(payload, evidence, replace(receipt, duration_ms=duration))
 
@@ -417,7 +417,7 @@ def _remove_statistics(table: AnyTable, case: ProcessContext, now: datetime) -> 
     detail = detail_of(case)
     paths = tuple(one["path"] for one in detail["files"])
     payload = table.stage_statistics_removal(paths)
-    evidence = StatisticsGone(detail["snapshot_id"], paths)
+    evidence = StatisticsRemoved(detail["snapshot_id"], paths)
     return change_of(case, payload, evidence, f"removed the statistics of snapshot {detail['snapshot_id']}", (), now)
 
 
@@ -441,7 +441,7 @@ class UndoExpiry(Untasked):
         """The plan to restore them. Raises CannotUndo once any of their files is being deleted or gone."""
         case = process_of_table(table, request)
         removed = first_commit(case).evidence
-        if not isinstance(removed, SnapshotsGone) or not removed.snapshot_ids:
+        if not isinstance(removed, SnapshotsRemoved) or not removed.snapshot_ids:
             raise refused(case, "it removed no snapshot")
         condemned, waiting = _condemned_by(case), request.restorable
         if waiting is None or waiting.files < condemned:
@@ -480,7 +480,7 @@ def _condemned_by(case: ProcessContext) -> int:
 
 
 def _require_expired_files(
-    table: AnyTable, base: str, removed: SnapshotsGone, sought: Mapping[str, str] = MappingProxyType({})
+    table: AnyTable, base: str, removed: SnapshotsRemoved, sought: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, ...]:
     """The values in `sought` for the normalised paths of the snapshots' files. Raises CommitConflict for a file that is
     gone."""
@@ -496,7 +496,7 @@ def _require_expired_files(
 
 def _restore_snapshots(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     detail = detail_of(case)
-    removed = SnapshotsGone(tuple(detail["ids"]))
+    removed = SnapshotsRemoved(tuple(detail["ids"]))
     _require_expired_files(table, detail["base"], removed)
     payload, evidence, tags = table.stage_return(detail["base"], removed)
     figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
@@ -536,7 +536,7 @@ class UndoOrphans(Untasked):
             Figure("files_restored", detail["files"], "files"),
             Figure("bytes_restored", detail["bytes"], "bytes"),
         )
-        return Receipt.told(f"{detail['files']} files are condemned no more", case.process.snapshot_id, figures)
+        return Receipt.brief(f"{detail['files']} files are condemned no more", case.process.snapshot_id, figures)
 
     def restores(self, case: ProcessContext) -> str:
         """The cleaning, whose condemned files are released."""

@@ -7,7 +7,7 @@ from amoro_core.admin.context import Call, Services, as_message, milliseconds, m
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, SeriesFacts
 from amoro_core.model.paging import Window, page_limit
-from amoro_core.model.plans import BOUNDS, KeptDigest
+from amoro_core.model.plans import BOUNDS, StoredDigest
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import journal_pb2 as pb
 from amoro_core.services.time_series import FoundSeries, Range
@@ -31,7 +31,7 @@ def _event(item: Event) -> pb.Event:
     return as_message(pb.Event, item, item.about, happened_ms=milliseconds(item.at), data=data)
 
 
-def _digest(table: TableIdentifier, stored: KeptDigest | None) -> pb.TableDigest:
+def _digest(table: TableIdentifier, stored: StoredDigest | None) -> pb.TableDigest:
     """The digest of the table; without one only its name is set."""
     if stored is None:
         return pb.TableDigest(table=str(table))

@@ -112,11 +112,7 @@ def _in_a_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="guard", daemon=True).start()
 
 
-def installed(
-    home: Path,
-    given_catalogs: Sequence[CatalogConfig],
-    planning_bytes: int = 0,
-) -> Dependencies:
+def installed(home: Path, given_catalogs: Sequence[CatalogConfig], planning_bytes: int = 0) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
     What was decoded of manifests is kept in memory in up to `planning_bytes`.

@@ -154,7 +154,7 @@ class Coordinator:
         settings = self.settings
         hooks = CoordinatorHooks(
             commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
-            left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
+            left_over=lambda process_id, catalog: self._loops.clean_up_due(process_id, catalog),
             explore=lambda: self._loops.explore_now(),
             look=lambda table_id, catalog: self._loops.look_at(table_id, catalog),
             address=lambda: self.address,
@@ -267,7 +267,7 @@ def running(
     ending.callback(coordinator.stop)
     try:
         if threads:
-            ending.enter_context(optimizer_beside(coordinator, threads, memory_bytes))
+            ending.enter_context(embedded_optimizer(coordinator, threads, memory_bytes))
         yield coordinator
     finally:
         _end(ending.close, home, patience if coordinator.lost is None else LOST_PATIENCE)
@@ -308,7 +308,7 @@ def _withdraw(home: Path) -> None:
 
 
 @contextmanager
-def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) -> Iterator[Runner]:
+def embedded_optimizer(coordinator: Coordinator, threads: int, memory_bytes: int) -> Iterator[Runner]:
     """A standalone optimizer in this process, which talks to the coordinator over gRPC like any other."""
     config = OptimizerConfig(
         address=coordinator.local_address,

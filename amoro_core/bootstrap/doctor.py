@@ -58,12 +58,7 @@ def diagnose(home: Path, config: Path | None) -> list[Diagnosis]:
 
 
 def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
-    yield Diagnosis(
-        "python",
-        sys.version_info >= (3, 11),
-        sys.version.split()[0],
-        "Install Python 3.11 or newer.",
-    )
+    yield Diagnosis("python", sys.version_info >= (3, 11), sys.version.split()[0], "Install Python 3.11 or newer.")
     sqlite = ENGINE_VERSION
     detail = ".".join(map(str, sqlite))
     if sqlite < SQLITE_SAFE:
@@ -90,7 +85,7 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
         if serves:
             yield from _optimizers(home)
     try:
-        known = _known_catalogs(home)
+        known = _all_catalogs(home)
     except AmoroError as error:
         yield Diagnosis("catalogs", False, error.message, error.hint or error.remedy)
         return
@@ -153,44 +148,29 @@ def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
     for item, thread in zip(catalogs, threads, strict=True):
         thread.join(max(0.0, deadline - time.monotonic()))
         yield answers.get(item.name) or Diagnosis(
-            _name(item),
+            f"catalog {item.name}",
             False,
             f"hangs: there was no answer within {limits().whole_s + LOADING_S:g} s",
             "Check that its server runs and can be reached from here.",
         )
 
 
-def _name(item: CatalogConfig) -> str:
-    return f"catalog {item.name}"
-
-
 def _catalog(item: CatalogConfig) -> Diagnosis:
     formats = Formats(table_formats())
-    name = _name(item)
+    name = f"catalog {item.name}"
     try:
         formats.check(item)
-        others = _other_tables(item)
+        others = other_names(item) if kind_of(item) == "sql" else []  # of a database whose tables are all others'
     except AmoroError as error:
         return Diagnosis(name, False, error.message, error.hint or "Check its properties.")
     refusal = formats.commits_refused(item)
     if refusal is not None:
         return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
-    return Diagnosis(name, True, f"answers ({item.origin}){others}")
+    note = "; it has no table, but its database has tables of {}: a table belongs to its catalog's name"
+    return Diagnosis(name, True, f"answers ({item.origin}){note.format(', '.join(others)) if others else ''}")
 
 
-def _other_tables(item: CatalogConfig) -> str:
-    """A note on a SQL catalog without tables whose database has those of others. Raises CatalogUnavailable."""
-    if kind_of(item) != "sql":
-        return ""
-    others = other_names(item)
-    if not others:
-        return ""
-    return (
-        f"; it has no table, but its database has tables of {', '.join(others)}: a table belongs to its catalog's name"
-    )
-
-
-def _known_catalogs(home: Path) -> list[CatalogConfig]:
+def _all_catalogs(home: Path) -> list[CatalogConfig]:
     """Catalogs of pyiceberg's configuration and added ones. Raises InvalidSettings, StoreFailed."""
     known = {item.name: item for item in pyiceberg_catalogs()}
     with closing(ReadingStore.open(home / "amoro.db")) as store:
@@ -219,7 +199,7 @@ def _writable(home: Path) -> str:
     with suppress(FileNotFoundError):
         home.stat()
     for name in ("amoro.lock", "amoro.db", "admin.token", "enrolment.token"):
-        if _exists(home / name) and not os.access(home / name, os.R_OK | os.W_OK):
+        if os.path.exists(home / name) and not os.access(home / name, os.R_OK | os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(home / name))
     with tempfile.TemporaryFile(dir=_nearest(home)) as file:
         file.write(b"amoro")
@@ -228,13 +208,8 @@ def _writable(home: Path) -> str:
 
 
 def _nearest(home: Path) -> Path:
-    """The directory, or its nearest existing parent."""
-    return next(place for place in (home, *home.parents) if _exists(place))
-
-
-def _exists(path: Path) -> bool:
-    """Whether the path is known to exist: `Path.exists` raises without permission."""
-    return os.path.exists(path)
+    """The directory, or its nearest existing parent; `Path.exists` would raise without permission."""
+    return next(place for place in (home, *home.parents) if os.path.exists(place))
 
 
 def _loopback() -> str:

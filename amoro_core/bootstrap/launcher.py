@@ -54,7 +54,9 @@ class LocalLauncher:
 
     def up(self, options: UpOptions) -> None:
         if recorded_address(options.home, lasting=True) is not None:  # seconds before everything is imported
-            _lock(options.home).release()
+            from amoro_core.store.connect import StateLock
+
+            StateLock.acquire(options.home).release()
         with self._prepared():
             from amoro_core.bootstrap import coordinator_app
             from amoro_core.bootstrap.process import on_signals
@@ -191,12 +193,6 @@ class _WithoutPandas:
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def _lock(home: Path, wait: timedelta = timedelta(0)) -> "StateLock":
-    from amoro_core.store.connect import StateLock
-
-    return StateLock.acquire(home, wait)
 
 
 def _lock_after_commands(home: Path) -> "StateLock":

@@ -9,9 +9,9 @@ from amoro_core.bootstrap.process import on_signals
 from amoro_core.bootstrap.secrets import read_token
 from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
 from amoro_core.logger import get_logger
+from amoro_core.model import principals
 from amoro_core.model.group_config import RESOURCE_LABEL
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.protocol import tokens
 from amoro_optimizer.rewrite.spilling import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.work_kinds import InProcess
@@ -51,11 +51,11 @@ def _enrolment_token(options: OptimizerOptions) -> Secret:
     source = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
     try:
         if options.token_file is not None:
-            return tokens.read_token(options.token_file)
+            return principals.read_token(options.token_file)
         if given := os.environ.get("AMORO_TOKEN"):
-            return tokens.parse_token(given)
+            return principals.parse_token(given)
     except (OSError, ValueError) as error:
-        message = f"{source} can't be used: {tokens.told(error)}"
+        message = f"{source} can't be used: {principals.token_problem(error)}"
         raise InvalidArgument(message, hint="It must hold the enrolment token and nothing else.") from error
     return read_token(options.home / "enrolment.token")
 

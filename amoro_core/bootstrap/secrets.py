@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amoro_core.errors import InvalidSettings, NotAllowed
+from amoro_core.model import principals
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.protocol import tokens
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -29,15 +29,15 @@ def ensure_token(path: Path) -> Secret:
 def read_token(path: Path) -> Secret:
     """The token in the file. Raises NotAllowed, InvalidSettings."""
     try:
-        return tokens.read_token(path)
+        return principals.read_token(path)
     except OSError as error:
         raise NotAllowed(
-            f"token file {path} can't be read: {tokens.told(error)}",
+            f"token file {path} can't be read: {principals.token_problem(error)}",
             hint="`amoro up` makes it, for its own user to read; name another with --token-file.",
         ) from error
     except ValueError as error:
         raise InvalidSettings(
-            f"token file {path} can't be used: {tokens.told(error)}",
+            f"token file {path} can't be used: {principals.token_problem(error)}",
             hint="Remove it: a new one is made at the next start of a coordinator.",
         ) from error
 

@@ -130,25 +130,25 @@ class Settings:
         """These settings. Raises InvalidSettings for two that contradict each other, with values and origins."""
         if self.heartbeat_interval >= self.heartbeat_timeout:
             raise InvalidSettings(
-                f"{self._shown('heartbeat-interval')} is not below {self._shown('heartbeat-timeout')}",
+                f"{self._as_set('heartbeat-interval')} is not below {self._as_set('heartbeat-timeout')}",
                 hint="An optimizer that reports less often is taken for lost: lower the first or raise the second.",
             )
         if self.port == self.http_port != 0:
             raise InvalidSettings(
-                f"{self._shown('http-port')} is the same as {self._shown('port')}",
+                f"{self._as_set('http-port')} is the same as {self._as_set('port')}",
                 hint="Each needs its own.",
             )
         for proxy in self.trusted_proxies:
             _require_network("trusted-proxies", proxy)
         if self.blocker_timeout > LONGEST_HOLD:
             raise InvalidSettings(
-                f"{self._shown('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
+                f"{self._as_set('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
                 hint="Lower it; a blocker that is needed for longer is renewed.",
             )
         self.provider_terms()
         repeated = [name for at, name in enumerate(self.groups) if name in self.groups[:at]]
         if repeated:
-            raise InvalidSettings(f"{self._shown('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
+            raise InvalidSettings(f"{self._as_set('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
         return self
 
     def provider_terms(self) -> ProviderTerms | None:
@@ -163,12 +163,12 @@ class Settings:
             return None
         if not is_safe_url(self.oidc_issuer):
             raise InvalidSettings(
-                f"{self._shown('oidc-issuer')} is not the https address of a provider",
+                f"{self._as_set('oidc-issuer')} is not the https address of a provider",
                 hint="Write it as the provider does, such as https://login.example.com/realms/data.",
             )
         if missing := [key for key in ("oidc-client-id", "oidc-roles") if not getattr(self, KEYS[key])]:
             raise InvalidSettings(
-                f"{self._shown('oidc-issuer')} needs {missing[0]} too",
+                f"{self._as_set('oidc-issuer')} needs {missing[0]} too",
                 hint="See docs/howto/roles.md for all of them.",
             )
         try:
@@ -180,7 +180,7 @@ class Settings:
             self.oidc_issuer, self.oidc_client_id, self.oidc_name_claim, self.oidc_role_claim, scopes, rules
         )
 
-    def _shown(self, key: str) -> str:
+    def _as_set(self, key: str) -> str:
         name = KEYS[key]
         return f"{key} {written(getattr(self, name))} ({self.origins.get(name, 'default')})"
 
@@ -221,12 +221,11 @@ def _require_network(key: str, text: str) -> None:
         ) from error
 
 
-#: Names of fields by key.
-KEYS = {
-    item.metadata.get("key", item.name.replace("_", "-")): item.name
-    for item in fields(Settings)
-    if item.name != "origins"
+_FIELDS = {
+    item.metadata.get("key", item.name.replace("_", "-")): item for item in fields(Settings) if item.name != "origins"
 }
+#: Names of fields by key.
+KEYS = {key: item.name for key, item in _FIELDS.items()}
 
 
 def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
@@ -489,8 +488,4 @@ def _rules_of(name: str, value: object) -> CatalogRules:
     return CatalogRules(name, tuple(prefixes), strict)
 
 
-_KINDS = {
-    item.metadata.get("key", item.name.replace("_", "-")): _kind_of(item.type, item.metadata)
-    for item in fields(Settings)
-    if item.name != "origins"
-}
+_KINDS = {key: _kind_of(item.type, item.metadata) for key, item in _FIELDS.items()}

@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import psutil
 
 from amoro_core.errors import AmoroError
 from amoro_core.model.group_config import CA_FILE, Launch, Liveness, Observation, Resource
 from amoro_core.model.text_sanitizing import without_secrets
-
-if TYPE_CHECKING:
-    import psutil
-
 
 #: Number of logs of earlier processes to keep.
 KEPT_LOGS = 200
@@ -71,8 +68,6 @@ class Processes:
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
         """SIGKILL to the group, or SIGTERM to the process that drains: the innermost one with the resource's id."""
-        import psutil
-
         leader = self._find(resource)
         if leader is None:
             return
@@ -90,10 +85,8 @@ class Processes:
             return [without_secrets(line.rstrip("\n")) for line in last]
         return []
 
-    def _find(self, resource: Resource) -> "psutil.Process | None":
+    def _find(self, resource: Resource) -> psutil.Process | None:
         """The process that was started for the resource, if it runs."""
-        import psutil
-
         if resource.handle:
             with suppress(psutil.Error):
                 process = psutil.Process(int(resource.handle))
@@ -112,16 +105,14 @@ class Processes:
                 log.unlink(missing_ok=True)
 
 
-def _names(process: "psutil.Process", resource_id: str) -> bool:
-    import psutil
-
+def _names(process: psutil.Process, resource_id: str) -> bool:
     try:
         return any(resource_id in word for word in process.cmdline())
     except psutil.Error:
         return False
 
 
-def _is_leader(process: "psutil.Process", resource_id: str) -> bool:
+def _is_leader(process: psutil.Process, resource_id: str) -> bool:
     """Whether the process names the resource and leads a session, like those started here."""
     with suppress(OSError):
         return _names(process, resource_id) and os.getsid(process.pid) == process.pid

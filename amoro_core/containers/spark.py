@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from amoro_core.containers.local import Processes, optimizer_arguments
 from amoro_core.errors import AmoroError, InvalidArgument
@@ -21,49 +20,21 @@ _NAMESPACE = "spark-conf.spark.kubernetes.namespace"
 _LINE_BYTES = 1024
 
 
-class Cluster(Protocol):
-    """A cluster manager that runs drivers."""
-
-    prefix: str  # of its masters, and of the handles
-    needs_token_file: bool  # whether spark-submit can't ship the enrolment token to the driver
-
-    def prepare(self, launch: Launch, token_file: str | None) -> tuple[str, list[str]]:
-        """The path of the token on the driver, and further arguments of spark-submit."""
-        ...
-
-    def handle(self, launch: Launch, output: str) -> str:
-        """The handle of the application that spark-submit started, from its output; "" when unknown."""
-        ...
-
-    def status_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
-        """The command that reports the application's status."""
-        ...
-
-    def parse_status(self, output: str) -> Observation:
-        """The status in that command's output."""
-        ...
-
-    def kill_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
-        """The command that ends the application."""
-
-    def logs_command(self, handle: str, lines: int) -> list[str]:
-        """The command that shows the last lines of the driver's log: `lines` of them, or somewhat more."""
-        ...
-
-
 class Yarn:
     """YARN. spark-submit can't request an application's status; the command `yarn` can. Handle: yarn|application id."""
 
-    prefix = "yarn"
-    needs_token_file = False
+    prefix = "yarn"  # of its masters, and of the handles
+    needs_token_file = False  # whether spark-submit can't ship the enrolment token to the driver
 
     def prepare(self, launch: Launch, token_file: str | None) -> tuple[str, list[str]]:
+        """The path of the token on the driver, and further arguments of spark-submit."""
         # A file of --files is copied to the driver's directory, and to a staging directory that only the user can read.
         shipped = [] if token_file else [f"--files={launch.token_file}#enrolment.token"]
         no_wait = ["--conf", "spark.yarn.submit.waitAppCompletion=false"]
         return token_file or "enrolment.token", [*no_wait, *shipped]
 
     def handle(self, launch: Launch, output: str) -> str:
+        """The handle of the application that spark-submit started, from its output; "" when unknown."""
         found = re.findall(r"\bapplication_\d+_\d+\b", output)
         return f"{self.prefix}|{found[-1]}" if found else ""
 
@@ -115,6 +86,8 @@ class Kubernetes:
         return ["kubectl", "logs", f"--namespace={namespace}", f"--tail={lines}", pod]
 
 
+#: A cluster manager that runs drivers.
+Cluster = Yarn | Kubernetes
 CLUSTERS: tuple[Cluster, ...] = (Yarn(), Kubernetes())
 
 _YARN_STATES: Mapping[str, Liveness] = MappingProxyType(

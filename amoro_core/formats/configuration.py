@@ -67,11 +67,6 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
 )
 
 
-def all_properties() -> tuple[Property, ...]:
-    """Every property, by subject."""
-    return tuple(known for configuration in CONFIGURATIONS for known in configuration.properties)
-
-
 #: Prefixes of our own keys: an unknown key with such a prefix is probably a typo.
 _OURS = (
     "self-optimizing.",

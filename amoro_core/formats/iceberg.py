@@ -80,14 +80,14 @@ from amoro_core.model.commits import (
     FileFacts,
     Group,
     Head,
-    KnownStatistics,
     ManifestCluster,
     ManifestsStaged,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     SortOrderAdded,
     StagedCommit,
     StagedStatistics,
+    StatisticsEntries,
     Trace,
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
@@ -421,19 +421,21 @@ class IcebergTable:
     def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
         return reachable.would_release(self._table, snapshot_ids)
 
-    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
+    def stage_expiry(
+        self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool
+    ) -> tuple[bytes, SnapshotsRemoved]:
         return expiry.stage_expiry(self._newest, snapshot_ids, refs, clean=clean, own_metadata=self._writes_metadata())
 
-    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
+    def bring_back(self, removed: SnapshotsRemoved) -> tuple[str, ...]:
         return expiry.bring_back(self._renewed, self.send, removed, self._writes_metadata())
 
-    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+    def released(self, metadata_location: str, removed: SnapshotsRemoved) -> Iterator[Released]:
         now = self._renewed()
         base = expiry.state_before(now, metadata_location, removed)
         return iter(()) if base is None else reachable.released(base, frozenset(removed.snapshot_ids), now)
 
     def stage_return(
-        self, metadata_location: str, removed: SnapshotsGone
+        self, metadata_location: str, removed: SnapshotsRemoved
     ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
         return expiry.stage_return(self._again(), metadata_location, removed, own_metadata=self._writes_metadata())
 
@@ -487,7 +489,7 @@ class IcebergTable:
     def is_partitioned(self) -> bool:
         return is_partitioned(self._table.metadata)
 
-    def statistics(self) -> KnownStatistics:
+    def statistics(self) -> StatisticsEntries:
         return statistics_of(self._newest.metadata)
 
     def stage_statistics(

@@ -19,14 +19,14 @@ from amoro_core.model.commits import (
     FileFacts,
     Group,
     Head,
-    KnownStatistics,
     ManifestCluster,
     ManifestsStaged,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     SortOrderAdded,
     StagedCommit,
     StagedStatistics,
+    StatisticsEntries,
     Trace,
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
@@ -194,7 +194,7 @@ class Analyzable(OpenTable, Protocol):
     def is_partitioned(self) -> bool:
         """Whether it is partitioned."""
 
-    def statistics(self) -> KnownStatistics:
+    def statistics(self) -> StatisticsEntries:
         """The statistics in the metadata, as the table was last loaded."""
 
     def stage_statistics(
@@ -278,14 +278,16 @@ class Expirable(OpenTable, Protocol):
         Raises DataFileMissing, UnreadableFile or CatalogUnavailable for manifests and manifest lists.
         """
 
-    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
+    def stage_expiry(
+        self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool
+    ) -> tuple[bytes, SnapshotsRemoved]:
         """The payload that removes snapshots and references from the state `history` returned last, with its evidence.
 
         `clean`: also removes unused schemas and partition specs. Raises CommitConflict when one is removed already, or
         a remaining reference holds a snapshot.
         """
 
-    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
+    def bring_back(self, removed: SnapshotsRemoved) -> tuple[str, ...]:
         """Restore branches and tags that were created on removed snapshots meanwhile and removed with them.
 
         Returns the names, including those restored already. Raises like `Committable.send`, TableRefused("format") for
@@ -293,7 +295,7 @@ class Expirable(OpenTable, Protocol):
         """
 
     def stage_return(
-        self, metadata_location: str, removed: SnapshotsGone
+        self, metadata_location: str, removed: SnapshotsRemoved
     ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
         """The payload that restores removed snapshots under tags `restored-ID`, with its evidence and the tags.
 
@@ -308,7 +310,7 @@ class Expirable(OpenTable, Protocol):
         any. Returns the deleted ones. Raises TableRefused("location"), CatalogUnavailable.
         """
 
-    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+    def released(self, metadata_location: str, removed: SnapshotsRemoved) -> Iterator[Released]:
         """The files that the reloaded table no longer needs after a removal that landed.
 
         `metadata_location` is a state that still had the snapshots; nothing is released if no such state can be read.

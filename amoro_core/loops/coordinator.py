@@ -9,28 +9,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from amoro_core.admin.context import Services as OperationServices
 from amoro_core.errors import AmoroError
 from amoro_core.logger import get_logger
-from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, STATISTICS
 from amoro_core.model.tables import OPTIMIZING, BlockedOperation, OptimizingStatus, Pending
-from amoro_core.services.accounts import SessionService
-from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.containers import ContainerService
-from amoro_core.services.discovery import ComparingService, DiscoveryService, HearingService
-from amoro_core.services.groups import GroupService
-from amoro_core.services.history import AuditService, HistoryService
-from amoro_core.services.maintenance import MaintenanceService
-from amoro_core.services.metrics import ConditionService
-from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.planning import PlanningService, StartingService
+from amoro_core.services.discovery import ComparingService, DiscoveryService
+from amoro_core.services.history import HistoryService
 from amoro_core.services.post_commit_cleanup import ClearingService
-from amoro_core.services.tables import TableService
-from amoro_core.services.task_lifecycle import OptimizingService
-from amoro_core.services.time_series import SamplingService
 from amoro_core.transactions.store_plan import EVALUATION
 
 log = get_logger("amoro.loops")
@@ -42,7 +30,7 @@ class Loop:
     An exception of a step is logged, and the loop continues.
     """
 
-    def __init__(self, name: str, step: Callable[[], None], interval_s: float) -> None:
+    def __init__(self, name: str, step: Callable[[], object], interval_s: float) -> None:
         self._name = name
         self._step = step
         self._interval = interval_s
@@ -275,30 +263,14 @@ class Limits:
     maintenance_threads: int = 2  # of each catalog
 
 
-class Services(Protocol):
-    """The services that the loops drive, by subject."""
+class Services(OperationServices, Protocol):
+    """The services of the operations, and those that only the loops drive."""
 
-    catalogs: CatalogService
     discovery: DiscoveryService
     comparing: ComparingService
-    tables: TableService
-    planning: PlanningService
-    optimizing: OptimizingService
     committing: CommittingService
     clearing: ClearingService
-    optimizers: OptimizerService
-    groups: GroupService
     history: HistoryService
-    auditing: AuditService
-    sessions: SessionService
-    blockers: BlockerService
-    containers: ContainerService
-    maintaining: MaintenanceService
-    starting: StartingService
-    hearing: HearingService
-    sampling: SamplingService
-    meters: Meters
-    conditions: ConditionService
 
 
 class CoordinatorLoops:
@@ -329,7 +301,7 @@ class CoordinatorLoops:
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
         # One action of a table at a time: two that are planned at once would conflict.
         self._maintaining: LanedPool[int, str] = LanedPool(
-            "maintain", limits.maintenance_threads, self._maintain_one, workers=workers
+            "maintain", limits.maintenance_threads, services.maintaining.begin_due, workers=workers
         )
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
         # A process that reads for hours before it commits does not delay other commits.
@@ -344,9 +316,9 @@ class CoordinatorLoops:
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
         self._scale = Loop("scale", self._scale_step, SCALE_INTERVAL_S)
-        self._alert = Loop("alert", self._alert_step, ALERT_INTERVAL_S)
+        self._alert = Loop("alert", services.conditions.look, ALERT_INTERVAL_S)
         self._watch = watch
-        self._sample = Loop("sample", self._sample_step, SAMPLE_TICK_S)
+        self._sample = Loop("sample", services.sampling.sample, SAMPLE_TICK_S)
         self._compare = Loop("compare", self._compare_step, COMPARE_TICK_S)
         watching = [self._explore, self._compare, self._refresh, self._trim, self._scale, self._alert, self._sample]
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
@@ -388,7 +360,7 @@ class CoordinatorLoops:
         pool = self._readers if process.lane == STATISTICS else self._committers
         pool.submit(process_id, catalog)
 
-    def left_over(self, process_id: str, catalog: str) -> None:
+    def clean_up_due(self, process_id: str, catalog: str) -> None:
         """Note that a process on a table of the catalog ended without a commit."""
         self._cleaners.submit(process_id, catalog)
 
@@ -450,9 +422,6 @@ class CoordinatorLoops:
         for table_id, catalog in dict.fromkeys((table_id, catalog) for table_id, _, catalog in due):
             self._maintaining.submit(table_id, catalog)
 
-    def _maintain_one(self, table_id: int) -> None:
-        self._services.maintaining.begin_due(table_id)
-
     def _may_plan(self, runtime: Pending) -> bool:
         """Whether min-plan-interval has passed since the table's last plan; forgotten at a restart, as in Amoro."""
         last_s = self._planned_at_s.get(runtime.table_id)
@@ -483,16 +452,10 @@ class CoordinatorLoops:
         for process_id in self._services.maintaining.close_held():
             log.warning("process.closed", process=process_id, reason="it was not confirmed in time")
 
-    def _sample_step(self) -> None:
-        self._services.sampling.sample()
-
     def _scale_step(self) -> None:
         self._services.containers.close_orphans()
         for group in self._services.containers.list_kept():
             self._scaling.submit(group)
-
-    def _alert_step(self) -> None:
-        self._services.conditions.look()
 
     def _keep_step(self) -> None:
         for optimizer_id in self._services.optimizers.silent():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.commits import KnownStatistics
+from amoro_core.model.commits import StatisticsEntries
 from amoro_core.model.properties import boolean, declared, fraction
 from amoro_core.model.tables import SnapshotFacts
 
@@ -60,7 +60,7 @@ def evaluate_statistics(
     config: StatisticsConfig,
     columns: Sequence[int],
     history: Sequence[SnapshotFacts],
-    known: KnownStatistics,
+    known: StatisticsEntries,
     *,
     partitions: bool,
     asked: bool,
@@ -93,7 +93,7 @@ def evaluate_statistics(
     return StatisticsVerdict(told, True) if asked else StatisticsVerdict(f"{told}, less than {config.min_change:.1%}")
 
 
-def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, known: KnownStatistics) -> bool:
+def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, known: StatisticsEntries) -> bool:
     counted = (one.ndv_fields for one in known.columns if one.snapshot_id == snapshot_id)
     has_partitions = any(one.snapshot_id == snapshot_id for one in known.partitions)
     return (has_partitions or not partitions) and (not columns or any(fields.issuperset(columns) for fields in counted))

@@ -40,10 +40,6 @@ class ReferencedFiles:
     #: The schemes and authorities with which the table references each path, in any spelling; empty: it does not.
     places_of: Callable[[Sequence[str]], Sequence[Collection[tuple[str, str]]]]
 
-    def are_named(self, paths: Sequence[str]) -> list[bool]:
-        """Whether the table references each path, whatever its scheme and authority."""
-        return [bool(places) for places in self.places_of(paths)]
-
 
 def is_below(path: str, place: str) -> bool:
     """Whether a normalised path lies below a normalised place."""

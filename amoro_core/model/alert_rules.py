@@ -191,25 +191,39 @@ def _tasks_without_optimizer(now: Counted) -> Vector:
     return {group: tasks for group, tasks in _waiting(now).items() if threads.get(group) == 0}
 
 
-def _tasks_not_taken(now: Counted) -> Vector:
+def _idle_optimizers(now: Counted) -> Vector:
     running, threads = now.sum(metrics.TASKS, "group", status=("scheduled", "acked")), now.sum(metrics.THREADS, "group")
     return {
         group: tasks for group, tasks in _waiting(now).items() if running.get(group) == 0 and threads.get(group, 0) > 0
     }
 
 
-def _share(now: Counted, metric: Metric, share: float, least: int, **where: tuple[str, ...]) -> Vector:
-    """The part of an hour's events that are such, if it is above `share` and there were `least` of them."""
-    some, every = now.increase(metric, **where).get((), 0.0), now.increase(metric).get((), 0.0)
-    return {(): some / every} if some >= least and some / every > share else {}
+_COMPARED = {">": gt, ">=": ge, "==": eq, "<": lt}
 
 
-def _failing(now: Counted) -> Vector:
-    return _share(now, metrics.ENDED, 0.2, 3, result=("failed",))
+def _rule(aggregate: Callable[..., Vector], metric: Metric, compare: str, number: float, *by: str) -> Rule:
+    """The comparison of one of `Counted`'s aggregates of a metric with a number, in both forms."""
+    labels = f" by ({', '.join(by)}) " if by else ""
+    if aggregate is Counted.increase:
+        promql = f"round(sum{labels}(increase({metric.name}[1h])))"
+    else:
+        promql = f"{aggregate.__name__}{labels}({metric.name})"
+    return Rule(
+        f"{promql} {compare} {number:g}",
+        lambda now: matching(aggregate(now, metric, *by), _COMPARED[compare], number),
+        by,
+    )
 
 
-def _conflicting(now: Counted) -> Vector:
-    return _share(now, metrics.COMMIT_ATTEMPTS, 0.5, 10, outcome=("conflict",))
+def _share(metric: Metric, label: str, value: str, share: float, least: int) -> Rule:
+    """When a part of an hour's events has a label's value: more than `share` of them, and at least `least`."""
+
+    def values(now: Counted) -> Vector:
+        some, every = now.increase(metric, **{label: (value,)}).get((), 0.0), now.increase(metric).get((), 0.0)
+        return {(): some / every} if some >= least and some / every > share else {}
+
+    some = f'round(sum(increase({metric.name}{{{label}="{value}"}}[1h])))'
+    return Rule(f"{some} / (round(sum(increase({metric.name}[1h]))) > 0) > {share} and {some} >= {least}", values)
 
 
 #: In the order in which they are shown: the worst first.
@@ -226,7 +240,7 @@ CONDITIONS = (
     Condition(
         "no-leader",
         Severity.PAGE,
-        Rule("sum(amoro_leader) == 0", lambda now: matching(now.sum(metrics.LEADER), eq, 0)),
+        _rule(Counted.sum, metrics.LEADER, "==", 0),
         _MINUTE,
         "The coordinator does not own the state directory: nothing is optimized",
         "The coordinator lost its state directory: it was moved, restored, or opened by another coordinator.",
@@ -235,7 +249,7 @@ CONDITIONS = (
     Condition(
         "store-failed",
         Severity.PAGE,
-        Rule("min(amoro_store_up) == 0", lambda now: matching(now.min(metrics.STORE_UP), eq, 0)),
+        _rule(Counted.min, metrics.STORE_UP, "==", 0),
         timedelta(),
         "The state database can't be read or written: nothing is planned or committed",
         "The last read or write of the state database failed. No task or commit is lost; work waits.",
@@ -244,11 +258,7 @@ CONDITIONS = (
     Condition(
         "check-failed",
         Severity.PAGE,
-        Rule(
-            "round(sum by (type) (increase(amoro_failed_checks_total[1h]))) > 0",
-            lambda now: matching(now.increase(metrics.FAILED_CHECKS, "type"), gt, 0),
-            by=("type",),
-        ),
+        _rule(Counted.increase, metrics.FAILED_CHECKS, ">", 0, "type"),
         timedelta(),
         "{value} results of {type} failed the check before the commit",
         "Rows or files of a result were wrong before a commit. Nothing was committed.",
@@ -257,10 +267,7 @@ CONDITIONS = (
     Condition(
         "guard-spoke",
         Severity.PAGE,
-        Rule(
-            "round(sum(increase(amoro_guard_hits_total[1h]))) > 0",
-            lambda now: matching(now.increase(metrics.GUARD_HITS), gt, 0),
-        ),
+        _rule(Counted.increase, metrics.GUARD_HITS, ">", 0),
         timedelta(),
         "{value} condemned files are still needed: they were kept, and the process is held",
         "Right before their deletion the guard found condemned files that the table needs.",
@@ -269,10 +276,7 @@ CONDITIONS = (
     Condition(
         "lost-refs",
         Severity.PAGE,
-        Rule(
-            "round(sum(increase(amoro_lost_refs_total[1h]))) > 0",
-            lambda now: matching(now.increase(metrics.LOST_REFS), gt, 0),
-        ),
+        _rule(Counted.increase, metrics.LOST_REFS, ">", 0),
         timedelta(),
         "{value} branches or tags were removed by a concurrent expiry, and restored",
         "A catalog applied an expiry to a table state other than the planned one.",
@@ -281,10 +285,7 @@ CONDITIONS = (
     Condition(
         "late-deletes",
         Severity.PAGE,
-        Rule(
-            "round(sum(increase(amoro_late_deletes_total[1h]))) > 0",
-            lambda now: matching(now.increase(metrics.LATE_DELETES), gt, 0),
-        ),
+        _rule(Counted.increase, metrics.LATE_DELETES, ">", 0),
         timedelta(),
         "{value} snapshots of other applications delete rows of replaced files: these rows still exist",
         "Another application committed deletes after their files were rewritten, without validating that the files"
@@ -307,7 +308,7 @@ CONDITIONS = (
     Condition(
         "disk-low",
         Severity.PAGE,
-        Rule("min(amoro_state_disk_free_ratio) < 0.1", lambda now: matching(now.min(metrics.DISK_FREE), lt, 0.1)),
+        _rule(Counted.min, metrics.DISK_FREE, "<", 0.1),
         5 * _MINUTE,
         "{value} of the disk with the state directory is free",
         "The disk with the state database is nearly full. On a full disk nothing is planned or committed.",
@@ -317,7 +318,7 @@ CONDITIONS = (
     Condition(
         "no-optimizer",
         Severity.PAGE,
-        Rule("sum(amoro_optimizer_threads) == 0", lambda now: matching(now.sum(metrics.THREADS), eq, 0)),
+        _rule(Counted.sum, metrics.THREADS, "==", 0),
         10 * _MINUTE,
         "No optimizer is registered in any group: nothing is optimized",
         "The coordinator evaluates and plans, but no optimizer runs the tasks.",
@@ -339,11 +340,7 @@ CONDITIONS = (
     Condition(
         "instances-cannot-start",
         Severity.PAGE,
-        Rule(
-            "max by (group) (amoro_failed_starts) >= 3",
-            lambda now: matching(now.max(metrics.FAILED_STARTS, "group"), ge, 3),
-            by=("group",),
-        ),
+        _rule(Counted.max, metrics.FAILED_STARTS, ">=", 3, "group"),
         timedelta(),
         "Optimizers of group {group} could not be started {value} times in a row",
         "The group's container starts optimizers, but they end or never register.",
@@ -352,11 +349,7 @@ CONDITIONS = (
     Condition(
         "catalog-unreachable",
         Severity.PAGE,
-        Rule(
-            "max by (catalog) (amoro_catalog_up) == 0",
-            lambda now: matching(now.max(metrics.CATALOG_UP, "catalog"), eq, 0),
-            by=("catalog",),
-        ),
+        _rule(Counted.max, metrics.CATALOG_UP, "==", 0, "catalog"),
         10 * _MINUTE,
         "Catalog {catalog} does not answer",
         "All requests to the catalog have failed for a while. Its tables are neither evaluated nor committed.",
@@ -369,7 +362,7 @@ CONDITIONS = (
             'sum by (group) (amoro_open_tasks{status="planned"}) > 0 '
             'and sum by (group) (amoro_open_tasks{status=~"scheduled|acked"}) == 0 '
             "and sum by (group) (amoro_optimizer_threads) > 0",
-            _tasks_not_taken,
+            _idle_optimizers,
             by=("group",),
         ),
         15 * _MINUTE,
@@ -380,12 +373,7 @@ CONDITIONS = (
     Condition(
         "processes-fail",
         Severity.LOOK,
-        Rule(
-            'round(sum(increase(amoro_processes_total{result="failed"}[1h]))) / '
-            "(round(sum(increase(amoro_processes_total[1h]))) > 0) > 0.2 "
-            'and round(sum(increase(amoro_processes_total{result="failed"}[1h]))) >= 3',
-            _failing,
-        ),
+        _share(metrics.ENDED, "result", "failed", 0.2, 3),
         timedelta(),
         "{value} of the processes within an hour have failed",
         "More than a fifth of the processes that ended within an hour, and at least three, have failed.",
@@ -395,12 +383,7 @@ CONDITIONS = (
     Condition(
         "commits-conflict",
         Severity.LOOK,
-        Rule(
-            'round(sum(increase(amoro_commit_attempts_total{outcome="conflict"}[1h]))) / '
-            "(round(sum(increase(amoro_commit_attempts_total[1h]))) > 0) > 0.5 "
-            'and round(sum(increase(amoro_commit_attempts_total{outcome="conflict"}[1h]))) >= 10',
-            _conflicting,
-        ),
+        _share(metrics.COMMIT_ATTEMPTS, "outcome", "conflict", 0.5, 10),
         timedelta(),
         "{value} of the commits within an hour lost to another writer",
         "More than half of the commits within an hour, and at least ten, lost to concurrent writers.",
@@ -410,11 +393,7 @@ CONDITIONS = (
     Condition(
         "backlog",
         Severity.LOOK,
-        Rule(
-            "max by (group) (amoro_oldest_pending_table_seconds) > 3600",
-            lambda now: matching(now.max(metrics.OLDEST_PENDING, "group"), gt, 3600),
-            by=("group",),
-        ),
+        _rule(Counted.max, metrics.OLDEST_PENDING, ">", 3600, "group"),
         10 * _MINUTE,
         "A table of group {group} has waited {value} for its turn",
         "A table has been pending for an hour and is not planned yet.",
@@ -424,10 +403,7 @@ CONDITIONS = (
     Condition(
         "optimizers-lost",
         Severity.LOOK,
-        Rule(
-            "round(sum(increase(amoro_optimizers_lost_total[1h]))) > 0",
-            lambda now: matching(now.increase(metrics.OPTIMIZERS_LOST), gt, 0),
-        ),
+        _rule(Counted.increase, metrics.OPTIMIZERS_LOST, ">", 0),
         timedelta(),
         "{value} optimizers stopped sending heartbeats within an hour",
         "Optimizers were killed, hang, or lost their network. Their tasks were rescheduled.",
@@ -436,11 +412,7 @@ CONDITIONS = (
     Condition(
         "maintenance-held",
         Severity.LOOK,
-        Rule(
-            "sum by (action) (amoro_maintenance_held) > 0",
-            lambda now: matching(now.sum(metrics.HELD, "action"), gt, 0),
-            by=("action",),
-        ),
+        _rule(Counted.sum, metrics.HELD, ">", 0, "action"),
         60 * _MINUTE,
         "{value} processes of {action} wait until somebody confirms them",
         "A maintenance process would delete an unusual amount, and a breaker stopped it.",
@@ -449,11 +421,7 @@ CONDITIONS = (
     Condition(
         "maintenance-paused",
         Severity.LOOK,
-        Rule(
-            "sum by (action) (amoro_maintenance_paused) > 0",
-            lambda now: matching(now.sum(metrics.PAUSED, "action"), gt, 0),
-            by=("action",),
-        ),
+        _rule(Counted.sum, metrics.PAUSED, ">", 0, "action"),
         timedelta(),
         "{action} is paused on {value} tables",
         "The action failed, or had no effect, repeatedly on these tables.",
@@ -462,11 +430,7 @@ CONDITIONS = (
     Condition(
         "tables-refused",
         Severity.LOOK,
-        Rule(
-            "sum by (reason) (amoro_refused_tables) > 0",
-            lambda now: matching(now.sum(metrics.REFUSED, "reason"), gt, 0),
-            by=("reason",),
-        ),
+        _rule(Counted.sum, metrics.REFUSED, ">", 0, "reason"),
         60 * _MINUTE,
         "{value} tables are refused by the word {reason}",
         "The tables have an unsupported feature, and are not changed.",
@@ -488,10 +452,7 @@ CONDITIONS = (
     Condition(
         "login-failures",
         Severity.LOOK,
-        Rule(
-            "round(sum(increase(amoro_login_failures_total[1h]))) >= 20",
-            lambda now: matching(now.increase(metrics.LOGIN_FAILURES), ge, 20),
-        ),
+        _rule(Counted.increase, metrics.LOGIN_FAILURES, ">=", 20),
         timedelta(),
         "{value} calls with a wrong password or token within an hour",
         "Somebody tries passwords or tokens, or a program uses a revoked one.",

@@ -51,7 +51,7 @@ REJECTS = "rejects_writers"
 
 
 @dataclass(frozen=True, slots=True)
-class KnownGroup:
+class ClusteredGroup:
     """A group of files whose rows are ordered, as it was made."""
 
     group_id: str

@@ -114,7 +114,7 @@ class SnapshotAdded:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotsGone:
+class SnapshotsRemoved:
     """None of the snapshots is in the table any more; if there are none, none of the references is unchanged."""
 
     snapshot_ids: tuple[int, ...]
@@ -142,7 +142,7 @@ class StatisticsNamed:
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticsGone:
+class StatisticsRemoved:
     """The metadata names none of these files with statistics of a snapshot any more."""
 
     snapshot_id: int
@@ -158,7 +158,7 @@ class SortOrderAdded:
 
 
 #: How a table shows that a change landed.
-Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed | StatisticsGone | SortOrderAdded
+Evidence = SnapshotAdded | SnapshotsRemoved | RefAt | StatisticsNamed | StatisticsRemoved | SortOrderAdded
 
 
 class Trace(StrEnum):
@@ -237,7 +237,7 @@ class StatisticsEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownStatistics:
+class StatisticsEntries:
     """All entries of a table's metadata."""
 
     columns: tuple[StatisticsEntry, ...] = ()

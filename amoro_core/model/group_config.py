@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.properties import parse_duration, parse_memory
@@ -15,6 +16,8 @@ MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
 TABLE_METRICS = "table-metrics"
 KEYS = (MEMORY, MAX_INPUT_PER_THREAD, TABLE_METRICS)
 _CLOSE = 0.83  # similarity: thred suggests threads, my-address does not suggest address
+T = TypeVar("T")
+D = TypeVar("D")
 _MIB = 1024 * 1024
 DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
 
@@ -43,12 +46,12 @@ def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
     have a unit.
     """
     known = dict(properties)
-    memory = _parsed(known, MEMORY, _megabytes)
-    most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory)
+    memory = _parsed(known, MEMORY, _megabytes, None)
+    most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory, DEFAULT_MAX_INPUT_BYTES)
     value = known.get(TABLE_METRICS, "false").strip().lower()
     if value not in ("true", "false"):
         raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {known[TABLE_METRICS]!r}: it is true or false")
-    return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES, value == "true")
+    return GroupConfig(memory, most, value == "true")
 
 
 def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:
@@ -58,13 +61,14 @@ def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:
             raise InvalidArgument(f"the property {key!r} is not known", hint=f"Did you mean {close[0]}?")
 
 
-def _parsed(properties: dict[str, str], key: str, parse: Callable[[str], int]) -> int | None:
-    if key not in properties:
-        return None
+def _parsed(known: dict[str, str], key: str, parse: Callable[[str], T], default: D) -> T | D:
+    """The parsed value of the key, or the default. Raises InvalidArgument naming key and value."""
+    if key not in known:
+        return default
     try:
-        return parse(properties[key])
+        return parse(known[key])
     except ValueError as error:
-        raise InvalidArgument(f"{key} has the malformed value {properties[key]!r}: {error}") from error
+        raise InvalidArgument(f"{key} has the malformed value {known[key]!r}: {error}") from error
 
 
 def _megabytes(text: str) -> int:
@@ -192,34 +196,23 @@ class InstancesView:
 def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
     """The configuration in the properties. Raises InvalidArgument naming key and value."""
     known, default = dict(properties), ScalingConfig()
-    threads = _count(known, THREADS, 1)
     return ScalingConfig(
-        threads=threads,
-        min_instances=_count(known, MIN_INSTANCES, 0) or 0,
-        max_failed_starts=_count(known, MAX_FAILED_STARTS, 1) or default.max_failed_starts,
-        start_timeout=_duration(known, START_TIMEOUT, default.start_timeout),
-        drain_timeout=_duration(known, DRAIN_TIMEOUT, default.drain_timeout),
+        threads=_parsed(known, THREADS, _count(1), None),
+        min_instances=_parsed(known, MIN_INSTANCES, _count(0), 0),
+        max_failed_starts=_parsed(known, MAX_FAILED_STARTS, _count(1), default.max_failed_starts),
+        start_timeout=_parsed(known, START_TIMEOUT, parse_duration, default.start_timeout),
+        drain_timeout=_parsed(known, DRAIN_TIMEOUT, parse_duration, default.drain_timeout),
     )
 
 
 _MOST_DIGITS = 18  # Python refuses to read thousands of them
 
 
-def _count(known: dict[str, str], key: str, least: int) -> int | None:
-    if key not in known:
-        return None
-    text = known[key].strip()
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not least <= int(text) <= MAX_INSTANCES:
-        raise InvalidArgument(
-            f"{key} has the malformed value {known[key]!r}: it is a number from {least} to {MAX_INSTANCES}"
-        )
-    return int(text)
+def _count(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        digits = text.strip()
+        if not digits.isdecimal() or len(digits) > _MOST_DIGITS or not least <= int(digits) <= MAX_INSTANCES:
+            raise ValueError(f"it is a number from {least} to {MAX_INSTANCES}")
+        return int(digits)
 
-
-def _duration(known: dict[str, str], key: str, default: timedelta) -> timedelta:
-    if key not in known:
-        return default
-    try:
-        return parse_duration(known[key])
-    except ValueError as error:
-        raise InvalidArgument(f"{key} has the malformed value {known[key]!r}: {error}") from error
+    return parse

@@ -176,7 +176,7 @@ class UnknownCallerLog:
         event, self._passed, self._count = _with_count(call, self._count), None, 0
         return event
 
-    def left(self) -> Audited | None:
+    def flush(self) -> Audited | None:
         """The last call that was only counted, for a row of its own; None if no call is left."""
         call, count = self._passed, self._count
         self._passed, self._count = None, 0

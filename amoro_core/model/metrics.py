@@ -120,62 +120,8 @@ TABLE_BYTES = _gauge("table_data_bytes", f"Bytes of a table's data files.{_ONLY}
 #: Outcomes of attempts of tasks: a lost one went with its optimizer, or ran out of time.
 ATTEMPT_OUTCOMES = ("success", "failed", "lost", "given_back")
 
-#: In the order of exposition.
-METRICS = (
-    BUILD,
-    STARTED,
-    TABLES,
-    REFUSED,
-    OLDEST_PENDING,
-    ACTIVE,
-    TASKS,
-    OPTIMIZERS,
-    THREADS,
-    ENDED,
-    FILES_REMOVED,
-    FILES_ADDED,
-    DELETES_REMOVED,
-    BYTES_READ,
-    ROWS,
-    REBASED_GROUPS,
-    REBASED_BYTES,
-    DROPPED_GROUPS,
-    LATE_DELETES,
-    MAINTAINED,
-    CONDEMNED,
-    DELETED,
-    DELETED_BYTES,
-    DELETE_FAILURES,
-    TRASH,
-    HELD,
-    PAUSED,
-    LEASES,
-    GUARD_HITS,
-    LOST_REFS,
-    LEADER,
-    EPOCH,
-    STORE_UP,
-    DISK_FREE,
-    CERTIFICATE_END,
-    CATALOG_UP,
-    CATALOG_ERRORS,
-    FAILED_STARTS,
-    OPTIMIZERS_LOST,
-    TASK_ATTEMPTS,
-    COMMIT_ATTEMPTS,
-    FAILED_CHECKS,
-    LOGIN_FAILURES,
-    TASK_TIME,
-    COMMIT_TIME,
-    TRANSACTION_TIME,
-    RPC_TIME,
-    HTTP_TIME,
-    TABLE_HEALTH,
-    TABLE_FILES,
-    TABLE_SMALL,
-    TABLE_DELETES,
-    TABLE_BYTES,
-)
+#: In the order of exposition, which is that of their definition.
+METRICS = tuple(found for found in list(globals().values()) if isinstance(found, Metric))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +147,7 @@ class StateFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownBackup:
+class BackupRecord:
     """A backup that was made; whether the copy is still there is not known."""
 
     at: datetime

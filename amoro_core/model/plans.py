@@ -53,7 +53,7 @@ class FileDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDigest:
+class StoredDigest:
     """A digest, and when its files were read."""
 
     digest: FileDigest

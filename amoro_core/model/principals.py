@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from amoro_core.errors import InvalidArgument, NotAllowed
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.text_sanitizing import LONGEST_NAME, briefly, is_name
+from amoro_core.model.text_sanitizing import LONGEST_NAME, Secret, briefly, is_name
 
 
 class Role(StrEnum):
@@ -293,7 +293,6 @@ def _digest(*parts: str) -> str:
 
 #: People of the provider are named with it in front, and users of our own never are: nobody takes another's name.
 PREFIX = "oidc:"
-_ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +320,7 @@ class ProviderTerms:
         """A session of an OIDC user ends when this value changes: with the provider's terms."""
         rules = (part for rule in self.rules for part in (rule.value, rule.role, rule.pattern))
         parts = (self.issuer, self.client_id, self.name_claim, self.role_claim, *rules)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return _digest(*parts)
 
     def name_of(self, claims: Mapping[str, object]) -> str:
         """The person's name here. Raises NotAllowed for one that can't be a name, or an e-mail address not verified."""
@@ -375,7 +374,7 @@ def parse_rule(text: str) -> RoleRule:
     """The rule that `VALUE=ROLE` or `VALUE=operator PATTERN` writes. Raises InvalidArgument."""
     value, _, given = text.rpartition("=")
     word, _, pattern = given.strip().partition(" ")
-    role = next((one for one in _ROLES if one.value == word), None)
+    role = next((one for one in _RANKS if one.value == word), None)
     if not value.strip() or role is None:
         raise InvalidArgument(
             f"{text!r} maps no value to a role", hint="Write data-team=operator, or data-team=operator sales.**."
@@ -401,7 +400,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswer:
+class StoredAnswer:
     """What was answered over HTTP; `content` is empty where it held a secret, which is kept nowhere."""
 
     status: int
@@ -417,7 +416,7 @@ class KeyedRequest:
     key_hash: str  # of the key and of who sent it
     request_hash: str
     begun_at: datetime
-    answer: KeptAnswer | None
+    answer: StoredAnswer | None
 
 
 _MOST_KEYS = 10_000
@@ -446,3 +445,30 @@ class Throttle:
         if len(self._tries) > _MOST_KEYS:
             del self._tries[next(iter(self._tries))]
         return 0.0 if allowed else tries[0] + self._within - now
+
+
+_LONGEST_TOKEN = 1024
+_LONGEST_TOKEN_FILE = 64 * 1024  # bytes read of a file, which may be an endless device
+
+
+def parse_token(text: str) -> Secret:
+    """The token, stripped of spaces. Raises ValueError with the reason, without showing the token."""
+    token = text.strip()
+    if not token:
+        raise ValueError("it is empty")
+    if not token.isascii() or not token.isprintable() or " " in token or len(token) > _LONGEST_TOKEN:
+        raise ValueError("it holds something other than one token")
+    return Secret(token)
+
+
+def read_token(path: Path) -> Secret:
+    """The token in the file, which may be a pipe. Raises ValueError with the reason, OSError."""
+    with path.open("rb") as file:
+        return parse_token(file.read(_LONGEST_TOKEN_FILE).decode("latin-1"))
+
+
+def token_problem(error: OSError | ValueError) -> str:
+    """What is wrong with a token or its file, as the end of a sentence."""
+    if isinstance(error, FileNotFoundError):
+        return "it does not exist"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -14,10 +14,10 @@ from amoro_core.model.commits import (
     Evidence,
     RefAt,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     SortOrderAdded,
-    StatisticsGone,
     StatisticsNamed,
+    StatisticsRemoved,
 )
 from amoro_core.model.tables import OptimizingType, TableRuntime
 from amoro_core.model.task_payload import REWRITE, Work
@@ -281,7 +281,7 @@ class Receipt:
         return tuple(one for one in self.equations if values[one.left] != values[one.right])
 
     @classmethod
-    def told(
+    def brief(
         cls, words: str, snapshot_id: int = 0, more: tuple[Figure, ...] = (), equal: tuple[Equation, ...] = ()
     ) -> "Receipt":
         """The receipt of a process that replaces no files: what was done, the snapshot, and its own figures."""
@@ -324,7 +324,7 @@ class CommitAttempt:
         match self.evidence:
             case SnapshotAdded(snapshot_id):
                 return f"snapshot {snapshot_id}"
-            case SnapshotsGone(snapshot_ids):
+            case SnapshotsRemoved(snapshot_ids):
                 return f"the removal of {len(snapshot_ids)} snapshots"
             case RefAt(name, snapshot_id):
                 return f"{name} on snapshot {snapshot_id}"
@@ -332,7 +332,7 @@ class CommitAttempt:
                 return f"statistics of snapshot {snapshot_id}"
             case SortOrderAdded():
                 return "a sort order"
-            case StatisticsGone(snapshot_id):
+            case StatisticsRemoved(snapshot_id):
                 return f"the removal of statistics of snapshot {snapshot_id}"
 
     @property

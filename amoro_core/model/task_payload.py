@@ -94,7 +94,7 @@ class RewriteInput:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOutRows:
+class DeletedRows:
     """The rows of one rewritten file that the outputs do not hold, as a deletion vector in the file of the map."""
 
     input: int  # index into the rewritten files
@@ -112,7 +112,7 @@ class PositionMap:
 
     path: str  # of a Puffin file; empty where every row is in an output
     size_bytes: int
-    left_out: tuple[LeftOutRows, ...]  # in the order of the inputs; inputs that lost no row are missing
+    left_out: tuple[DeletedRows, ...]  # in the order of the inputs; inputs that lost no row are missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, printable, wi
 from amoro_core.protocol.channels import MCP_WAY, USER_KEY, WAY_KEY
 
 T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
 
 _LONGEST_NAME = 64
 
@@ -27,7 +28,7 @@ async def off_loop(pool: Executor, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 
-def bearer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def bearer(context: Context) -> str:
     """The token that the call carries. Raises UnknownToken."""
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
@@ -37,7 +38,7 @@ def bearer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     raise UnknownToken("the call carries no token", hint="Send the metadata authorization: Bearer TOKEN.")
 
 
-def user_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def user_of(context: Context) -> str:
     """The user's name as the client states it, safe to show; "" when it states none. It is not authenticated."""
     for key, value in context.invocation_metadata() or ():
         if key == USER_KEY and isinstance(value, bytes):
@@ -45,13 +46,13 @@ def user_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     return ""
 
 
-def way_of(context: grpc.aio.ServicerContext[Any, Any]) -> Channel:
+def way_of(context: Context) -> Channel:
     """The channel of the call: MCP if the client states it."""
     said = dict(context.invocation_metadata() or ()).get(WAY_KEY)
     return Channel.MCP if said == MCP_WAY else Channel.GRPC
 
 
-def address_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def address_of(context: Context) -> str:
     """The address of the client without its port, as 10.1.2.3 or ::1; "" when it is not known."""
     family, _, rest = context.peer().partition(":")
     return unquote(rest.rpartition(":")[0]).strip("[]") if family in ("ipv4", "ipv6") else ""
@@ -92,7 +93,7 @@ def status_of(error: AmoroError) -> grpc.StatusCode:
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
-async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseException) -> NoReturn:
+async def abort(context: Context, error: BaseException) -> NoReturn:
     """End the call with the error: its message as details, code, exit status and hint as trailing metadata.
 
     Longer texts are cut, and their length is stated.

@@ -6,9 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any, TypeVar
-
-import grpc
+from typing import TypeVar
 
 from amoro_core.errors import InvalidArgument, UnknownToken
 from amoro_core.model.processes import Attempt, Optimizer
@@ -17,7 +15,7 @@ from amoro_core.notifier import Changes, wait_for
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
-from amoro_core.rpc.calls import abort, bearer, off_loop
+from amoro_core.rpc.calls import Context, abort, bearer, off_loop
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.task_lifecycle import (
     Acked,
@@ -65,11 +63,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._work = work
         self._pool = pool
 
-    async def Register(
-        self,
-        request: pb.RegisterRequest,
-        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.RegisterResponse],
-    ) -> pb.RegisterResponse:
+    async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterResponse:
         try:
             token = bearer(context)
             if not await off_loop(self._pool, lambda: self._may_enrol(token)):
@@ -106,11 +100,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             polls_keep_alive=True,
         )
 
-    async def Heartbeat(
-        self,
-        request: pb.HeartbeatRequest,
-        context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse],
-    ) -> pb.HeartbeatResponse:
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         def work(optimizer: Optimizer) -> pb.HeartbeatResponse:
             abandon = self._touch(optimizer, request)
             return pb.HeartbeatResponse(
@@ -120,11 +110,7 @@ class OptimizingServicer(OptimizingServiceServicer):
 
         return await self._as_optimizer(context, work)
 
-    async def PollTask(
-        self,
-        request: pb.PollTaskRequest,
-        context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
-    ) -> pb.PollTaskResponse:
+    async def PollTask(self, request: pb.PollTaskRequest, context: Context) -> pb.PollTaskResponse:
         try:
             return await self._answer_poll(request, bearer(context))
         except Exception as error:
@@ -169,11 +155,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             self._put(answer.tasks.add(), task)
         return answer
 
-    async def AckTask(
-        self,
-        request: pb.AckTaskRequest,
-        context: grpc.aio.ServicerContext[pb.AckTaskRequest, pb.AckTaskResponse],
-    ) -> pb.AckTaskResponse:
+    async def AckTask(self, request: pb.AckTaskRequest, context: Context) -> pb.AckTaskResponse:
         attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
         answers: dict[Attempt, Acked] = {}
         deadline = time.monotonic() + MAX_ACK_WAIT_S
@@ -193,11 +175,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             await self._as_optimizer(context, ask_again)
         return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
 
-    async def CompleteTask(
-        self,
-        request: pb.CompleteTaskRequest,
-        context: grpc.aio.ServicerContext[pb.CompleteTaskRequest, pb.CompleteTaskResponse],
-    ) -> pb.CompleteTaskResponse:
+    async def CompleteTask(self, request: pb.CompleteTaskRequest, context: Context) -> pb.CompleteTaskResponse:
         def work(optimizer: Optimizer) -> pb.CompleteTaskResponse:
             reports = [
                 Report(optimizer.optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
@@ -218,11 +196,7 @@ class OptimizingServicer(OptimizingServiceServicer):
 
         return await self._as_optimizer(context, work)
 
-    async def FetchBlob(
-        self,
-        request: pb.FetchBlobRequest,
-        context: grpc.aio.ServicerContext[pb.FetchBlobRequest, pb.BlobPiece],
-    ) -> AsyncIterator[pb.BlobPiece]:
+    async def FetchBlob(self, request: pb.FetchBlobRequest, context: Context) -> AsyncIterator[pb.BlobPiece]:
         attempt = codec.decode_attempt(request.attempt)
         for number in itertools.count():
 
@@ -234,11 +208,7 @@ class OptimizingServicer(OptimizingServiceServicer):
                 return
             yield pb.BlobPiece(content=content)
 
-    async def Deregister(
-        self,
-        request: pb.DeregisterRequest,
-        context: grpc.aio.ServicerContext[pb.DeregisterRequest, pb.DeregisterResponse],
-    ) -> pb.DeregisterResponse:
+    async def Deregister(self, request: pb.DeregisterRequest, context: Context) -> pb.DeregisterResponse:
         def work(optimizer: Optimizer) -> pb.DeregisterResponse:
             self._optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
             self._optimizers.forget(optimizer.optimizer_id)
@@ -261,7 +231,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._optimizers.touch(optimizer.optimizer_id, request.threads, progress, core_ms)
         return self._optimizing.abandoned(optimizer.optimizer_id, progress) if progress else []
 
-    async def _as_optimizer(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[Optimizer], T]) -> T:
+    async def _as_optimizer(self, context: Context, work: Callable[[Optimizer], T]) -> T:
         """Run work for the optimizer that calls; errors end the call with their status."""
         try:
             optimizer = self._optimizers.authenticate(bearer(context))

@@ -23,7 +23,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
     OptimizingServiceServicer,
     add_OptimizingServiceServicer_to_server,
 )
-from amoro_core.rpc.calls import abort, address_of, bearer, user_of, way_of
+from amoro_core.rpc.calls import Context, abort, address_of, bearer, user_of, way_of
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 
@@ -38,7 +38,7 @@ def admin_handler(operations: Operations) -> "grpc.GenericRpcHandler[Any, Any]":
 def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any, Any]":
     described = SERVICE.methods_by_name[method]
 
-    async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+    async def answer(request: Message, context: Context) -> Message:
         try:
             way, address, user = way_of(context), address_of(context), user_of(context)
             try:
@@ -82,12 +82,8 @@ def holder_of(port: int) -> str:
 
     with suppress(psutil.Error):  # processes of other users stay unnamed
         for connection in psutil.net_connections("tcp"):
-            if (
-                connection.status == psutil.CONN_LISTEN
-                and connection.laddr
-                and connection.laddr.port == port
-                and connection.pid
-            ):
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+            if listens and connection.pid:
                 name = psutil.Process(connection.pid).name()
                 return f": process {connection.pid} ({name}) listens there"
     return ""
@@ -121,7 +117,11 @@ class Server:
         self._optimizing = optimizing
         self._admin = admin
         self._changes = changes
-        self._credentials = _credentials(certificates) if certificates else None
+        self._credentials: grpc.ServerCredentials | None = None
+        if certificates is not None:
+            from amoro_core.rpc.tls import server_credentials  # with the library of certificates
+
+            self._credentials = server_credentials(certificates)
         self._loop = asyncio.new_event_loop()
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
@@ -207,10 +207,3 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-def _credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    # Loaded only where calls are encrypted, with the library of certificates.
-    from amoro_core.rpc.tls import server_credentials
-
-    return server_credentials(certificates)

@@ -84,7 +84,7 @@ class CatalogService:
 
         def read(db: Connection) -> Page[CatalogConfig]:
             most = page_limit(window.limit)
-            hidden = catalogs.known_among(db, [config.name for config in foreign])
+            hidden = catalogs.existing_among(db, [config.name for config in foreign])
             shown = [config for config in foreign if config.name not in hidden]
             own = catalogs.list_page(db, window.after, most + 1)
             both = sorted([*own, *(one for one in shown if one.name > window.after)], key=lambda config: config.name)

@@ -61,7 +61,7 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
 from amoro_core.store import groups, pending_deletions, plans, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.plans import KeptPlan
+from amoro_core.store.plans import StoredPlan
 from amoro_core.transactions.advance_process import (
     Effects,
     cancel_open_tasks,
@@ -161,7 +161,7 @@ class GatheringService:
         )
 
 
-def _held(made: Plan, kept: KeptPlan) -> str:
+def _held(made: Plan, kept: StoredPlan) -> str:
     """Why a person must confirm what was found; "" when it is ordinary, or confirmed already."""
     if not kept.options.confirmed:
         return made.held

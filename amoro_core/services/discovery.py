@@ -20,7 +20,7 @@ from amoro_core.scheduling.policy import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX,
 from amoro_core.store import table_listing, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.table_listing import list_names
-from amoro_core.store.tables import DueTable, KnownLocation
+from amoro_core.store.tables import DueTable, MetadataLocation
 from amoro_core.transactions.table_registry import add_all, add_table, dispose, postpone_refresh
 
 log = get_logger("amoro.tables")
@@ -246,7 +246,7 @@ class ComparingService:
             since = now + REFRESH_INTERVAL  # refreshes that are under way may go by what it was before
             self._hurry(catalog)
             self._since[catalog] = (config, since)
-        known = self._store.read(lambda db: tables.list_known(db, catalog))
+        known = self._store.read(lambda db: tables.list_metadata_locations(db, catalog))
         locations = self._tables.locations(config, {table.name for table in known})
         self._failed_s.pop(catalog, None)
         if locations is None:
@@ -263,7 +263,7 @@ class ComparingService:
         return Compared(changed, resting)
 
     def _sorted(
-        self, known: list[KnownLocation], locations: Mapping[str, Mapping[tuple[str, ...], str]]
+        self, known: list[MetadataLocation], locations: Mapping[str, Mapping[tuple[str, ...], str]]
     ) -> tuple[list[int], dict[int, str]]:
         """The tables whose metadata moved and were not refreshed for it yet; where those are that did not move."""
         moved: list[int] = []

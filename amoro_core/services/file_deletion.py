@@ -277,7 +277,7 @@ class SweepingService:
         figures = tuple(
             Figure(name, value, "bytes" if name == "bytes_deleted" else "files") for name, value in done.items()
         )
-        return Receipt.told(words, case.process.snapshot_id, figures)
+        return Receipt.brief(words, case.process.snapshot_id, figures)
 
     def _sweep(self, case: ProcessContext, done: Counter[str], tried: set[int]) -> None:
         """Sweep what is due and no task has had: all of it, what they were too many for, what lies in a trash."""

@@ -188,7 +188,7 @@ class GroupService:
 
 def _views(db: Connection, wanted: Iterable[ResourceGroup]) -> list[GroupView]:
     """The groups without their uses: for these everything that ended in the last hour is read."""
-    threads, running, named = count_threads(db), tasks.count_held(db), tables.count_by_group(db)
+    threads, running, named = count_threads(db), tasks.count_assigned(db), tables.count_by_group(db)
     registered = Counter(optimizer.group for optimizer in groups.list_optimizers(db))
     return [
         GroupView(

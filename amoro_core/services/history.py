@@ -37,8 +37,8 @@ from amoro_core.model.history_events import (
 )
 from amoro_core.model.maintenance import LateDelete
 from amoro_core.model.paging import Page, Window, cut
-from amoro_core.model.plans import KeptDigest
-from amoro_core.model.principals import KeptAnswer
+from amoro_core.model.plans import StoredDigest
+from amoro_core.model.principals import StoredAnswer
 from amoro_core.model.scan_stats import KEEP_SCANS
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.store import audit, events, processes, table_stats, tables, tasks, time_series
@@ -80,10 +80,10 @@ class JournalService:
 
         return self._store.read(read)
 
-    def digest(self, table: TableIdentifier) -> KeptDigest | None:
+    def digest(self, table: TableIdentifier) -> StoredDigest | None:
         """The table's files in figures; None before they were read. No catalog is asked. Raises TableNotFound."""
 
-        def read(db: Connection) -> KeptDigest | None:
+        def read(db: Connection) -> StoredDigest | None:
             known = tables.find(db, table)
             if known is None:
                 raise TableNotFound(f"table {table} is not known", table=table)
@@ -323,7 +323,7 @@ class AuditService:
     def trim(self) -> int:
         """Forget what is past its retention; how many. Calls of strangers that were only counted get one row."""
         with self._lock:
-            left = self._strangers.left()
+            left = self._strangers.flush()
         if left is not None:
             self.note(left, UnknownToken("the token is not known"))
         before, forgotten = self._clock() - KEEP_AUDIT, 0
@@ -357,7 +357,7 @@ class RepeatingService:
         self._store = store
         self._clock = clock
 
-    def begin(self, key_hash: str, request_hash: str) -> KeptAnswer | None:
+    def begin(self, key_hash: str, request_hash: str) -> StoredAnswer | None:
         """None for a new key, whose request may be done now; else the answer that was kept.
 
         Raises Conflict while the first request with the key has not ended, or when it is not known how it ended, and
@@ -365,7 +365,7 @@ class RepeatingService:
         """
         now = self._clock()
 
-        def look(db: Connection) -> KeptAnswer | None:
+        def look(db: Connection) -> StoredAnswer | None:
             audit.remove_older_requests(db, now - KEPT_FOR)
             known = audit.find_answer(db, key_hash)
             if known is None:
@@ -384,7 +384,7 @@ class RepeatingService:
 
         return self._store.write(look)
 
-    def finish(self, key_hash: str, answer: KeptAnswer) -> None:
+    def finish(self, key_hash: str, answer: StoredAnswer) -> None:
         """Keep the answer of the request with the key."""
         self._store.write(lambda db: audit.save_answer(db, key_hash, answer))
 

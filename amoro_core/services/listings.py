@@ -14,7 +14,7 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.history_events import AuditFilter, AuditOutcome, EventFilter, EventKind
-from amoro_core.model.metrics import KnownBackup, StateFacts
+from amoro_core.model.metrics import BackupRecord, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, opened, page_limit, sealed
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
@@ -217,7 +217,7 @@ def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: P
     held: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
     for item in queue_stats.sum_up(db, ids):
         sums[item.process_id].append(item)
-    for task in tasks.list_held_of(db, ids):
+    for task in tasks.list_assigned_of(db, ids):
         held[task.task_id.process_id].append(task)
     return [
         ProcessSummary(
@@ -370,7 +370,7 @@ class QueueService:
         """The first waiting processes, and their total."""
         found = queue_stats.list_waiting(db, group)
         threads, accounts = count_threads(db), self._accounts()
-        running = Counter((task.group, task.table_id) for task in tasks.list_held(db))
+        running = Counter((task.group, task.table_id) for task in tasks.list_assigned(db))
         by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
 
         def use(item: WaitingTasks) -> Use:
@@ -430,11 +430,11 @@ class StateService:
         log.info("state.backed_up", path=path, size_bytes=size)
         return size
 
-    def facts(self) -> tuple[StateFacts, KnownBackup | None]:
+    def facts(self) -> tuple[StateFacts, BackupRecord | None]:
         """What is known of the file, and the last backup that the audit knows. Raises StoreFailed."""
         wanted = AuditFilter(operation=_BACKUP, outcome=AuditOutcome.DONE)
         made = self._store.read(lambda db: audit.list_newest(db, wanted, None, 1))
-        return self._store.facts(), KnownBackup(made[0].at, made[0].call.object) if made else None
+        return self._store.facts(), BackupRecord(made[0].at, made[0].call.object) if made else None
 
     def check(self) -> list[str]:
         """The problems of the state database; empty when it is sound."""

@@ -117,7 +117,7 @@ class PlanningService:
             failpoint("plan.after_mark")
             begun = self._plan_marked(runtime, before, ProcessRequest(trigger, Request(requested, force, where)))
         except TableRefused as refusal:
-            event = table_machine.Refuse(refusal.reason, refusal.told)
+            event = table_machine.Refuse(refusal.reason, refusal.full_text)
             self._store.write(lambda db: self._unmark(db, table_id, event))
             raise
         except TableBusy as busy:

@@ -149,7 +149,7 @@ class ClearingService:
             if processes.get(db, process_id).status != ProcessStatus.CLEARING:
                 return  # closed meanwhile
             now = self._clock()
-            kept = processes.count_kept(db, process_id) + len(processes.list_clearing(db, process_id, _ALL))
+            kept = processes.count_retained(db, process_id) + len(processes.list_clearing(db, process_id, _ALL))
             event: process_machine.ProcessEvent = process_machine.Cleared(receipt)
             if kept:
                 why = given_up.message if given_up else "the table names them, or they could not be removed"

@@ -25,7 +25,7 @@ from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.maintenance.snapshots import Comparison, RetentionConfig, SnapshotSelection, Target, compare, select
-from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Surroundings
 from amoro_core.model.optimizing_config import effective_properties
 from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
@@ -402,7 +402,7 @@ def _refuse_expiring(db: Connection, runtime: TableRuntime, snapshot_id: int) ->
             )
         for attempt in processes.list_commits(db, process.process_id):
             gone = attempt.evidence
-            if attempt.is_open and isinstance(gone, SnapshotsGone) and snapshot_id in gone.snapshot_ids:
+            if attempt.is_open and isinstance(gone, SnapshotsRemoved) and snapshot_id in gone.snapshot_ids:
                 raise TableBusy(
                     f"process {process.process_id} may be removing snapshot {snapshot_id}: its commit was sent",
                     hint=f"Wait for its end: amoro process show {process.process_id}",

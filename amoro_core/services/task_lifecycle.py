@@ -250,7 +250,7 @@ class OptimizingService:
         `now_s` is monotonic, and the age of an attempt or an ack counts from the first sweep that saw it: setting the
         clock has no effect, and after a restart every attempt has the full time again.
         """
-        held = self._store.read(lambda db: tasks.list_held(db))
+        held = self._store.read(lambda db: tasks.list_assigned(db))
         self._leases = leases(self._leases, held, now_s)
         late = [
             (task, reason)
@@ -274,7 +274,7 @@ class OptimizingService:
         """The attempts an optimizer runs that no longer belong to it."""
         held = {
             Attempt(task.task_id, task.attempt)
-            for task in self._store.read(lambda db: tasks.list_held(db, optimizer_id))
+            for task in self._store.read(lambda db: tasks.list_assigned(db, optimizer_id))
         }
         return [attempt for attempt in running if attempt not in held]
 
@@ -354,7 +354,7 @@ class OptimizingService:
 
     def running_tasks(self, optimizer_id: str) -> int:
         """How many tasks an optimizer holds."""
-        return len(self._store.read(lambda db: tasks.list_held(db, optimizer_id)))
+        return len(self._store.read(lambda db: tasks.list_assigned(db, optimizer_id)))
 
     def active_process(self, table_id: int) -> OptimizingProcess | None:
         """The table's active process."""

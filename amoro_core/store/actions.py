@@ -2,33 +2,19 @@
 
 import json
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from amoro_core.errors import BlockerNotFound
 from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import ActionRecord, BlockedOperation, Blocker
-from amoro_core.store.connection import (
-    Connection,
-    Row,
-    from_ms,
-    from_ms_or_none,
-    insert_into,
-    to_json,
-    to_ms,
-    to_ms_or_none,
-    update_of,
-)
+from amoro_core.store.connection import Codec, Connection, RowMapping, to_json, to_ms
 
-_COLUMNS = (
-    "table_id", "action_name", "reason", "last_at_ms", "next_at_ms", "failures", "retry_at_ms",
-    "fruitless", "paused_at_ms", "paused_for", "properties_digest",
-)  # fmt: skip
-_KEY = ("table_id", "action_name")
+_RECORDS = RowMapping(ActionRecord, action="action_name", properties="properties_digest")
 
 
 def save(db: Connection, record: ActionRecord) -> ActionRecord:
     """Store the record, replacing the previous one. Raises Referenced for an unknown table."""
-    db.upsert("table_action", _to_row(record), _KEY)
+    db.upsert("table_action", _RECORDS.to_row(record), ("table_id", "action_name"))
     return record
 
 
@@ -38,13 +24,12 @@ def get(db: Connection, table_id: int, action: str) -> ActionRecord:
         "SELECT * FROM table_action WHERE table_id = :table_id AND action_name = :action",
         {"table_id": table_id, "action": action},
     )
-    return ActionRecord(table_id, action) if row is None else _from_row(row)
+    return ActionRecord(table_id, action) if row is None else _RECORDS.from_row(row)
 
 
 def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
     """What is stored of every action on the table, in no order."""
-    rows = db.select("SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
-    return [_from_row(row) for row in rows]
+    return _RECORDS.select(db, "SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
 
 
 def list_due(db: Connection, now: datetime, table_id: int | None = None) -> list[tuple[int, str, str]]:
@@ -97,62 +82,28 @@ def forget(db: Connection, table_id: int) -> None:
     )
 
 
-def _to_row(record: ActionRecord) -> Row:
-    return {
-        "table_id": record.table_id,
-        "action_name": record.action,
-        "reason": record.reason,
-        "last_at_ms": to_ms_or_none(record.last_at),
-        "next_at_ms": to_ms_or_none(record.next_at),
-        "failures": record.failures,
-        "retry_at_ms": to_ms_or_none(record.retry_at),
-        "fruitless": record.fruitless,
-        "paused_at_ms": to_ms_or_none(record.paused_at),
-        "paused_for": record.paused_for,
-        "properties_digest": record.properties,
-    }
-
-
-def _from_row(row: Row) -> ActionRecord:
-    return ActionRecord(
-        table_id=row["table_id"],
-        action=row["action_name"],
-        reason=row["reason"],
-        last_at=from_ms_or_none(row["last_at_ms"]),
-        next_at=from_ms_or_none(row["next_at_ms"]),
-        failures=row["failures"],
-        retry_at=from_ms_or_none(row["retry_at_ms"]),
-        fruitless=row["fruitless"],
-        paused_at=from_ms_or_none(row["paused_at_ms"]),
-        paused_for=row["paused_for"],
-        properties=row["properties_digest"],
-    )
-
-
-_BLOCKER_COLUMNS = (
-    "blocker_id",
-    "table_id",
-    "operations_json",
-    "reason",
-    "created_at_ms",
-    "expires_at_ms",
-    "held_for_ms",
+_BLOCKERS = RowMapping(
+    Blocker,
+    operations="operations_json",
+    codecs={
+        "operations": Codec(
+            lambda operations: to_json(sorted(operations)),
+            lambda text: frozenset(map(BlockedOperation, json.loads(text))),
+        )
+    },
 )
-_INSERT_BLOCKER = insert_into("table_blocker", _BLOCKER_COLUMNS)
-_UPDATE_BLOCKER = update_of("table_blocker", _BLOCKER_COLUMNS, ("blocker_id",))
-_MILLISECOND = timedelta(milliseconds=1)
 _PREFIX = 6
 
 
 def add_blocker(db: Connection, blocker: Blocker) -> Blocker:
     """Insert the blocker."""
-    db.execute(_INSERT_BLOCKER, _blocker_to_row(blocker))
+    db.insert("table_blocker", _BLOCKERS.to_row(blocker))
     return blocker
 
 
 def save_blocker(db: Connection, blocker: Blocker) -> Blocker:
     """Replace the stored blocker. Raises BlockerNotFound."""
-    if not db.execute(_UPDATE_BLOCKER, _blocker_to_row(blocker)):
+    if not db.update("table_blocker", _BLOCKERS.to_row(blocker), "blocker_id"):
         raise _missing_blocker(blocker.blocker_id)
     return blocker
 
@@ -185,7 +136,7 @@ def list_blockers(db: Connection, now: datetime, table_id: int | None = None) ->
         "SELECT * FROM table_blocker WHERE expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id) "
         "ORDER BY created_at_ms, blocker_id"
     )
-    return [_blocker_from_row(row) for row in db.select(sql, {"now": to_ms(now), "table_id": table_id})]
+    return _BLOCKERS.select(db, sql, {"now": to_ms(now), "table_id": table_id})
 
 
 def list_blocker_page(db: Connection, now: datetime, table_id: int | None, after: str, limit: int) -> list[Blocker]:
@@ -195,7 +146,7 @@ def list_blocker_page(db: Connection, now: datetime, table_id: int | None, after
         "AND (:table_id IS NULL OR table_id = :table_id) ORDER BY blocker_id LIMIT :limit"
     )
     values = {"after": after, "now": to_ms(now), "table_id": table_id, "limit": limit}
-    return [_blocker_from_row(row) for row in db.select(sql, values)]
+    return _BLOCKERS.select(db, sql, values)
 
 
 def count_blockers(db: Connection, now: datetime, table_id: int | None) -> int:
@@ -215,28 +166,4 @@ def find_blocker_against(
 def _missing_blocker(blocker_id: str) -> BlockerNotFound:
     return BlockerNotFound(
         f"no blocker {blocker_id!r} holds: it was released or has expired", hint="See: amoro table blockers"
-    )
-
-
-def _blocker_to_row(blocker: Blocker) -> Row:
-    return {
-        "blocker_id": blocker.blocker_id,
-        "table_id": blocker.table_id,
-        "operations_json": to_json(sorted(blocker.operations)),
-        "reason": blocker.reason,
-        "created_at_ms": to_ms(blocker.created_at),
-        "expires_at_ms": to_ms(blocker.expires_at),
-        "held_for_ms": blocker.held_for // _MILLISECOND,
-    }
-
-
-def _blocker_from_row(row: Row) -> Blocker:
-    return Blocker(
-        blocker_id=row["blocker_id"],
-        table_id=row["table_id"],
-        operations=frozenset(map(BlockedOperation, json.loads(row["operations_json"]))),
-        created_at=from_ms(row["created_at_ms"]),
-        expires_at=from_ms(row["expires_at_ms"]),
-        held_for=row["held_for_ms"] * _MILLISECOND,
-        reason=row["reason"],
     )

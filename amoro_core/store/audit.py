@@ -4,28 +4,8 @@ import json
 from datetime import datetime
 
 from amoro_core.model.history_events import Audited, AuditEvent, AuditFilter, AuditOutcome
-from amoro_core.model.principals import Channel, KeptAnswer, KeyedRequest, Principal, Role
-from amoro_core.store.connection import Connection, Row, from_ms, insert_into, to_json, to_ms
-
-_INSERT = insert_into(
-    "audit_event",
-    (
-        "at_ms",
-        "actor",
-        "is_user",
-        "said",
-        "role",
-        "pattern",
-        "address",
-        "way",
-        "operation",
-        "object",
-        "parameters_json",
-        "is_dry_run",
-        "outcome",
-        "code",
-    ),
-)
+from amoro_core.model.principals import Channel, KeyedRequest, Principal, Role, StoredAnswer
+from amoro_core.store.connection import Connection, Row, from_ms, to_json, to_ms
 
 
 def add(db: Connection, call: Audited, at: datetime, outcome: AuditOutcome = AuditOutcome.BEGUN, code: str = "") -> int:
@@ -47,7 +27,7 @@ def add(db: Connection, call: Audited, at: datetime, outcome: AuditOutcome = Aud
         "outcome": outcome.value,
         "code": code,
     }
-    return db.insert(_INSERT, row)
+    return db.insert("audit_event", row)
 
 
 def end(db: Connection, event_id: int, outcome: AuditOutcome, code: str) -> None:
@@ -71,8 +51,7 @@ def list_newest(db: Connection, wanted: AuditFilter, before: int | None, limit: 
 def count(db: Connection, wanted: AuditFilter, most: int) -> int:
     """How many calls are asked for, counted up to `most`."""
     where, values = _where(wanted)
-    sql = f"SELECT count(*) AS known FROM (SELECT 1 FROM audit_event WHERE {' AND '.join(where)} LIMIT :most)"
-    return int(db.select(sql, {**values, "most": most})[0]["known"])
+    return db.count("audit_event", " AND ".join(where), values, most)
 
 
 def trim(db: Connection, before: datetime, limit: int) -> int:
@@ -115,39 +94,31 @@ def _from_row(row: Row) -> AuditEvent:
     return AuditEvent(row["event_id"], from_ms(row["at_ms"]), call, AuditOutcome(row["outcome"]), row["code"])
 
 
-_KEYED_REQUESTS_INSERT = insert_into("keyed_request", ("key_hash", "request_hash", "begun_at_ms"))
-
-
 def find_answer(db: Connection, key_hash: str) -> KeyedRequest | None:
     """The request with that key; None when there is none."""
     row = db.select_one("SELECT * FROM keyed_request WHERE key_hash = :key_hash", {"key_hash": key_hash})
     if row is None:
         return None
-    kept = KeptAnswer(row["status"] or 0, row["media_type"], row["location"], row["content"])
+    kept = StoredAnswer(row["status"] or 0, row["media_type"], row["location"], row["content"])
     begun_at = from_ms(row["begun_at_ms"])
     return KeyedRequest(row["key_hash"], row["request_hash"], begun_at, kept if row["status"] else None)
 
 
 def add_request(db: Connection, key_hash: str, request_hash: str, begun_at: datetime) -> None:
     """Raises Duplicate for a key that is there."""
-    db.execute(
-        _KEYED_REQUESTS_INSERT, {"key_hash": key_hash, "request_hash": request_hash, "begun_at_ms": to_ms(begun_at)}
-    )
+    row = {"key_hash": key_hash, "request_hash": request_hash, "begun_at_ms": to_ms(begun_at)}
+    db.insert("keyed_request", row)
 
 
-def save_answer(db: Connection, key_hash: str, answer: KeptAnswer) -> None:
+def save_answer(db: Connection, key_hash: str, answer: StoredAnswer) -> None:
     """Keep the answer of the request."""
-    sql = (
-        "UPDATE keyed_request SET status = :status, media_type = :media_type, location = :location, content = :content "
-        "WHERE key_hash = :key_hash"
-    )
     row = {
         "status": answer.status,
         "media_type": answer.media_type,
         "location": answer.location,
         "content": answer.content,
     }
-    db.execute(sql, {"key_hash": key_hash, **row})
+    db.update("keyed_request", {"key_hash": key_hash, **row}, "key_hash")
 
 
 def remove_request(db: Connection, key_hash: str) -> None:

@@ -2,14 +2,18 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from enum import Enum
+from types import NoneType
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from sqlite_utils import Database
 
 Row = dict[str, Any]
 Parameters = Mapping[str, Any]
+V = TypeVar("V")
 _NONE: Parameters = {}
 
 #: The version of SQLite, in numbers.
@@ -60,6 +64,11 @@ class Connection:
         rows = self.select(sql, parameters)
         return rows[0] if rows else None
 
+    def value(self, sql: str, parameters: Parameters = _NONE) -> Any:
+        """The only column of the first row; None without any."""
+        row = self.select_one(sql, parameters)
+        return None if row is None else next(iter(row.values()))
+
     def execute(self, sql: str, parameters: Parameters = _NONE) -> int:
         """Run a statement without result; how many rows it changed. Raises Duplicate, Referenced."""
         try:
@@ -76,16 +85,17 @@ class Connection:
             _refuse_named(error)
             raise
 
-    def insert(self, sql: str, parameters: Parameters) -> int:
-        """Run an INSERT of one row; the number that the database gave it. Raises Duplicate, Referenced."""
+    def insert(self, table: str, row: Parameters) -> int:
+        """Insert the row; the number that the database gave it. Raises Duplicate, Referenced."""
         try:
-            number = self.raw.execute(sql, _by_name(parameters)).lastrowid
+            return self.raw.execute(insert_into(table, tuple(row)), row).lastrowid or 0
         except sqlite3.IntegrityError as error:
             _refuse_named(error)
             raise
-        if number is None:
-            raise ValueError(f"no INSERT of one row: {sql}")
-        return number
+
+    def update(self, table: str, row: Parameters, *key: str) -> int:
+        """Set the other columns of the row with that key; how many rows there were. Raises Duplicate, Referenced."""
+        return self.execute(update_of(table, tuple(row), key), row)
 
     def upsert(self, table: str, row: Parameters, key: Sequence[str]) -> None:
         """Insert the row, or set its columns in the row of its key. Raises Duplicate, Referenced."""
@@ -95,9 +105,14 @@ class Connection:
             _refuse_named(error)
             raise
 
-    def count(self, table: str, where: str | None = None, parameters: Parameters = _NONE) -> int:
-        """The number of rows that satisfy the condition; of all rows without one."""
-        return int(self.database.table(table).count_where(where, dict(parameters)))
+    def count(
+        self, table: str, where: str | None = None, parameters: Parameters = _NONE, most: int | None = None
+    ) -> int:
+        """The number of rows that satisfy the condition, of all rows without one; counting ends at `most`."""
+        if most is None:
+            return int(self.database.table(table).count_where(where, dict(parameters)))
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {where or 1} LIMIT :most)"
+        return int(self.value(sql, {**parameters, "most": most}))
 
     def close(self) -> None:
         """Give the connection up."""
@@ -156,16 +171,6 @@ def to_json(value: object) -> str:
     return _encode(value)
 
 
-def pairs_to_json(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values as a JSON object, in their order."""
-    return to_json(dict(pairs))
-
-
-def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
-    """What `pairs_to_json` wrote."""
-    return tuple(json.loads(text).items())
-
-
 def tuple_from_json(text: str) -> tuple[Any, ...]:
     """A JSON array as a tuple."""
     return () if text == "[]" else tuple(json.loads(text))
@@ -182,3 +187,88 @@ def update_of(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     changes = ", ".join(f"{column} = :{column}" for column in columns if column not in key)
     where = " AND ".join(f"{column} = :{column}" for column in key)
     return f"UPDATE {table} SET {changes} WHERE {where}"
+
+
+class Codec(NamedTuple):
+    """How a value that is not None becomes that of a column, and back."""
+
+    to_column: Callable[[Any], Any]
+    from_column: Callable[[Any], Any]
+
+
+class RowMapping(Generic[V]):
+    """How values of a class with fields become rows, and back.
+
+    A column has the name of its field, with the ending `_ms` for a time or a duration and `_json` for a collection or a
+    dataclass; keyword arguments name other columns by field. None is NULL.
+    """
+
+    def __init__(
+        self,
+        kind: type[V],
+        /,
+        *,
+        without: Collection[str] = (),
+        also: Sequence[str] = (),
+        codecs: Mapping[str, Codec] | None = None,
+        **columns: str,
+    ) -> None:
+        """`without` are fields that have no column; `also` are properties that are stored and never read."""
+        self._kind = kind
+        self._also = tuple(also)
+        self._mapped: list[tuple[str, str, Codec | None]] = []
+        for name, hint in get_type_hints(kind).items():
+            if name not in without:
+                ending, codec = _codec_of(hint)
+                codec = (codecs or {}).get(name, codec)
+                self._mapped.append((name, columns.get(name, name + ending), codec))
+        self.columns = (*(column for _, column, _ in self._mapped), *self._also)
+
+    def to_row(self, value: V) -> Row:
+        """The columns of the value."""
+        row = {name: getattr(value, name) for name in self._also}
+        for name, column, codec in self._mapped:
+            found = getattr(value, name)
+            row[column] = found if codec is None or found is None else codec.to_column(found)
+        return row
+
+    def from_row(self, row: Row, **more: Any) -> V:
+        """The value in a row; `more` are fields that have no column."""
+        for name, column, codec in self._mapped:
+            found = row[column]
+            more[name] = found if codec is None or found is None else codec.from_column(found)
+        return self._kind(**more)
+
+    def find(self, db: Connection, sql: str, parameters: Parameters = _NONE) -> V | None:
+        """The value in the first row that the query finds; None without any."""
+        row = db.select_one(sql, parameters)
+        return None if row is None else self.from_row(row)
+
+    def select(self, db: Connection, sql: str, parameters: Parameters = _NONE) -> list[V]:
+        """The values in the rows that the query finds."""
+        return [self.from_row(row) for row in db.select(sql, parameters)]
+
+
+def _codec_of(hint: Any) -> tuple[str, Codec | None]:
+    """The ending of the column of a field of that type, and the codec of its values; None for what SQLite stores."""
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType] if NoneType in get_args(hint) else [hint]
+    kind = kinds[0] if len(kinds) == 1 else hint
+    origin = get_origin(kind)
+    if kind is datetime:
+        return "_ms", Codec(to_ms, from_ms)
+    if kind is timedelta:
+        return "_ms", Codec(lambda time: time // _MILLISECOND, lambda ms: ms * _MILLISECOND)
+    if kind is bool:
+        return "", Codec(int, bool)
+    if kind == tuple[tuple[str, str], ...]:
+        return "_json", Codec(lambda pairs: to_json(dict(pairs)), lambda text: tuple(json.loads(text).items()))
+    if origin is tuple:
+        return "_json", Codec(to_json, tuple_from_json)
+    if origin is Mapping:
+        return "_json", Codec(lambda found: to_json(dict(found)), json.loads)
+    if is_dataclass(kind):
+        make: Any = kind
+        return "_json", Codec(lambda value: to_json(asdict(value)), lambda text: make(**json.loads(text)))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "", Codec(lambda member: member.value, kind)
+    return "", None

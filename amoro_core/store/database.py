@@ -23,13 +23,14 @@ from amoro_core.store.connect import (
     current_epoch,
     facts_of,
     file_of,
+    migrate,
     open_reader,
     open_writer,
     ours,
+    pending_migrations,
     sync,
 )
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
-from amoro_core.store.schema import migrate, pending_migrations
 
 __all__ = ["Connection", "Store"]
 
@@ -44,12 +45,6 @@ MAX_BATCH = 256
 class _Write:
     run: Callable[[Connection], Any]
     future: Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    result: Any
-    error: BaseException | None
 
 
 class Store:
@@ -282,19 +277,23 @@ class Store:
                 write.future.set_exception(_for_batch(error))
             return
         self.when_written(time.monotonic() - begun, True)
-        for write, outcome in zip(batch, outcomes, strict=True):
-            if outcome.error is not None:
-                write.future.set_exception(outcome.error)
+        for write, (result, failure) in zip(batch, outcomes, strict=True):
+            if failure is not None:
+                write.future.set_exception(failure)
             else:
-                write.future.set_result(outcome.result)
+                write.future.set_result(result)
 
     def _begin(self, db: Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
         self._require_epoch(current_epoch(db))
 
-    def _run_one(self, db: Connection, run: Callable[[Connection], Any], *, savepoint: bool) -> _Outcome:
-        """Run a write; one that raises is taken back. The first of a transaction needs no savepoint, which would cost
-        a copy of each page that it changes: with it the transaction begins anew.
+    def _run_one(
+        self, db: Connection, run: Callable[[Connection], Any], *, savepoint: bool
+    ) -> tuple[Any, BaseException | None]:
+        """Run a write; its result, or its error once it is taken back.
+
+        The first of a transaction needs no savepoint, which would cost a copy of each page that it changes: with it the
+        transaction begins anew.
 
         Raises when the whole transaction is gone: a full disk or an I/O error ends it.
         """
@@ -311,12 +310,12 @@ class Store:
             else:
                 db.execute("ROLLBACK")
                 self._begin(db)
-            return _Outcome(None, ours(error) if isinstance(error, STATEMENT_ERRORS) else error)
+            return None, ours(error) if isinstance(error, STATEMENT_ERRORS) else error
         if not db.in_transaction:
             raise StoreFailed("a write ended the transaction that it shares with others")
         if savepoint:
             db.execute("RELEASE one_write")
-        return _Outcome(result, None)
+        return result, None
 
     def _require_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:

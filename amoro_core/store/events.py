@@ -4,29 +4,14 @@ import json
 from datetime import datetime
 
 from amoro_core.model.history_events import MOST_EVENTS, About, Event, EventFilter, EventKind
-from amoro_core.store.connection import Connection, Row, from_ms, insert_into, to_json, to_ms
-
-_INSERT = insert_into(
-    "event",
-    (
-        "at_ms",
-        "kind",
-        "table_id",
-        "table_name",
-        "process_id",
-        "optimizer_id",
-        "group_name",
-        "text",
-        "data_json",
-    ),
-)
+from amoro_core.store.connection import Connection, Row, from_ms, to_json, to_ms
 
 
 def add(db: Connection, event: Event) -> int:
     """Keep an event; its number."""
     about = event.about
     return db.insert(
-        _INSERT,
+        "event",
         {
             "at_ms": to_ms(event.at),
             "kind": event.kind.value,
@@ -61,26 +46,21 @@ def list_stored_after(db: Connection, wanted: EventFilter, event_id: int, limit:
 def count(db: Connection, wanted: EventFilter, most: int) -> int:
     """How many events there are, counted up to `most`."""
     where, values = _where(wanted)
-    row = db.select_one(
-        f"SELECT count(*) AS events FROM (SELECT 1 FROM event WHERE {' AND '.join(where)} LIMIT :most)",
-        {**values, "most": most},
-    )
-    return 0 if row is None else int(row["events"])
+    return db.count("event", " AND ".join(where), values, most)
 
 
 def last_id(db: Connection) -> int:
     """The number of the event that was stored last; 0 before the first."""
-    row = db.select_one("SELECT coalesce(max(event_id), 0) AS last FROM event")
-    return 0 if row is None else int(row["last"])
+    return int(db.value("SELECT coalesce(max(event_id), 0) FROM event"))
 
 
 def table_of(db: Connection, name: str) -> int:
     """The id of the table that had that name and was disposed of last; 0: there was none."""
-    row = db.select_one(
+    table_id = db.value(
         "SELECT table_id FROM event WHERE kind = :gone AND table_name = :name ORDER BY at_ms DESC LIMIT 1",
         {"gone": EventKind.GONE.value, "name": name},
     )
-    return 0 if row is None else int(row["table_id"])
+    return int(table_id or 0)
 
 
 def trim(db: Connection, before: datetime, limit: int, most: int = MOST_EVENTS) -> int:

@@ -8,16 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from amoro_core.model.maintenance import Condemned, FileKind, Waiting
-from amoro_core.store.connection import Connection, Row, from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
+from amoro_core.store.connection import Connection, Row, RowMapping, from_ms_or_none, to_ms, to_ms_or_none
 
 #: Of one batch, which is guarded and deleted as a whole.
 MOST_IN_A_BATCH = 1000
 
-_COLUMNS = (
-    "process_id", "table_id", "table_uuid", "kind", "status", "purge_at_ms", "files", "bytes", "tries", "content",
-    "moved_to",
-)  # fmt: skip
-_INSERT = insert_into("condemned_batch", _COLUMNS)
 _ORDER = tuple(FileKind)
 
 
@@ -74,27 +69,32 @@ class BatchFacts:
     moved_to: str
 
 
+_BATCHES = RowMapping(Batch, without=["batch_id", "files"])
+_FACTS = RowMapping(BatchFacts)
+
+
 def batches_of(
     files: Iterable[Condemned], process_id: str, table_id: int, table_uuid: str, purge_at: datetime
 ) -> Iterator[Batch]:
     """The files in batches of one kind, to be written down; of no kind more than a batch is held at once."""
     waiting: dict[FileKind, list[Condemned]] = {}
 
-    def made(kind: FileKind) -> Batch:
+    def batch_of(kind: FileKind) -> Batch:
         some = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
         return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, some)
 
     for one in files:
         waiting.setdefault(one.kind, []).append(one)
         if len(waiting[one.kind]) == MOST_IN_A_BATCH:
-            yield made(one.kind)
+            yield batch_of(one.kind)
     for kind in sorted(waiting, key=_ORDER.index):
-        yield made(kind)
+        yield batch_of(kind)
 
 
 def add_many(db: Connection, batches: Iterable[Batch]) -> None:
     """Store batches. Raises Referenced for an unknown table."""
-    db.execute_many(_INSERT, map(_to_row, batches))
+    for batch in batches:
+        db.insert("condemned_batch", _to_row(batch))
 
 
 def get(db: Connection, batch_id: int) -> Batch | None:
@@ -105,11 +105,7 @@ def get(db: Connection, batch_id: int) -> Batch | None:
 
 def save(db: Connection, batch: Batch) -> None:
     """Replace the stored batch."""
-    db.execute(
-        "UPDATE condemned_batch SET status = :status, files = :files, bytes = :bytes, tries = :tries, "
-        "content = :content, purge_at_ms = :purge_at_ms, moved_to = :moved_to WHERE batch_id = :batch_id",
-        {**{key: value for key, value in _to_row(batch).items() if key in _SAVED}, "batch_id": batch.batch_id},
-    )
+    db.update("condemned_batch", {**_to_row(batch), "batch_id": batch.batch_id}, "batch_id")
 
 
 def save_unless_restored(db: Connection, batch: Batch) -> bool:
@@ -119,9 +115,6 @@ def save_unless_restored(db: Connection, batch: Batch) -> bool:
         return False
     save(db, batch)
     return True
-
-
-_SAVED = ("status", "files", "bytes", "tries", "content", "purge_at_ms", "moved_to")
 
 
 def remove_written(db: Connection, process_id: str) -> None:
@@ -187,12 +180,12 @@ def due(db: Connection, table_id: int, now: datetime) -> Waiting:
 
 def next_purge(db: Connection, table_id: int) -> datetime | None:
     """When the next batch of the table is due; None if none is waiting."""
-    row = db.select_one(
-        "SELECT min(purge_at_ms) AS at_ms FROM condemned_batch "
+    at_ms = db.value(
+        "SELECT min(purge_at_ms) FROM condemned_batch "
         "WHERE table_id = :table_id AND status IN ('waiting', 'moved', 'moving', 'deleting')",
         {"table_id": table_id},
     )
-    return None if row is None else from_ms_or_none(row["at_ms"])
+    return from_ms_or_none(at_ms)
 
 
 def list_facts(
@@ -202,28 +195,14 @@ def list_facts(
     statuses: Sequence[BatchStatus] = OPEN,
 ) -> list[BatchFacts]:
     """Batches without their files, the next to be deleted first; of the table, of the process, where given."""
-    rows = db.select(
-        "SELECT batch_id, process_id, table_id, kind, status, purge_at_ms, files, bytes, tries, moved_to "
+    return _FACTS.select(
+        db,
+        f"SELECT {', '.join(_FACTS.columns)} "
         "FROM condemned_batch WHERE (:table_id IS NULL OR table_id = :table_id) "
         "AND (:process_id = '' OR process_id = :process_id) "
         "AND status IN (SELECT value FROM json_each(:statuses)) ORDER BY purge_at_ms, batch_id",
         {"table_id": table_id, "process_id": process_id, "statuses": json.dumps([one.value for one in statuses])},
     )
-    return [
-        BatchFacts(
-            row["batch_id"],
-            row["process_id"],
-            row["table_id"],
-            FileKind(row["kind"]),
-            BatchStatus(row["status"]),
-            from_ms(row["purge_at_ms"]),
-            row["files"],
-            row["bytes"],
-            row["tries"],
-            row["moved_to"],
-        )
-        for row in rows
-    ]
 
 
 def list_processes(
@@ -243,12 +222,12 @@ def list_processes(
 
 def count_processes(db: Connection, table_id: int | None) -> int:
     """How many processes have condemned files that are not deleted yet; of the table if given."""
-    (row,) = db.select(
-        "SELECT count(DISTINCT process_id) AS known FROM condemned_batch WHERE status IN "
+    counted = db.value(
+        "SELECT count(DISTINCT process_id) FROM condemned_batch WHERE status IN "
         "(SELECT value FROM json_each(:statuses)) AND (:table_id IS NULL OR table_id = :table_id)",
         {"statuses": _OPEN_WORDS, "table_id": table_id},
     )
-    return int(row["known"])
+    return int(counted)
 
 
 def count_kinds(db: Connection, process_id: str) -> dict[FileKind, int]:
@@ -351,17 +330,10 @@ def remove(db: Connection, batch_id: int) -> None:
 
 def _to_row(batch: Batch) -> Row:
     return {
-        "process_id": batch.process_id,
-        "table_id": batch.table_id,
-        "table_uuid": batch.table_uuid,
-        "kind": batch.kind.value,
-        "status": batch.status.value,
-        "purge_at_ms": to_ms(batch.purge_at),
+        **_BATCHES.to_row(batch),
         "files": len(batch.files),
         "bytes": sum(one.size_bytes or 0 for one in batch.files),
-        "tries": batch.tries,
         "content": _packed(batch.files),
-        "moved_to": batch.moved_to,
     }
 
 
@@ -376,19 +348,8 @@ def _unpacked(content: bytes) -> list[tuple[str, int | None, int | None, str]]:
 
 def _from_row(row: Row) -> Batch:
     kind = FileKind(row["kind"])
-    files = (
+    files = tuple(
         Condemned(path, kind, size, from_ms_or_none(modified), reason)
         for path, size, modified, reason in _unpacked(row["content"])
     )
-    return Batch(
-        row["batch_id"],
-        row["process_id"],
-        row["table_id"],
-        row["table_uuid"],
-        kind,
-        BatchStatus(row["status"]),
-        from_ms(row["purge_at_ms"]),
-        tuple(files),
-        row["tries"],
-        row["moved_to"],
-    )
+    return _BATCHES.from_row(row, batch_id=row["batch_id"], files=files)

@@ -11,10 +11,10 @@ from amoro_core.model.commits import (
     Evidence,
     RefAt,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     SortOrderAdded,
-    StatisticsGone,
     StatisticsNamed,
+    StatisticsRemoved,
 )
 from amoro_core.model.processes import (
     ACTIVE_PROCESS_STATUSES,
@@ -27,56 +27,37 @@ from amoro_core.model.processes import (
     ProcessStatus,
     uuid7_ms,
 )
-from amoro_core.store.connection import (
-    Connection,
-    Duplicate,
-    Row,
-    from_ms,
-    from_ms_or_none,
-    insert_into,
-    to_json,
-    to_ms,
-    to_ms_or_none,
-    tuple_from_json,
-    update_of,
-)
+from amoro_core.store.connection import Codec, Connection, Duplicate, Row, RowMapping, from_ms, to_json, to_ms
 from amoro_core.store.plans import receipt_from_json, receipt_to_json
 
 PREFIX_LENGTH = 6
 
-_COLUMNS = (
-    "process_id",
-    "table_id",
-    "process_type",
-    "action_name",
-    "lane",
-    "status",
-    "is_active",
-    "trigger_word",
-    "reason",
-    "table_uuid",
-    "format_version",
-    "snapshot_id",
-    "sequence_number",
-    "schema_id",
-    "last_column_id",
-    "detail",
-    "commits",
-    "created_at_ms",
-    "finished_at_ms",
-    "failure_code",
-    "failure",
-    "max_retries",
-    "allow_partial_commit",
-    "commit_tries",
-    "receipt_json",
-    "condition",
-    "delay_json",
-    "left_over",
-    "max_commits",
+
+def _delay_to_json(delay: Delay) -> str:
+    return to_json({**asdict(delay), "retry_at": to_ms(delay.retry_at)})
+
+
+def _delay_from_json(text: str) -> Delay:
+    document = json.loads(text)
+    return Delay(**{**document, "retry_at": from_ms(document["retry_at"])})
+
+
+_RECEIPT = Codec(receipt_to_json, receipt_from_json)
+_STATUSES = frozenset(ProcessStatus)
+_PROCESSES = RowMapping(
+    OptimizingProcess,
+    type="process_type",
+    action="action_name",
+    trigger="trigger_word",
+    where="condition",
+    also=["is_active"],
+    codecs={
+        "type": Codec(str, str),
+        "status": Codec(str, lambda word: ProcessStatus(word) if word in _STATUSES else word),
+        "receipt": _RECEIPT,
+        "delay": Codec(_delay_to_json, _delay_from_json),
+    },
 )
-_INSERT = insert_into("table_process", _COLUMNS)
-_UPDATE = update_of("table_process", _COLUMNS, ("process_id",))
 _NEWEST_FIRST = "ORDER BY created_at_ms DESC, process_id DESC"
 _ACTIVE = "finished_at_ms IS NULL"  # as the partial index has it, so that it is used
 _IN_LANE = f"{_ACTIVE} AND status NOT IN ('held', 'requested')"  # as well
@@ -85,7 +66,7 @@ _IN_LANE = f"{_ACTIVE} AND status NOT IN ('held', 'requested')"  # as well
 def add(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
     """Raises TableBusy when another process is active in its lane of the table (under any name), AlreadyExists."""
     try:
-        db.execute(_INSERT, _to_row(process))
+        db.insert("table_process", _PROCESSES.to_row(process))
     except Duplicate as error:
         other = _find_in_lane(db, process)
         if _find(db, process.process_id) is not None:
@@ -119,41 +100,42 @@ def find_by_prefix(db: Connection, prefix: str) -> OptimizingProcess:
         raise _missing(prefix)
     if len(rows) > 1 and rows[0]["process_id"] != prefix:
         raise InvalidArgument(f"more than one process begins with {prefix!r}", hint="Give more characters.")
-    return _from_row(rows[0])
+    return _PROCESSES.from_row(rows[0])
 
 
 def find_active(db: Connection, table_id: int, lane: str = FILES) -> OptimizingProcess | None:
     """The process that holds the lane of the table, an unknown commit included."""
-    row = db.select_one(
+    return _PROCESSES.find(
+        db,
         f"SELECT * FROM table_process WHERE table_id = :table_id AND lane = :lane AND {_IN_LANE}",
         {"table_id": table_id, "lane": lane},
     )
-    return None if row is None else _from_row(row)
 
 
 def list_active_of(db: Connection, table_id: int, table_uuid: str = "") -> list[OptimizingProcess]:
     """Every active process of the table, under this name or under another with the same uuid, oldest first."""
     sql = f"SELECT * FROM table_process WHERE {_ACTIVE} AND (table_id = :table_id OR table_uuid = :uuid)"
     # An empty uuid is that of no process.
-    rows = db.select(f"{sql} ORDER BY created_at_ms, process_id", {"table_id": table_id, "uuid": table_uuid})
-    return [_from_row(row) for row in rows]
+    return _PROCESSES.select(
+        db, f"{sql} ORDER BY created_at_ms, process_id", {"table_id": table_id, "uuid": table_uuid}
+    )
 
 
 def find_undo(db: Connection, process: OptimizingProcess) -> str:
     """The process that took this one back; empty for none."""
-    row = db.select_one(
+    process_id = db.value(
         "SELECT process_id FROM table_process WHERE table_id = :table_id AND created_at_ms >= :created_at_ms "
         "AND action_name LIKE 'undo-%' AND status = 'success' "
         "AND :process_id IN (detail ->> 'process_id', detail ->> 'undone') ORDER BY created_at_ms DESC",
         {"table_id": process.table_id, "created_at_ms": to_ms(process.created_at), "process_id": process.process_id},
     )
-    return "" if row is None else str(row["process_id"])
+    return str(process_id or "")
 
 
 def save(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
     """Raises ProcessNotFound; TableBusy when it would become active beside another."""
     try:
-        changed = db.execute(_UPDATE, _to_row(process))
+        changed = db.update("table_process", _PROCESSES.to_row(process), "process_id")
     except Duplicate as error:
         other = _find_in_lane(db, process)
         if other is None or not process.is_active:
@@ -176,12 +158,12 @@ def list_processes(
         return []
     # Apart from the other: of one table few processes are found by its index, which an OR would not use.
     own = "" if table_id is None else "AND table_id = :table_id"
-    rows = db.select(
+    return _PROCESSES.select(
+        db,
         "SELECT * FROM table_process WHERE status IN (SELECT value FROM json_each(:statuses)) "
         f"{own} {_NEWEST_FIRST} LIMIT :most",
         {"statuses": to_json(words), "table_id": table_id, "most": limit},
     )
-    return [_from_row(row) for row in rows]
 
 
 def place_of(db: Connection, text: str) -> tuple[int, str]:
@@ -212,7 +194,7 @@ def list_page(
         conditions.append("(created_at_ms, process_id) < (:after_ms, :after_id)")
         parameters["after_ms"], parameters["after_id"] = after
     sql = f"SELECT * FROM table_process WHERE {' AND '.join(conditions)} {_NEWEST_FIRST} LIMIT :most"
-    return [_from_row(row) for row in db.select(sql, {**parameters, "most": limit})]
+    return _PROCESSES.select(db, sql, {**parameters, "most": limit})
 
 
 def count(db: Connection, table_id: int | None = None, status: ProcessStatus | None = None) -> int:
@@ -227,7 +209,7 @@ def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, Optimi
     rows = db.select(
         f"SELECT * FROM table_process WHERE {_IN_LANE} AND {wanted}", {"ids": to_json(sorted(table_ids)), "lane": FILES}
     )
-    return {row["table_id"]: _from_row(row) for row in rows}
+    return {row["table_id"]: _PROCESSES.from_row(row) for row in rows}
 
 
 def _conditions(table_id: int | None, status: ProcessStatus | None) -> tuple[list[str], Row]:
@@ -245,8 +227,7 @@ def _conditions(table_id: int | None, status: ProcessStatus | None) -> tuple[lis
 
 def list_active(db: Connection) -> list[OptimizingProcess]:
     """Every process that holds a lane of a table, oldest first."""
-    rows = db.select(f"SELECT * FROM table_process WHERE {_ACTIVE} ORDER BY created_at_ms, process_id")
-    return [_from_row(row) for row in rows]
+    return _PROCESSES.select(db, f"SELECT * FROM table_process WHERE {_ACTIVE} ORDER BY created_at_ms, process_id")
 
 
 def list_active_ids(db: Connection) -> list[str]:
@@ -259,19 +240,18 @@ def count_active(db: Connection) -> int:
     return db.count("table_process", _ACTIVE)
 
 
-def list_left_over(db: Connection) -> list[OptimizingProcess]:
+def list_uncleaned(db: Connection) -> list[OptimizingProcess]:
     """Every process that has ended and whose files are still to be removed, oldest first."""
-    rows = db.select("SELECT * FROM table_process WHERE left_over = 1 ORDER BY process_id")
-    return [_from_row(row) for row in rows]
+    return _PROCESSES.select(db, "SELECT * FROM table_process WHERE left_over = 1 ORDER BY process_id")
 
 
 def list_ended_since(db: Connection, since: datetime) -> list[OptimizingProcess]:
     """Processes that ended at that moment or later, in the order of their ends."""
-    rows = db.select(
+    return _PROCESSES.select(
+        db,
         "SELECT * FROM table_process WHERE finished_at_ms >= :since_ms ORDER BY finished_at_ms, process_id",
         {"since_ms": to_ms(since)},
     )
-    return [_from_row(row) for row in rows]
 
 
 def remove_ended(db: Connection, before: datetime, limit: int) -> int:
@@ -290,8 +270,7 @@ def remove_ended(db: Connection, before: datetime, limit: int) -> int:
 
 
 def _find(db: Connection, process_id: str) -> OptimizingProcess | None:
-    row = db.select_one("SELECT * FROM table_process WHERE process_id = :process_id", {"process_id": process_id})
-    return None if row is None else _from_row(row)
+    return _PROCESSES.find(db, "SELECT * FROM table_process WHERE process_id = :process_id", {"process_id": process_id})
 
 
 def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProcess | None:
@@ -301,93 +280,8 @@ def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProce
     return next((one for one in others if one.status not in IN_NO_LANE), None)
 
 
-def _status(word: str) -> str:
-    return ProcessStatus(word) if word in _STATUSES else word
-
-
-_STATUSES = frozenset(ProcessStatus)
-
-
 def _missing(process_id: str) -> ProcessNotFound:
     return ProcessNotFound(f"process {process_id} is not known", hint="`amoro process list` shows the known ones.")
-
-
-def _to_row(process: OptimizingProcess) -> Row:
-    return {
-        "process_id": process.process_id,
-        "table_id": process.table_id,
-        "process_type": str(process.type),
-        "action_name": process.action,
-        "lane": process.lane,
-        "status": str(process.status),
-        "is_active": process.is_active,
-        "trigger_word": process.trigger,
-        "reason": process.reason,
-        "table_uuid": process.table_uuid,
-        "format_version": process.format_version,
-        "snapshot_id": process.snapshot_id,
-        "sequence_number": process.sequence_number,
-        "schema_id": process.schema_id,
-        "last_column_id": process.last_column_id,
-        "detail": process.detail,
-        "commits": process.commits,
-        "created_at_ms": to_ms(process.created_at),
-        "finished_at_ms": to_ms_or_none(process.finished_at),
-        "failure_code": process.failure_code,
-        "failure": process.failure,
-        "max_retries": process.max_retries,
-        "allow_partial_commit": process.allow_partial_commit,
-        "commit_tries": process.commit_tries,
-        "receipt_json": None if process.receipt is None else receipt_to_json(process.receipt),
-        "condition": process.where,
-        "delay_json": None if process.delay is None else _delay_to_json(process.delay),
-        "left_over": process.left_over,
-        "max_commits": process.max_commits,
-    }
-
-
-def _from_row(row: Row) -> OptimizingProcess:
-    receipt = row["receipt_json"]
-    return OptimizingProcess(
-        process_id=row["process_id"],
-        table_id=row["table_id"],
-        type=row["process_type"],
-        status=_status(row["status"]),
-        trigger=row["trigger_word"],
-        reason=row["reason"],
-        table_uuid=row["table_uuid"],
-        format_version=row["format_version"],
-        snapshot_id=row["snapshot_id"],
-        sequence_number=row["sequence_number"],
-        schema_id=row["schema_id"],
-        last_column_id=row["last_column_id"],
-        created_at=from_ms(row["created_at_ms"]),
-        finished_at=from_ms_or_none(row["finished_at_ms"]),
-        failure_code=row["failure_code"],
-        failure=row["failure"],
-        max_retries=row["max_retries"],
-        allow_partial_commit=bool(row["allow_partial_commit"]),
-        commit_tries=row["commit_tries"],
-        receipt=None if receipt is None else receipt_from_json(receipt),
-        where=row["condition"],
-        delay=None if row["delay_json"] is None else _delay_from_json(row["delay_json"]),
-        action=row["action_name"],
-        lane=row["lane"],
-        detail=row["detail"],
-        commits=bool(row["commits"]),
-        left_over=bool(row["left_over"]),
-        max_commits=row["max_commits"],
-    )
-
-
-def _delay_to_json(delay: Delay) -> str:
-    document = asdict(delay)
-    return to_json({**document, "retry_at": to_ms(delay.retry_at)})
-
-
-def _delay_from_json(text: str) -> Delay:
-    document = json.loads(text)
-    return Delay(**{**document, "retry_at": from_ms(document["retry_at"])})
 
 
 # What a process removes after its work
@@ -419,43 +313,49 @@ def settle_clearing(db: Connection, process_id: str, paths: Iterable[str], *, ke
     )
 
 
-def count_kept(db: Connection, process_id: str) -> int:
+def count_retained(db: Connection, process_id: str) -> int:
     """How many files of those that the process was to remove are kept."""
     return db.count("process_clearing", "process_id = :process_id AND kept = 1", {"process_id": process_id})
 
 
-_INSERT_COMMIT = insert_into(
-    "commit_attempt",
-    (
-        "process_id",
-        "attempt_number",
-        "evidence_json",
-        "payload",
-        "groups_json",
-        "files_json",
-        "metadata_files_json",
-        "outcome",
-        "created_at_ms",
-        "receipt_json",
-        "part",
-    ),
-)
 _OF_ATTEMPT = "WHERE process_id = :process_id AND attempt_number = :attempt_number"
 _EVIDENCE_KINDS: dict[str, Callable[..., Evidence]] = {
     "snapshot-added": SnapshotAdded,
-    "snapshots-gone": SnapshotsGone,
+    "snapshots-gone": SnapshotsRemoved,
     "ref-at": RefAt,
     "statistics-named": StatisticsNamed,
-    "statistics-gone": StatisticsGone,
+    "statistics-gone": StatisticsRemoved,
     "sort-order-added": SortOrderAdded,
 }
 _EVIDENCE_NAMES = {kind: name for name, kind in _EVIDENCE_KINDS.items()}
 _OPEN_COMMIT = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 
 
+def _evidence_to_json(evidence: Evidence) -> str:
+    return to_json({"kind": _EVIDENCE_NAMES[type(evidence)], **asdict(evidence)})
+
+
+def _evidence_from_json(text: str) -> Evidence:
+    document = json.loads(text)
+    kind = _EVIDENCE_KINDS[document.pop("kind")]
+    return kind(**{key: _tupled(value) for key, value in document.items()})
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+_COMMITS = RowMapping(
+    CommitAttempt,
+    number="attempt_number",
+    evidence="evidence_json",
+    codecs={"evidence": Codec(_evidence_to_json, _evidence_from_json), "receipt": _RECEIPT},
+)
+
+
 def add_commit(db: Connection, attempt: CommitAttempt) -> CommitAttempt:
     """Store an attempt that is about to be sent."""
-    db.execute(_INSERT_COMMIT, _commit_to_row(attempt))
+    db.insert("commit_attempt", _COMMITS.to_row(attempt))
     return attempt
 
 
@@ -476,54 +376,8 @@ def save_commit_outcome(db: Connection, process_id: str, number: int, outcome: C
 
 def list_commits(db: Connection, process_id: str) -> list[CommitAttempt]:
     """All attempts of the process, in the order in which they were sent."""
-    rows = db.select(
+    return _COMMITS.select(
+        db,
         "SELECT * FROM commit_attempt WHERE process_id = :process_id ORDER BY attempt_number",
         {"process_id": process_id},
     )
-    return [_commit_from_row(row) for row in rows]
-
-
-def _commit_to_row(attempt: CommitAttempt) -> Row:
-    return {
-        "process_id": attempt.process_id,
-        "attempt_number": attempt.number,
-        "evidence_json": _evidence_to_json(attempt.evidence),
-        "payload": attempt.payload,
-        "groups_json": to_json(attempt.groups),
-        "files_json": to_json(attempt.files),
-        "metadata_files_json": to_json(attempt.metadata_files),
-        "outcome": attempt.outcome.value,
-        "created_at_ms": to_ms(attempt.created_at),
-        "receipt_json": receipt_to_json(attempt.receipt),
-        "part": attempt.part,
-    }
-
-
-def _commit_from_row(row: Row) -> CommitAttempt:
-    return CommitAttempt(
-        process_id=row["process_id"],
-        number=row["attempt_number"],
-        evidence=_evidence_from_json(row["evidence_json"]),
-        payload=row["payload"],
-        groups=tuple_from_json(row["groups_json"]),
-        files=tuple_from_json(row["files_json"]),
-        metadata_files=tuple_from_json(row["metadata_files_json"]),
-        outcome=CommitOutcome(row["outcome"]),
-        created_at=from_ms(row["created_at_ms"]),
-        receipt=receipt_from_json(row["receipt_json"]),
-        part=row["part"],
-    )
-
-
-def _evidence_to_json(evidence: Evidence) -> str:
-    return to_json({"kind": _EVIDENCE_NAMES[type(evidence)], **asdict(evidence)})
-
-
-def _evidence_from_json(text: str) -> Evidence:
-    document = json.loads(text)
-    kind = _EVIDENCE_KINDS[document.pop("kind")]
-    return kind(**{key: _tupled(value) for key, value in document.items()})
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(map(_tupled, value)) if isinstance(value, list) else value

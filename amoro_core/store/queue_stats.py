@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.processes import Attempt, TaskId, TaskStatus
-from amoro_core.store.connection import Connection, from_ms, from_ms_or_none, to_json, to_ms
+from amoro_core.store.connection import Connection, RowMapping, from_ms, from_ms_or_none, to_json, to_ms
 
 _OPEN = "status IN ('planned', 'scheduled', 'acked', 'failed')"
 _QUIET = (
@@ -75,7 +75,7 @@ def next_planned(
     return [TaskId(process_id, row["task_number"]) for row in rows]
 
 
-def count_held(db: Connection, group: str) -> dict[int, int]:
+def count_assigned(db: Connection, group: str) -> dict[int, int]:
     """How many of the group's tasks optimizers hold, by table."""
     rows = db.select(
         "SELECT table_id, count(*) AS tasks FROM task_runtime INDEXED BY task_runtime_held "
@@ -130,14 +130,6 @@ def list_thread_uses(db: Connection, group: str, since: datetime) -> list[Thread
     ]
 
 
-def count_threads(db: Connection, group: str) -> int:
-    """The threads of the group's optimizers."""
-    row = db.select_one(
-        "SELECT coalesce(sum(threads), 0) AS threads FROM optimizer WHERE group_name = :group", {"group": group}
-    )
-    return int(row["threads"]) if row else 0
-
-
 def input_sizes(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, int]:
     """The bytes of the tasks' inputs; one that has none is left out."""
     rows = db.select(
@@ -161,9 +153,13 @@ class WaitingTasks:
     quota: float  # of its table
 
 
+_WAITING_TASKS = RowMapping(WaitingTasks, group="group_name", type="process_type")
+
+
 def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
     """The active processes with planned tasks for one group or all, by group, the oldest first."""
-    rows = db.select(
+    return _WAITING_TASKS.select(
+        db,
         "SELECT task_sum.group_name AS group_name, process_id, table_process.table_id AS table_id, process_type, "
         "table_process.created_at_ms AS created_at_ms, quota, sum(tasks) AS tasks "
         "FROM table_process JOIN task_sum USING (process_id) "
@@ -173,18 +169,6 @@ def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
         "GROUP BY task_sum.group_name, process_id ORDER BY task_sum.group_name, created_at_ms, process_id",
         {"group": group},
     )
-    return [
-        WaitingTasks(
-            row["process_id"],
-            row["table_id"],
-            row["group_name"],
-            row["process_type"],
-            int(row["tasks"]),
-            from_ms(row["created_at_ms"]),
-            row["quota"],
-        )
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,18 +243,18 @@ class TaskSum:
     input_bytes: int
 
 
+_TASK_SUMS = RowMapping(TaskSum, group="group_name")
+
+
 def sum_up(db: Connection, process_ids: Iterable[str]) -> list[TaskSum]:
     """How many tasks these processes have, and their input, by process, status and group."""
-    rows = db.select(
-        "SELECT process_id, group_name, status, sum(tasks) AS tasks, sum(input_bytes) AS bytes FROM task_sum "
+    return _TASK_SUMS.select(
+        db,
+        "SELECT process_id, group_name, status, sum(tasks) AS tasks, sum(input_bytes) AS input_bytes FROM task_sum "
         "WHERE process_id IN (SELECT value FROM json_each(:processes)) AND tasks > 0 "
         "GROUP BY process_id, status, group_name ORDER BY process_id, status, group_name",
         {"processes": to_json(sorted(process_ids))},
     )
-    return [
-        TaskSum(row["process_id"], row["group_name"], TaskStatus(row["status"]), int(row["tasks"]), int(row["bytes"]))
-        for row in rows
-    ]
 
 
 def count_by_status(db: Connection, process_id: str) -> dict[TaskStatus, int]:

@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from amoro_core.store.connection import Connection, Row, from_ms, insert_into, to_ms
-
-_COLUMNS = (
-    "lease_id", "table_id", "table_uuid", "snapshot_id", "is_since", "holder", "created_at_ms", "expires_at_ms",
-    "tag",
-)  # fmt: skip
-_INSERT = insert_into("snapshot_lease", _COLUMNS)
+from amoro_core.store.connection import Connection, Row, RowMapping, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +26,21 @@ class SnapshotLease:
         return f"lease {self.lease_id[:8]} of {self.holder}"
 
 
+_LEASES = RowMapping(SnapshotLease)
+
+
 def add(db: Connection, lease: SnapshotLease) -> None:
     """Keep a new lease. Raises Duplicate."""
-    db.execute(_INSERT, _to_row(lease))
+    db.insert("snapshot_lease", _LEASES.to_row(lease))
 
 
 def find(db: Connection, prefix: str) -> list[SnapshotLease]:
     """The leases whose id begins so, at most two."""
-    rows = db.select(
+    return _LEASES.select(
+        db,
         "SELECT * FROM snapshot_lease WHERE lease_id >= :first AND lease_id < :last ORDER BY lease_id LIMIT 2",
         {"first": prefix, "last": prefix + chr(0x10FFFF)},
     )
-    return [_from_row(row) for row in rows]
 
 
 def renew(db: Connection, lease_id: str, expires_at: datetime) -> None:
@@ -68,25 +65,25 @@ def list_leases(
     db: Connection, now: datetime, table_id: int | None = None, table_uuid: str = ""
 ) -> list[SnapshotLease]:
     """The leases that hold now, the next to end first; of the table, under this name or another, where given."""
-    rows = db.select(
+    return _LEASES.select(
+        db,
         "SELECT * FROM snapshot_lease WHERE expires_at_ms > :now_ms "
         "AND (:table_id IS NULL OR table_id = :table_id OR (table_uuid = :uuid AND :uuid <> '')) "
         "ORDER BY expires_at_ms, lease_id",
         {"now_ms": to_ms(now), "table_id": table_id, "uuid": table_uuid},
     )
-    return [_from_row(row) for row in rows]
 
 
 def list_page(
     db: Connection, now: datetime, table_id: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[SnapshotLease]:
     """At most `limit` of the leases that hold now, the next to end first, after a `place_of`; of the table if given."""
-    rows = db.select(
+    return _LEASES.select(
+        db,
         "SELECT * FROM snapshot_lease WHERE expires_at_ms > :now_ms AND (:table_id IS NULL OR table_id = :table_id) "
         "AND (expires_at_ms, lease_id) > (:after_ms, :after_id) ORDER BY expires_at_ms, lease_id LIMIT :most",
         {"now_ms": to_ms(now), "table_id": table_id, "most": limit, **_after(after)},
     )
-    return [_from_row(row) for row in rows]
 
 
 def count(db: Connection, now: datetime, table_id: int | None) -> int:
@@ -103,31 +100,3 @@ def place_of(lease: SnapshotLease) -> tuple[int, str]:
 def _after(place: tuple[int, str] | None) -> Row:
     at_ms, id_ = place or (-1, "")
     return {"after_ms": at_ms, "after_id": id_}
-
-
-def _to_row(lease: SnapshotLease) -> Row:
-    return {
-        "lease_id": lease.lease_id,
-        "table_id": lease.table_id,
-        "table_uuid": lease.table_uuid,
-        "snapshot_id": lease.snapshot_id,
-        "is_since": lease.is_since,
-        "holder": lease.holder,
-        "created_at_ms": to_ms(lease.created_at),
-        "expires_at_ms": to_ms(lease.expires_at),
-        "tag": lease.tag,
-    }
-
-
-def _from_row(row: Row) -> SnapshotLease:
-    return SnapshotLease(
-        row["lease_id"],
-        row["table_id"],
-        row["table_uuid"],
-        row["snapshot_id"],
-        bool(row["is_since"]),
-        row["holder"],
-        from_ms(row["created_at_ms"]),
-        from_ms(row["expires_at_ms"]),
-        row["tag"],
-    )

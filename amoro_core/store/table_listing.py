@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from amoro_core.model.paging import Key
 from amoro_core.model.tables import Order, TableFilter, TableIdentifier, TableKey, TableOrder, TableRuntime
-from amoro_core.store.connection import Connection, Row, insert_into, to_json, to_ms, tuple_from_json, update_of
+from amoro_core.store.connection import Connection, Row, to_json, to_ms, tuple_from_json
 
 #: A score of a table that was not evaluated: behind the healthy ones.
 UNEVALUATED = 101
@@ -13,12 +13,6 @@ UNEVALUATED = 101
 NEVER_DUE = 2**63 - 1
 
 _NAME = ("catalog_name", "namespace_json", "table_name")
-_COLUMNS = (
-    "table_id", *_NAME, "search_text", "status", "refusal", "group_name", "enabled", "health", "files", "small_files",
-    "delete_files", "data_bytes", "last_optimized_ms", "next_due_ms",
-)  # fmt: skip
-_INSERT = insert_into("table_listing", _COLUMNS)
-_UPDATE = update_of("table_listing", _COLUMNS, ("table_id",))
 _TEXTS = frozenset((*_NAME, "status", "group_name"))
 _KEYS: dict[TableKey, tuple[str, ...]] = {
     TableKey.NAME: _NAME,
@@ -47,9 +41,9 @@ def save(db: Connection, runtime: TableRuntime) -> None:
     row = _to_row(runtime)
     kept = db.select_one("SELECT * FROM table_listing WHERE table_id = :table_id", {"table_id": runtime.table_id})
     if kept is None:
-        db.execute(_INSERT, row)
+        db.insert("table_listing", row)
     elif kept != row:
-        db.execute(_UPDATE, row)
+        db.update("table_listing", row, "table_id")
 
 
 def list_places(
@@ -102,8 +96,7 @@ def list_ids(db: Connection, wanted: TableFilter, most: int) -> list[int]:
 def count(db: Connection, wanted: TableFilter, most: int) -> int:
     """The number of wanted tables; counting ends at `most`."""
     conditions, parameters = _conditions(wanted, by_index=True)
-    sql = f"SELECT count(*) AS known FROM (SELECT 1 FROM table_listing {_where(conditions)} LIMIT :most) AS found"
-    return int(db.select(sql, {**parameters, "most": most})[0]["known"])
+    return db.count("table_listing", " AND ".join(conditions), parameters, most)
 
 
 def list_names(db: Connection, catalog: str = "") -> list[tuple[int, TableIdentifier]]:

@@ -7,10 +7,10 @@ from dataclasses import asdict, fields, replace
 from datetime import date, datetime
 from typing import Any
 
-from amoro_core.model.clustering import KnownGroup, Layout, LayoutKey, Strategy
-from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest, SizeHistogram
+from amoro_core.model.clustering import ClusteredGroup, Layout, LayoutKey, Strategy
+from amoro_core.model.plans import FileDigest, PartitionDigest, SizeHistogram, StoredDigest
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
-from amoro_core.store.connection import Connection, from_ms, to_json, to_ms
+from amoro_core.store.connection import Connection, RowMapping, from_ms, to_json, to_ms
 
 #: Bytes of a digest as it is stored, at most.
 LARGEST = 16_384
@@ -25,7 +25,7 @@ def pack_digest(digest: FileDigest) -> bytes:
     return document
 
 
-def save_digest(db: Connection, table_id: int, document: bytes, kept: KeptDigest) -> None:
+def save_digest(db: Connection, table_id: int, document: bytes, kept: StoredDigest) -> None:
     """Keep the digest, packed as `document`, in the place of the table's former one."""
     row = {
         "table_id": table_id,
@@ -36,7 +36,7 @@ def save_digest(db: Connection, table_id: int, document: bytes, kept: KeptDigest
     db.upsert("table_digest", row, ["table_id"])
 
 
-def find_digest(db: Connection, table_id: int) -> KeptDigest | None:
+def find_digest(db: Connection, table_id: int) -> StoredDigest | None:
     """The table's digest; None before its files were read."""
     row = db.select_one("SELECT * FROM table_digest WHERE table_id = :table_id", {"table_id": table_id})
     if row is None:
@@ -46,7 +46,7 @@ def find_digest(db: Connection, table_id: int) -> KeptDigest | None:
     partitions = tuple(PartitionDigest(*values) for values in found["partitions"])
     total, target = found["partitions_total"], found["target_bytes"]
     digest = FileDigest(row["snapshot_id"], target, **histograms, partitions=partitions, partitions_total=total)
-    return KeptDigest(digest, from_ms(row["read_at_ms"]))
+    return StoredDigest(digest, from_ms(row["read_at_ms"]))
 
 
 def forget_digest(db: Connection, table_id: int) -> None:
@@ -136,41 +136,24 @@ def forget_scans_before(db: Connection, day: date) -> None:
     db.execute("DELETE FROM table_scan WHERE day < :day", {"day": day.isoformat()})
 
 
+_CHOICES = RowMapping(ColumnChoice)
+
+
 def save_choice(db: Connection, table_id: int, choice: ColumnChoice | None) -> None:
     """Keep the columns chosen for a table in the place of those before; None: there are none."""
     if choice is None:
         db.execute("DELETE FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
         return
-    row = {
-        "table_id": table_id,
-        "columns_json": json.dumps(choice.columns),
-        "strategy": choice.strategy.value,
-        "chosen_at_ms": to_ms(choice.chosen_at),
-        "scans": choice.scans,
-        "saved": choice.saved,
-        "evidence_json": json.dumps(dict(choice.evidence)),
-    }
-    db.upsert("table_cluster_choice", row, ["table_id"])
+    db.upsert("table_cluster_choice", {"table_id": table_id, **_CHOICES.to_row(choice)}, ["table_id"])
 
 
 def find_choice(db: Connection, table_id: int) -> ColumnChoice | None:
     """The columns chosen for a table; None where none were."""
-    row = db.select_one("SELECT * FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
-    if row is None:
-        return None
-    chosen_at: datetime = from_ms(row["chosen_at_ms"])
-    return ColumnChoice(
-        tuple(json.loads(row["columns_json"])),
-        Strategy(row["strategy"]),
-        chosen_at,
-        row["scans"],
-        row["saved"],
-        json.loads(row["evidence_json"]),
-    )
+    return _CHOICES.find(db, "SELECT * FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
 
 
 def add_cluster_groups(
-    db: Connection, table_id: int, table_uuid: str, made: Iterable[KnownGroup], now: datetime
+    db: Connection, table_id: int, table_uuid: str, made: Iterable[ClusteredGroup], now: datetime
 ) -> None:
     """Store groups of a table; known ones are replaced."""
     db.execute_many(
@@ -191,14 +174,14 @@ def add_cluster_groups(
     )
 
 
-def list_cluster_groups(db: Connection, table_id: int, table_uuid: str) -> dict[str, KnownGroup]:
+def list_cluster_groups(db: Connection, table_id: int, table_uuid: str) -> dict[str, ClusteredGroup]:
     """The table's groups by id, without those of another table (UUID) that had its name."""
     rows = db.select(
         "SELECT * FROM cluster_group WHERE table_id = :table_id AND table_uuid = :uuid ORDER BY group_id",
         {"table_id": table_id, "uuid": table_uuid},
     )
     return {
-        row["group_id"]: KnownGroup(
+        row["group_id"]: ClusteredGroup(
             row["group_id"],
             layout_from_json(row["layout_json"]),
             {int(field_id): depth for field_id, depth in json.loads(row["depth_json"]).items()},

@@ -4,10 +4,9 @@ Two tables, as in Amoro: what others refer to (partitions, processes) is the nam
 runtime is written at each refresh.
 """
 
-import json
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
@@ -17,8 +16,6 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import (
     ActionRecord,
-    FileSummary,
-    HealthParts,
     LastOptimized,
     OptimizingStatus,
     OptimizingType,
@@ -32,46 +29,17 @@ from amoro_core.store.connection import (
     Connection,
     Duplicate,
     Row,
+    RowMapping,
     from_ms,
     from_ms_or_none,
-    insert_into,
     to_json,
     to_ms,
-    to_ms_or_none,
     tuple_from_json,
-    update_of,
 )
 
-_COLUMNS = (
-    "table_id",
-    "table_uuid",
-    "format_version",
-    "location",
-    "group_name",
-    "status",
-    "status_since_ms",
-    "refusal",
-    "enabled_override",
-    "enabled",
-    "enabled_origin",
-    "snapshot_id",
-    "metadata_location",
-    "evaluated_snapshot_id",
-    "evaluated_at_ms",
-    "refreshed_at_ms",
-    "pending_type",
-    "quota",
-    "properties_json",
-    "summary_json",
-    "scanned_at_ms",
-    "refresh_at_ms",
-    "health_json",
-    "evaluated_config",
-    "format",
-)
-_INSERT_NAME = insert_into("table_identifier", ("catalog_name", "namespace_json", "table_name"))
-_INSERT = insert_into("table_runtime", _COLUMNS)
-_UPDATE = update_of("table_runtime", _COLUMNS, ("table_id",))
+#: The fields of a runtime that other tables hold: its name, and what is kept of each action.
+_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "failures", "retry_at", "last_optimized_at")
+_RUNTIMES = RowMapping(TableRuntime, uuid="table_uuid", group="group_name", without=_ELSEWHERE)
 #: What is known of optimizing stands where what is known of every action does.
 _SELECT = (
     "SELECT * FROM table_identifier JOIN table_runtime USING (table_id) "
@@ -95,6 +63,14 @@ _PENDING = (
     "SELECT table_id, catalog_name, namespace_json, table_name, group_name, quota, enabled, status_since_ms, reason, "
     "pending_type, last_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
     f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending'"
+)
+_PENDING_TABLES = RowMapping(
+    Pending,
+    group="group_name",
+    since="status_since_ms",
+    type="pending_type",
+    last_optimized_at="last_at_ms",
+    without=["identifier"],
 )
 _IN_ORDER = "ORDER BY catalog_name, namespace_json, table_name"
 #: What their order goes by.
@@ -122,11 +98,11 @@ def add(db: Connection, runtime: TableRuntime) -> TableRuntime:
         "table_name": identifier.name,
     }
     try:
-        table_id = db.insert(_INSERT_NAME, name)
+        table_id = db.insert("table_identifier", name)
     except Duplicate as error:
         raise AlreadyExists(f"table {identifier} is known already") from error
     added = replace(runtime, table_id=table_id)
-    db.execute(_INSERT, _to_row(added))
+    db.insert("table_runtime", _RUNTIMES.to_row(added))
     actions.save(db, _optimizing(added))
     table_listing.save(db, added)
     return added
@@ -151,7 +127,7 @@ def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
 
 def save(db: Connection, runtime: TableRuntime) -> TableRuntime:
     """Replace all but the name, which stays what it was when added. Raises TableNotFound."""
-    if not db.execute(_UPDATE, _to_row(runtime)):
+    if not db.update("table_runtime", _RUNTIMES.to_row(runtime), "table_id"):
         raise _missing(runtime.table_id)
     actions.save(db, _optimizing(runtime))
     table_listing.save(db, runtime)
@@ -208,20 +184,7 @@ def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list
     else:
         sql = f"{_PENDING} AND table_id IN (SELECT value FROM json_each(:wanted)) {_IN_ORDER}"
         rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
-    return [
-        Pending(
-            table_id=row["table_id"],
-            identifier=_name_of(row),
-            group=row["group_name"],
-            quota=row["quota"],
-            enabled=bool(row["enabled"]),
-            since=from_ms(row["status_since_ms"]),
-            reason=row["reason"],
-            type=None if row["pending_type"] is None else OptimizingType(row["pending_type"]),
-            last_optimized_at=from_ms_or_none(row["last_at_ms"]),
-        )
-        for row in rows
-    ]
+    return [_PENDING_TABLES.from_row(row, identifier=_name_of(row)) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,22 +198,16 @@ class StatusCount:
     oldest_since: datetime  # when the first of them came into it
 
 
+_STATUS_COUNTS = RowMapping(StatusCount, group="group_name")
+
+
 def count_by_status(db: Connection) -> list[StatusCount]:
     """How many tables stand where, in order of groups and statuses."""
-    rows = db.select(
-        "SELECT group_name, status, refusal, count(*) AS tables, min(status_since_ms) AS since FROM table_runtime "
-        "GROUP BY group_name, status, refusal ORDER BY group_name, status, refusal",
+    return _STATUS_COUNTS.select(
+        db,
+        "SELECT group_name, status, refusal, count(*) AS tables, min(status_since_ms) AS oldest_since_ms "
+        "FROM table_runtime GROUP BY group_name, status, refusal ORDER BY group_name, status, refusal",
     )
-    return [
-        StatusCount(
-            row["group_name"],
-            OptimizingStatus(row["status"]),
-            row["refusal"],
-            int(row["tables"]),
-            from_ms(row["since"]),
-        )
-        for row in rows
-    ]
 
 
 def count_by_group(db: Connection) -> dict[str, int]:
@@ -331,70 +288,15 @@ def _optimizing(runtime: TableRuntime) -> ActionRecord:
     )
 
 
-def _to_row(runtime: TableRuntime) -> Row:
-    return {
-        "table_id": runtime.table_id,
-        "table_uuid": runtime.uuid,
-        "format_version": runtime.format_version,
-        "location": runtime.location,
-        "group_name": runtime.group,
-        "status": runtime.status.value,
-        "status_since_ms": to_ms(runtime.status_since),
-        "refusal": runtime.refusal,
-        "enabled_override": runtime.enabled_override,
-        "enabled": runtime.enabled,
-        "enabled_origin": runtime.enabled_origin,
-        "snapshot_id": runtime.snapshot_id,
-        "metadata_location": runtime.metadata_location,
-        "evaluated_snapshot_id": runtime.evaluated_snapshot_id,
-        "evaluated_at_ms": to_ms_or_none(runtime.evaluated_at),
-        "refreshed_at_ms": to_ms_or_none(runtime.refreshed_at),
-        "pending_type": None if runtime.pending_type is None else runtime.pending_type.value,
-        "quota": runtime.quota,
-        "properties_json": to_json(dict(runtime.properties)),
-        "summary_json": to_json(asdict(runtime.summary)),
-        "evaluated_config": runtime.evaluated_config,
-        "format": runtime.format,
-        "scanned_at_ms": to_ms_or_none(runtime.scanned_at),
-        "refresh_at_ms": to_ms_or_none(runtime.refresh_at),
-        "health_json": None if runtime.health is None else to_json(asdict(runtime.health)),
-    }
-
-
 def _from_row(row: Row) -> TableRuntime:
-    override = row["enabled_override"]
-    return TableRuntime(
-        table_id=row["table_id"],
+    return _RUNTIMES.from_row(
+        row,
         identifier=_name_of(row),
-        uuid=row["table_uuid"],
-        format_version=row["format_version"],
-        location=row["location"],
-        group=row["group_name"],
-        status=OptimizingStatus(row["status"]),
-        status_since=from_ms(row["status_since_ms"]),
         status_reason=row["reason"],
-        refusal=row["refusal"],
-        enabled_override=None if override is None else bool(override),
-        enabled=bool(row["enabled"]),
-        enabled_origin=row["enabled_origin"],
-        snapshot_id=row["snapshot_id"],
-        metadata_location=row["metadata_location"],
-        evaluated_snapshot_id=row["evaluated_snapshot_id"],
-        evaluated_at=from_ms_or_none(row["evaluated_at_ms"]),
-        refreshed_at=from_ms_or_none(row["refreshed_at_ms"]),
         next_due_at=from_ms_or_none(row["next_at_ms"]),
-        pending_type=None if row["pending_type"] is None else OptimizingType(row["pending_type"]),
-        quota=row["quota"],
         failures=row["failures"],
         retry_at=from_ms_or_none(row["retry_at_ms"]),
         last_optimized_at=from_ms_or_none(row["last_at_ms"]),
-        properties=json.loads(row["properties_json"]),
-        summary=FileSummary(**json.loads(row["summary_json"])),
-        evaluated_config=row["evaluated_config"],
-        format=row["format"],
-        scanned_at=from_ms_or_none(row["scanned_at_ms"]),
-        refresh_at=from_ms_or_none(row["refresh_at_ms"]),
-        health=None if row["health_json"] is None else HealthParts(**json.loads(row["health_json"])),
     )
 
 
@@ -503,7 +405,7 @@ _SPREAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class KnownLocation:
+class MetadataLocation:
     """Where a table's metadata was at its last refresh."""
 
     table_id: int
@@ -524,7 +426,7 @@ class DueTable:
     retry_at: datetime | None
 
 
-def list_known(db: Connection, catalog: str) -> list[KnownLocation]:
+def list_metadata_locations(db: Connection, catalog: str) -> list[MetadataLocation]:
     """All tables of the catalog, in no order."""
     spaces: dict[str, tuple[str, ...]] = {}
     found = []
@@ -533,7 +435,7 @@ def list_known(db: Connection, catalog: str) -> list[KnownLocation]:
         if space not in spaces:
             spaces[space] = tuple_from_json(space)
         name = (*spaces[space], row["table_name"])
-        found.append(KnownLocation(row["table_id"], name, row["metadata_location"], row["format"]))
+        found.append(MetadataLocation(row["table_id"], name, row["metadata_location"], row["format"]))
     return found
 
 

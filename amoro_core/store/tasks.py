@@ -1,65 +1,31 @@
 """Optimizing tasks and their payloads."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from itertools import compress
-from operator import is_not
-from typing import Any
 
 from amoro_core.errors import IllegalState, TaskNotFound
-from amoro_core.model.history_events import MOST_ATTEMPTS, AttemptOutcome, TaskAttempt
+from amoro_core.model.history_events import MOST_ATTEMPTS, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId, TaskStatus
 from amoro_core.store.connection import (
     Connection,
     Row,
-    from_ms,
-    from_ms_or_none,
+    RowMapping,
     insert_into,
     to_json,
     to_ms,
-    to_ms_or_none,
-    tuple_from_json,
     update_of,
 )
 
-
-def _thread_columns(optimizer_id: str, thread_id: str) -> Callable[[OptimizerThread | None], Row]:
-    return lambda thread: {
-        optimizer_id: thread.optimizer_id if thread else None,
-        thread_id: thread.thread_id if thread else None,
-    }
-
-
-def _same(column: str) -> Callable[[Any], Row]:
-    return lambda value: {column: value}
-
-
-#: What a task has after its id, in that order, and the columns that hold it.
-_TO_COLUMNS: Mapping[str, Callable[[Any], Row]] = {
-    "table_id": _same("table_id"),
-    "group": _same("group_name"),
-    "status": lambda status: {"status": status.value},
-    "attempt": _same("attempt"),
-    "thread": _thread_columns("optimizer_id", "thread_id"),
-    "failed_runs": _same("failed_runs"),
-    "lost_attempts": _same("lost_attempts"),
-    "lost_optimizers": lambda lost: {"lost_optimizers_json": to_json(lost)},
-    "scheduled_at": lambda moment: {"scheduled_at_ms": to_ms_or_none(moment)},
-    "acked_at": lambda moment: {"acked_at_ms": to_ms_or_none(moment)},
-    "finished_at": lambda moment: {"finished_at_ms": to_ms_or_none(moment)},
-    "failure_code": _same("failure_code"),
-    "failure": _same("failure"),
-    "cost": _same("cost_bytes"),
-    "partition": _same("partition_path"),
-    "input_files": _same("input_files"),
-    "input_bytes": _same("input_bytes"),
-    "kind": _same("work_kind"),
-    "input_rows": _same("input_rows"),
-    "ended_on": _thread_columns("ended_optimizer_id", "ended_thread_id"),
-    "stage": _same("stage"),
-}
+_TASKS = RowMapping(
+    OptimizingTask,
+    group="group_name",
+    cost="cost_bytes",
+    partition="partition_path",
+    kind="work_kind",
+    without=["task_id", "thread", "ended_on"],
+)
 _KEY = ("process_id", "task_number")
 _INSERT_INPUT = insert_into("task_payload", (*_KEY, "input"))
 _IN_ORDER = "ORDER BY process_id, task_number"
@@ -130,13 +96,8 @@ def _refuse_unchanged(db: Connection, expected: Sequence[OptimizingTask]) -> Non
 
 def _changed(before: OptimizingTask, after: OptimizingTask) -> Row:
     """The columns in which the two differ, as they are afterwards."""
-    changed: Row = {}
-    was_now = before[1:], after[1:]
-    pairs = zip(_TO_COLUMNS.values(), *was_now, strict=True)
-    for to_columns, was, now in compress(pairs, map(is_not, *was_now)):  # most are the same objects
-        if was != now:
-            changed |= to_columns(now)
-    return changed
+    was = _to_row(before)
+    return {column: value for column, value in _to_row(after).items() if value != was[column]}
 
 
 @cache
@@ -173,7 +134,7 @@ def list_page(
     return [_from_row(row) for row in rows]
 
 
-def list_held_of(db: Connection, process_ids: Iterable[str]) -> list[OptimizingTask]:
+def list_assigned_of(db: Connection, process_ids: Iterable[str]) -> list[OptimizingTask]:
     """Scheduled and acked tasks of these processes, by process and number."""
     rows = db.select(
         "SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL "
@@ -193,7 +154,7 @@ def largest_waiting(db: Connection, process_id: str, kind: str) -> tuple[int, in
     return None if row is None else (row["task_number"], row["input_bytes"])
 
 
-def list_held(db: Connection, optimizer_id: str | None = None) -> list[OptimizingTask]:
+def list_assigned(db: Connection, optimizer_id: str | None = None) -> list[OptimizingTask]:
     """Scheduled and acked tasks, of one optimizer where it is given; by process and number."""
     if optimizer_id is None:
         rows = db.select(f"SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL {_IN_ORDER}")
@@ -204,7 +165,7 @@ def list_held(db: Connection, optimizer_id: str | None = None) -> list[Optimizin
     return [_from_row(row) for row in rows]
 
 
-def list_held_on(db: Connection, optimizer_id: str, thread_ids: Sequence[int]) -> list[OptimizingTask]:
+def list_assigned_on(db: Connection, optimizer_id: str, thread_ids: Sequence[int]) -> list[OptimizingTask]:
     """Scheduled and acked tasks of these threads of the optimizer, by process and number."""
     rows = db.select(
         "SELECT * FROM task_runtime WHERE optimizer_id = :optimizer_id "
@@ -214,7 +175,7 @@ def list_held_on(db: Connection, optimizer_id: str, thread_ids: Sequence[int]) -
     return [_from_row(row) for row in rows]
 
 
-def count_held(db: Connection) -> dict[str, int]:
+def count_assigned(db: Connection) -> dict[str, int]:
     """How many tasks optimizers hold, by group."""
     rows = db.select(
         "SELECT group_name, count(*) AS tasks FROM task_runtime WHERE optimizer_id IS NOT NULL GROUP BY group_name"
@@ -232,20 +193,18 @@ class TaskHold:
     until: datetime | None
 
 
+_HOLDS = RowMapping(TaskHold, group="group_name", since="scheduled_at_ms", until="finished_at_ms")
+
+
 def list_holds(db: Connection, since: datetime) -> list[TaskHold]:
     """Of tasks that hold a thread or have ended after that moment; no whole tasks, since they may be many."""
     columns = "SELECT group_name, table_id, scheduled_at_ms, finished_at_ms FROM task_runtime"
-    rows = db.select(
+    return _HOLDS.select(
+        db,
         f"{columns} WHERE finished_at_ms > :since_ms AND scheduled_at_ms IS NOT NULL "
         f"UNION ALL {columns} WHERE optimizer_id IS NOT NULL",
         {"since_ms": to_ms(since)},
     )
-    return [
-        TaskHold(
-            row["group_name"], row["table_id"], from_ms(row["scheduled_at_ms"]), from_ms_or_none(row["finished_at_ms"])
-        )
-        for row in rows
-    ]
 
 
 def read_input(db: Connection, task_id: TaskId) -> bytes:
@@ -261,11 +220,8 @@ def save_input(db: Connection, task_id: TaskId, payload: bytes) -> None:
 
 def last_attempt(db: Connection, process_id: str) -> int:
     """The highest number of an attempt of any of the process's tasks; 0 where there was none."""
-    row = db.select_one(
-        "SELECT coalesce(max(attempt), 0) AS attempt FROM task_runtime WHERE process_id = :process_id",
-        {"process_id": process_id},
-    )
-    return 0 if row is None else int(row["attempt"])
+    sql = "SELECT coalesce(max(attempt), 0) FROM task_runtime WHERE process_id = :process_id"
+    return int(db.value(sql, {"process_id": process_id}))
 
 
 def remove_all(db: Connection, process_id: str) -> None:
@@ -313,37 +269,24 @@ def _key(task_id: TaskId) -> Row:
 
 
 def _to_row(task: OptimizingTask) -> Row:
-    row = _key(task.task_id)
-    for field, to_columns in _TO_COLUMNS.items():
-        row |= to_columns(getattr(task, field))
-    return row
+    holder, last = task.thread, task.ended_on
+    return {
+        **_key(task.task_id),
+        **_TASKS.to_row(task),
+        "optimizer_id": holder and holder.optimizer_id,
+        "thread_id": holder and holder.thread_id,
+        "ended_optimizer_id": last and last.optimizer_id,
+        "ended_thread_id": last and last.thread_id,
+    }
 
 
 def _from_row(row: Row) -> OptimizingTask:
     holder, last = row["optimizer_id"], row["ended_optimizer_id"]
-    return OptimizingTask(
+    return _TASKS.from_row(
+        row,
         task_id=TaskId(row["process_id"], row["task_number"]),
-        table_id=row["table_id"],
-        group=row["group_name"],
-        status=TaskStatus(row["status"]),
-        attempt=row["attempt"],
         thread=None if holder is None else OptimizerThread(holder, row["thread_id"]),
-        failed_runs=row["failed_runs"],
-        lost_attempts=row["lost_attempts"],
-        lost_optimizers=tuple_from_json(row["lost_optimizers_json"]),
-        scheduled_at=from_ms_or_none(row["scheduled_at_ms"]),
-        acked_at=from_ms_or_none(row["acked_at_ms"]),
-        finished_at=from_ms_or_none(row["finished_at_ms"]),
-        failure_code=row["failure_code"],
-        failure=row["failure"],
-        cost=row["cost_bytes"],
-        partition=row["partition_path"],
-        input_files=row["input_files"],
-        input_bytes=row["input_bytes"],
-        kind=row["work_kind"],
-        input_rows=row["input_rows"],
         ended_on=None if last is None else OptimizerThread(last, row["ended_thread_id"]),
-        stage=row["stage"],
     )
 
 
@@ -371,11 +314,11 @@ def save_blobs(db: Connection, process_id: str, blobs: Mapping[str, bytes]) -> N
 
 def find_blob_piece(db: Connection, process_id: str, sha256: str, piece: int) -> bytes | None:
     """The piece of the blob with that number, from 0; None if there is none."""
-    row = db.select_one(
+    content = db.value(
         "SELECT content FROM work_blob WHERE process_id = :process_id AND sha256 = :sha256 AND piece = :piece",
         {"process_id": process_id, "sha256": sha256, "piece": piece},
     )
-    return None if row is None else bytes(row["content"])
+    return None if content is None else bytes(content)
 
 
 def remove_blobs(db: Connection, process_id: str) -> None:
@@ -383,30 +326,15 @@ def remove_blobs(db: Connection, process_id: str) -> None:
     db.execute("DELETE FROM work_blob WHERE process_id = :process_id", {"process_id": process_id})
 
 
-_ATTEMPT_COLUMNS = (
-    "process_id",
-    "task_number",
-    "attempt",
-    "optimizer_id",
-    "thread_id",
-    "outcome",
-    "scheduled_at_ms",
-    "acked_at_ms",
-    "finished_at_ms",
-    "failure_code",
-    "failure",
-    "input_rows",
-    "input_bytes",
-)
-_ATTEMPT_NAMES = ", ".join(_ATTEMPT_COLUMNS)
-_INSERT_ATTEMPT = insert_into("task_attempt", _ATTEMPT_COLUMNS)
+_ATTEMPTS = RowMapping(TaskAttempt, without=["attempt", "thread"])
 _TRIM_ATTEMPTS = (
     "DELETE FROM task_attempt WHERE process_id = :process_id AND task_number = :task_number "
     f"AND attempt <= :attempt - {MOST_ATTEMPTS}"
 )
 #: Those that ended and those that run, of one process; of none twice, since the two differ in their numbers.
 _ALL_ATTEMPTS = (
-    f"SELECT {_ATTEMPT_NAMES} FROM task_attempt WHERE process_id = :process_id "
+    "SELECT process_id, task_number, attempt, optimizer_id, thread_id, outcome, scheduled_at_ms, acked_at_ms, "
+    "finished_at_ms, failure_code, failure, input_rows, input_bytes FROM task_attempt WHERE process_id = :process_id "
     "UNION ALL SELECT process_id, task_number, attempt, optimizer_id, thread_id, 'running', scheduled_at_ms, "
     "acked_at_ms, NULL, '', '', input_rows, input_bytes FROM task_runtime "
     "WHERE process_id = :process_id AND optimizer_id IS NOT NULL"
@@ -416,7 +344,8 @@ _ALL_ATTEMPTS = (
 def add_attempts(db: Connection, ended: Iterable[TaskAttempt]) -> None:
     """Keep attempts that have ended; of each task the latest hundred stay."""
     rows = list(map(_attempt_to_row, ended))
-    db.execute_many(_INSERT_ATTEMPT, rows)
+    for row in rows:
+        db.insert("task_attempt", row)
     db.execute_many(_TRIM_ATTEMPTS, (row for row in rows if row["attempt"] > MOST_ATTEMPTS))
 
 
@@ -440,14 +369,13 @@ def list_attempts(
 
 def count_attempts(db: Connection, process_id: str, task_number: int | None = None) -> int:
     """How many attempts of a process are known, of one task where it is given; running ones, too."""
-    row = db.select_one(
+    counted = db.value(
         "SELECT (SELECT count(*) FROM task_attempt WHERE process_id = :process_id "
         "AND (:task IS NULL OR task_number = :task)) + (SELECT count(*) FROM task_runtime "
-        "WHERE process_id = :process_id AND optimizer_id IS NOT NULL AND (:task IS NULL OR task_number = :task)) "
-        "AS attempts",
+        "WHERE process_id = :process_id AND optimizer_id IS NOT NULL AND (:task IS NULL OR task_number = :task))",
         {"process_id": process_id, "task": task_number},
     )
-    return 0 if row is None else int(row["attempts"])
+    return int(counted)
 
 
 def _attempt_to_row(ended: TaskAttempt) -> Row:
@@ -455,32 +383,14 @@ def _attempt_to_row(ended: TaskAttempt) -> Row:
     if ended.finished_at is None:
         raise ValueError(f"attempt {ended.attempt} has not ended")
     return {
-        "process_id": task.process_id,
-        "task_number": task.number,
+        **_key(task),
         "attempt": ended.attempt.number,
         "optimizer_id": thread.optimizer_id,
         "thread_id": thread.thread_id,
-        "outcome": ended.outcome.value,
-        "scheduled_at_ms": to_ms(ended.scheduled_at),
-        "acked_at_ms": to_ms_or_none(ended.acked_at),
-        "finished_at_ms": to_ms(ended.finished_at),
-        "failure_code": ended.failure_code,
-        "failure": ended.failure,
-        "input_rows": ended.input_rows,
-        "input_bytes": ended.input_bytes,
+        **_ATTEMPTS.to_row(ended),
     }
 
 
 def _attempt_from_row(row: Row) -> TaskAttempt:
-    return TaskAttempt(
-        Attempt(TaskId(row["process_id"], row["task_number"]), row["attempt"]),
-        OptimizerThread(row["optimizer_id"], row["thread_id"]),
-        AttemptOutcome(row["outcome"]),
-        from_ms(row["scheduled_at_ms"]),
-        from_ms_or_none(row["acked_at_ms"]),
-        from_ms_or_none(row["finished_at_ms"]),
-        row["failure_code"],
-        row["failure"],
-        row["input_rows"],
-        row["input_bytes"],
-    )
+    attempt = Attempt(TaskId(row["process_id"], row["task_number"]), row["attempt"])
+    return _ATTEMPTS.from_row(row, attempt=attempt, thread=OptimizerThread(row["optimizer_id"], row["thread_id"]))

@@ -430,5 +430,5 @@ def left_over(db: Connection) -> list[tuple[str, str]]:
     """Processes that ended without a commit and whose files are not removed yet."""
     return [
         (process.process_id, tables.get(db, process.table_id).identifier.catalog)
-        for process in processes.list_left_over(db)
+        for process in processes.list_uncleaned(db)
     ]

@@ -10,16 +10,16 @@ from amoro_core.actions.action_api import Action, Based, Request, Undoing
 from amoro_core.errors import CannotUndo, CatalogNotFound, CommitConflict, TableBusy, TableRefused
 from amoro_core.formats.ports import OpenTable
 from amoro_core.formats.tables import Tables
-from amoro_core.model.clustering import KnownGroup
+from amoro_core.model.clustering import ClusteredGroup
 from amoro_core.model.commits import (
     PROCESS_ID,
     Evidence,
     RefAt,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     SortOrderAdded,
-    StatisticsGone,
     StatisticsNamed,
+    StatisticsRemoved,
 )
 from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
 from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, is_switched_off, parse_config
@@ -207,13 +207,13 @@ def _snapshots_of(evidence: Evidence) -> tuple[int, ...]:
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id):
             return snapshot_id, parent_id
-        case SnapshotsGone(snapshot_ids):
+        case SnapshotsRemoved(snapshot_ids):
             return snapshot_ids
         case RefAt(_, snapshot_id):
             return (snapshot_id,)
         case SortOrderAdded():
             return ()
-        case StatisticsNamed(snapshot_id) | StatisticsGone(snapshot_id):
+        case StatisticsNamed(snapshot_id) | StatisticsRemoved(snapshot_id):
             return (snapshot_id,)
 
 
@@ -282,7 +282,7 @@ class LandedGroups:
 
     attempt: CommitAttempt
     partitions: Iterable[PartitionKey]  # whose last times move
-    made: Iterable[KnownGroup]  # groups of files that are known from now on
+    made: Iterable[ClusteredGroup]  # groups of files that are known from now on
     dropped: Mapping[int, str]  # groups that were ready and that the commit lacks
 
 

@@ -27,7 +27,7 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import actions, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection
-from amoro_core.store.plans import KeptPlan
+from amoro_core.store.plans import StoredPlan
 from amoro_core.transactions.advance_process import Effects, advance_process, block_needs_renewal, block_writers
 from amoro_core.transactions.journal import keep_process
 
@@ -203,7 +203,7 @@ def keep_plan(
     Files that are known already are written down as condemned; they are when the process has done its work.
     """
     expires_at = None if made.ttl is None else now + made.ttl
-    kept = KeptPlan(made.document, made.measures, options, made.keep, start_at, expires_at)
+    kept = StoredPlan(made.document, made.measures, options, made.keep, start_at, expires_at)
     plans.save_plan(db, process.process_id, kept)
     tasks.save_blobs(db, process.process_id, made.blobs)
     pending_deletions.remove_written(db, process.process_id)

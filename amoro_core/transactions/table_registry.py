@@ -13,7 +13,7 @@ from amoro_core.model.files import DataFile
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.maintenance import DataCommit
 from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide_enabled
-from amoro_core.model.plans import Evaluation, KeptDigest
+from amoro_core.model.plans import Evaluation, StoredDigest
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
 from amoro_core.scheduling.policy import next_refresh
@@ -128,7 +128,7 @@ class Evaluated:
         """Keep the digest, if the files were read."""
         made = self.evaluation.digest
         if made is not None and self.digest is not None and self.scanned_at is not None:
-            table_stats.save_digest(db, table_id, self.digest, KeptDigest(made, self.scanned_at))
+            table_stats.save_digest(db, table_id, self.digest, StoredDigest(made, self.scanned_at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,5 +197,5 @@ def after_refusal(before: TableRuntime, refusal: TableRefused, config: Optimizin
     """The runtime after the table was refused."""
     runtime = replace(before, refreshed_at=now)
     if runtime.status not in BUSY:
-        runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.told), now)
+        runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.full_text), now)
     return replace(runtime, refresh_at=next_refresh(runtime, now, config))

@@ -63,7 +63,7 @@ def may_schedule(db: Connection, request: PollRequest) -> bool:
     kinds = groups.get_optimizer(db, request.optimizer_id).kinds
     if queue_stats.has_planned(db, request.group, kinds):
         return True
-    return bool(tasks.list_held_on(db, request.optimizer_id, request.thread_ids))
+    return bool(tasks.list_assigned_on(db, request.optimizer_id, request.thread_ids))
 
 
 class TaskScheduler:
@@ -92,7 +92,7 @@ class TaskScheduler:
         now = as_stored(now)
         optimizer = groups.get_optimizer(db, request.optimizer_id)
         self.note_core_time()
-        for task in tasks.list_held_on(db, request.optimizer_id, request.thread_ids):
+        for task in tasks.list_assigned_on(db, request.optimizer_id, request.thread_ids):
             # A thread that polls executes nothing: the answer to its last poll was lost.
             thread_id = task.thread.thread_id if task.thread else 0
             take_back(db, task, f"thread {thread_id} asked for work again", effects, now, lost=False)
@@ -111,9 +111,9 @@ class TaskScheduler:
         processes: dict[int, list[WaitingProcess]] = {}  # by table, the one with the oldest process first
         for process in queue_stats.list_waiting_processes(db, group):
             processes.setdefault(process.table_id, []).append(process)
-        threads = queue_stats.count_threads(db, group)
+        threads = groups.count_threads(db, group)
         accounts = self._settle(db, group, threads, processes.keys(), now)
-        running = queue_stats.count_held(db, group)
+        running = queue_stats.count_assigned(db, group)
         quotas = {table_id: waiting[0].quota for table_id, waiting in processes.items()}
         allowed = {
             quota: (quota_limit(quota, max(1, threads)), share_of(quota, threads)) for quota in set(quotas.values())

@@ -82,7 +82,7 @@ def adopt(
     adopted: list[Attempt] = []
     if not previous_id:
         return adopted
-    for task in tasks.list_held(db, previous_id):
+    for task in tasks.list_assigned(db, previous_id):
         attempt = Attempt(task.task_id, task.attempt)
         if attempt not in running or task.thread is None:
             continue
@@ -97,7 +97,7 @@ def adopt(
 
 def dismiss(db: Connection, optimizer_id: str, reason: str, effects: Effects, now: datetime, *, lost: bool) -> int:
     """Take back what the optimizer holds and end its registration, if it has one; how many tasks it held."""
-    held = tasks.list_held(db, optimizer_id)
+    held = tasks.list_assigned(db, optimizer_id)
     for task in held:
         take_back(db, task, reason, effects, now, lost=lost)
     if (known := groups.find_optimizer(db, optimizer_id)) is not None:
@@ -114,7 +114,7 @@ def return_task(
     db: Connection, optimizer_id: str, attempt: Attempt, refusal: Refusal, effects: Effects, now: datetime
 ) -> bool:
     """Plan the task again, for another optimizer; it has neither failed nor been lost."""
-    held = [task for task in tasks.list_held(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt]
+    held = [task for task in tasks.list_assigned(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt]
     log.warning("work.refused", attempt=str(attempt), optimizer=optimizer_id, kind=refusal.kind)
     if not held:
         return False
@@ -178,7 +178,7 @@ def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str,
 
     Raises TaskNotFound unless the optimizer has acknowledged the attempt and holds it, and where there is no such blob.
     """
-    held = [one for one in tasks.list_held(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
+    held = [one for one in tasks.list_assigned(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
     is_acked = any(one.status is TaskStatus.ACKED for one in held)
     found = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None
     if found is None and (piece == 0 or not is_acked):

@@ -24,7 +24,7 @@ from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.row_positions import PositionSet
-from amoro_core.model.task_payload import LeftOutRows, PositionMap, RewriteInput
+from amoro_core.model.task_payload import DeletedRows, PositionMap, RewriteInput
 
 #: The share of an output's rows by which it may differ from the others so that a row group can be copied whole.
 _UNEVENNESS = 0.05
@@ -151,7 +151,7 @@ class Outputs:
         self._access.write_bytes(path, content)
         failpoint("task.after_file")
         rows = (
-            LeftOutRows(at, part.offset, part.size_bytes, len(positions))
+            DeletedRows(at, part.offset, part.size_bytes, len(positions))
             for (at, positions), part in zip(left_out, parts, strict=True)
         )
         return PositionMap(path, len(content), tuple(rows))

@@ -110,8 +110,8 @@ def test_strangers_get_a_few_rows_in_a_minute_and_in_an_hour_and_the_others_are_
     strangers, nobody = UnknownCallerLog(), Audited(anonymous(Channel.REST, "10.0.0.9"), "RemoveGroup", "")
     assert [told(0) for _ in range(STRANGERS_A_MINUTE)] == ["0"] * STRANGERS_A_MINUTE
     assert [told(1), told(59.999)] == [None, None]
-    assert strangers.left() == replace(nobody, parameters={"refused_before": "1"})
-    assert strangers.left() is None
+    assert strangers.flush() == replace(nobody, parameters={"refused_before": "1"})
+    assert strangers.flush() is None
     assert told(60) == "0"
     assert [told(60) for _ in range(STRANGERS_A_MINUTE)] == ["0"] * (STRANGERS_A_MINUTE - 1) + [None]
     assert told(120) == "1", "the next row tells of those before it"

@@ -17,7 +17,7 @@ from pyiceberg.types import LongType
 
 from amoro_core import connect, optimize, plan, verify
 from amoro_core.api import Client, EncodedFiles, Optimizing, Plan, Verification
-from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
+from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_optimizer
 from amoro_core.bootstrap.process import StderrHandler
 from amoro_core.documents.formatting import format_bytes
 from amoro_core.errors import (
@@ -98,7 +98,7 @@ def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table
 def test_a_running_coordinator_of_the_state_directory_is_asked(
     table: Table, home: Path, coordinator: Coordinator
 ) -> None:
-    with optimizer_beside(coordinator, 1, 2**28):
+    with embedded_optimizer(coordinator, 1, 2**28):
         done = optimize(table, type="full", home=home)
         assert done.outcome == "success"
         with connect(home=home) as client:
@@ -135,7 +135,7 @@ def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coo
 def test_what_was_optimized_is_taken_back(table: Table, coordinator: Coordinator) -> None:
     rows = oracle.live_rows(table)
     with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
-        with optimizer_beside(coordinator, 1, 2**28):
+        with embedded_optimizer(coordinator, 1, 2**28):
             done = client.optimize("cat.db.t", type="full")
         assert done.process is not None
         process_id = done.process.process_id

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core import connect, optimize, plan
-from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
+from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_optimizer
 from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
@@ -75,7 +75,7 @@ def test_the_receipt_says_how_many_files_a_point_query_meets(scattered: Table, h
 
 
 def test_a_plan_is_stored_and_started_later(scattered: Table, coordinator: Coordinator, home: Path) -> None:
-    with connect(home=home) as client, optimizer_beside(coordinator, 1, MEMORY):
+    with connect(home=home) as client, embedded_optimizer(coordinator, 1, MEMORY):
         done = client.optimize("cat.db.t", type="cluster", columns=["id"], schedule_only=True)
         assert done.process is None
         (waiting,) = client.processes()
@@ -133,7 +133,7 @@ def test_auto_takes_the_two_of_ten_columns_that_queries_filter_by(
     before = oracle.live_rows(wide)
     queries = tmp_path / "queries.jsonl"
     queries.write_text("".join(json.dumps({"columns": [NAMES[3 + 4 * (at % 2)]]}) + "\n" for at in range(200)))
-    with connect(home=home) as client, optimizer_beside(coordinator, 1, MEMORY):
+    with connect(home=home) as client, embedded_optimizer(coordinator, 1, MEMORY):
         waiting = client.plan("cat.db.t", type="cluster")
         assert waiting.reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 0 are known"
         learned = client.learn("db.t", queries=queries)

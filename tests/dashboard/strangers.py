@@ -8,7 +8,7 @@ from amoro_core.model.group_config import Resource, ResourceState
 from amoro_core.model.history_events import About, AttemptOutcome, Audited, Event, EventKind, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.metrics import Sample
-from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest
+from amoro_core.model.plans import FileDigest, PartitionDigest, StoredDigest
 from amoro_core.model.principals import AccessToken, Principal, Role, UserAccount
 from amoro_core.model.processes import (
     Attempt,
@@ -128,7 +128,7 @@ def _properties(db: Connection, table: TableRuntime, payloads: Sequence[str]) ->
     tables.save(db, replace(tables.get(db, table.table_id), properties=given))
     partitions = [PartitionDigest(payload, 1, payload, payload, 1, 1, 1, 1, 1, 1) for payload in payloads]
     digest = FileDigest(1, 1, partitions=tuple(partitions), partitions_total=len(partitions))
-    table_stats.save_digest(db, table.table_id, table_stats.pack_digest(digest), KeptDigest(digest, states.now()))
+    table_stats.save_digest(db, table.table_id, table_stats.pack_digest(digest), StoredDigest(digest, states.now()))
 
 
 def _accounts(db: Connection, payload: str) -> None:

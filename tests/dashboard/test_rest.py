@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 from jsonschema import Draft202012Validator
 
-from amoro_core.bootstrap.coordinator_app import optimizer_beside
+from amoro_core.bootstrap.coordinator_app import embedded_optimizer
 from amoro_core.errors import TableNotFound
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
@@ -254,7 +254,7 @@ def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(serve
     process = served.ask(location).document
     assert (process["schema"], process["status"], process["table"]) == ("amoro.process/v1", "running", table)
     assert [item["status"] for item in served.ask(f"{location}/tasks").document["items"]] == ["planned"]
-    with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+    with embedded_optimizer(served.coordinator, 1, 512 * 1024 * 1024):
         ended = served.ask(f"{location}?wait=20s").document
     assert (ended["status"], ended["receipt"]["rows_before"]) == ("success", ended["receipt"]["rows_after"])
     shown = served.ask(f"{PREFIX}/tables/{table}/processes").document["items"]
@@ -262,7 +262,7 @@ def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(serve
 
 
 def test_what_is_done_within_the_wait_is_answered_whole(served: Served, table: str) -> None:
-    with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+    with embedded_optimizer(served.coordinator, 1, 512 * 1024 * 1024):
         done = served.ask(f"{PREFIX}/tables/{table}/optimize?wait=60s", "POST", body={"type": "full", "force": True})
     assert (done.status, done.document["outcome"], done.document["process"]["status"]) == (200, "success", "success")
     nothing = served.ask(f"{PREFIX}/tables/{table}/optimize", "POST", body={"type": "minor"})
@@ -460,7 +460,7 @@ def test_a_generated_client_does_the_main_job(
         (table,) = ask("selection", "select_tables", names=["lake.*"]).tables
         plan = ask("tables", "plan_table", table, body=models.PlanTableBody())
         assert (plan.type_, plan.tasks) == ("minor", 1)
-        with optimizer_beside(own_served.coordinator, 1, 512 * 1024 * 1024):
+        with embedded_optimizer(own_served.coordinator, 1, 512 * 1024 * 1024):
             done = ask("tables", "optimize_table", table, body=models.OptimizeTableBody(), wait="60s")
         assert done.outcome == "success"
         shown = ask("processes", "get_process", done.process_id)

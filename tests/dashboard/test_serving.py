@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from amoro_core.bootstrap import coordinator_app
-from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, optimizer_beside
+from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, embedded_optimizer
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.model.principals import Certificates, Role
@@ -239,7 +239,7 @@ def test_however_many_people_wait_an_optimizer_is_answered(served: Served) -> No
     coordinator, held = served.coordinator, threading.Event()
     waiting = [coordinator.people_pool.submit(held.wait, 60) for _ in range(4 * PEOPLE_THREADS)]
     try:
-        with optimizer_beside(coordinator, 1, 512 * 1024 * 1024):
+        with embedded_optimizer(coordinator, 1, 512 * 1024 * 1024):
             assert not any(one.done() for one in waiting)
     finally:
         held.set()

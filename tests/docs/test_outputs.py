@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.bootstrap.coordinator_app import optimizer_beside
+from amoro_core.bootstrap.coordinator_app import embedded_optimizer
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from tests.dashboard.served import serving
@@ -71,7 +71,7 @@ def test_every_command_of_the_rest_page_has_the_shown_output(tmp_path: Path, mon
         (tmp_path / "nightly.token").write_text(f"{token}\n")
         # Each line is printed before its output, as in a terminal.
         script = functions + "".join(f"cat <<'SHOWN'\n{line}\nSHOWN\n{line[2:]}\necho\n" for line in _commands(blocks))
-        with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+        with embedded_optimizer(served.coordinator, 1, 512 * 1024 * 1024):
             ended = subprocess.run(
                 ["bash", "-e", "-c", script.replace(":1630/", f":{served.port}/")],
                 cwd=tmp_path,

@@ -124,6 +124,6 @@ def _change(table: OpenTable, case: ProcessContext, now: datetime) -> Change:
     payload, evidence = journal.stage({"tally": tally})
     duration = round((now - case.process.created_at).total_seconds() * 1000)
     figures = (Figure("files", len(tally), "files"), Figure("lines", sum(tally.values()), "lines"))
-    receipt = Receipt.told(f"counted {len(tally)} files", evidence.snapshot_id, figures)
+    receipt = Receipt.brief(f"counted {len(tally)} files", evidence.snapshot_id, figures)
     receipt = replace(receipt, duration_ms=duration)
     return Change(payload, evidence, receipt, groups=tuple(result.number for result in case.results))

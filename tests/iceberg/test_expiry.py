@@ -33,7 +33,7 @@ from amoro_core.iceberg.maintenance.expiry import (
     unused_metadata,
 )
 from amoro_core.iceberg.manifest.reading import read_list
-from amoro_core.model.commits import SnapshotsGone, Trace
+from amoro_core.model.commits import SnapshotsRemoved, Trace
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.faults.rest import RestServer
@@ -67,7 +67,7 @@ def ids(table: Table) -> list[int]:
     return [one.snapshot_id for one in table.refresh().metadata.snapshots]
 
 
-def expire(table: Table, *gone: int, refs: tuple[str, ...] = (), own: bool = True) -> SnapshotsGone:
+def expire(table: Table, *gone: int, refs: tuple[str, ...] = (), own: bool = True) -> SnapshotsRemoved:
     payload, evidence = stage_expiry(table.refresh(), set(gone), refs, clean=False, own_metadata=own)
     committing.send(table.catalog, table, payload)
     table.refresh()

@@ -412,7 +412,7 @@ def test_a_name_that_is_spelled_in_another_way_is_reached_and_named(table: Table
     found.metadata = found.metadata.model_copy(update=changed)
     path = "/x/Z\u00fc s.parquet"
     assert list(Guard(lambda: found, found).reachable([path])) == [path]
-    assert named(found).are_named([path, path + "x"]) == [True, False]
+    assert list(map(bool, named(found).places_of([path, path + "x"]))) == [True, False]
 
 
 # What an expiry releases, on random tables: exactly what nothing else reaches, by the tests' own readers
@@ -484,7 +484,7 @@ def _expired(table: Table, found: SnapshotSelection) -> list[Released]:
 
 
 def are_named(table: Table, paths: set[str]) -> list[bool]:
-    return list(named(table).are_named(sorted(paths)))
+    return list(map(bool, named(table).places_of(sorted(paths))))
 
 
 def test_files_of_six_spellings_are_one_file(own_catalog: SqlCatalog) -> None:

@@ -19,10 +19,10 @@ from amoro_core.iceberg.metadata import snapshot_facts
 from amoro_core.model.commits import (
     RefAt,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     StagedCommit,
-    StatisticsGone,
     StatisticsNamed,
+    StatisticsRemoved,
     Trace,
 )
 from tests.engine import writer
@@ -215,7 +215,7 @@ def test_a_snapshot_that_is_known_has_landed(parts_table: Table) -> None:
 
 def test_snapshots_are_gone_together_or_may_still_go(parts_table: Table) -> None:
     first, second, _ = ids(parts_table)
-    gone = SnapshotsGone((first, second))
+    gone = SnapshotsRemoved((first, second))
     assert trace_of(parts_table, gone) is Trace.OPEN
     parts_table.maintenance.expire_snapshots().by_id(first).commit()
     assert trace_of(parts_table.refresh(), gone) is Trace.OPEN
@@ -285,7 +285,7 @@ def test_statistics_have_landed_while_or_after_they_were_named(parts_table: Tabl
 
 def test_statistics_are_gone_once_none_is_named(parts_table: Table) -> None:
     first, *_ = ids(parts_table)
-    gone = StatisticsGone(first, ("file:/a.stats",))
+    gone = StatisticsRemoved(first, ("file:/a.stats",))
     named(parts_table, first, "file:/a.stats")
     assert trace_of(parts_table, gone) is Trace.OPEN
     with parts_table.update_statistics() as change:

@@ -146,7 +146,7 @@ def a_lost_ref(seen: Prometheus) -> None:
     seen.world.optimizer()
     make_table(seen.world)
     seen.watch(5)
-    receipt = Receipt.told("expired", more=(Figure("mended", 1, ""),))
+    receipt = Receipt.brief("expired", more=(Figure("mended", 1, ""),))
     _store(seen.world, ProcessStatus.SUCCESS, finished_at=seen.world.now, receipt=receipt)
     seen.watch(2)
 

@@ -73,7 +73,7 @@ def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
     assert (place.of(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert place.left() == []
-    assert place.of(process_id).receipt == Receipt.told("swept")
+    assert place.of(process_id).receipt == Receipt.brief("swept")
     assert len(place.table.refresh().metadata.snapshots) == 1
     record = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "sweep"))
     assert (record.last_at, record.reason) == (place.world.now, "sweep has ended")

@@ -13,7 +13,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from amoro_core.errors import InvalidArgument, TableBusy, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -359,7 +359,7 @@ def test_an_unknown_expiry_ends_by_what_the_table_says(world: World, table: Tabl
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 1
     attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
-    assert [isinstance(one.evidence, SnapshotsGone) for one in attempts] == [True]
+    assert [isinstance(one.evidence, SnapshotsRemoved) for one in attempts] == [True]
     assert set(condemned_paths(world)) == before - reached(table.metadata)
 
 

@@ -20,7 +20,7 @@ from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.optimizing_config import EffectiveProperty, Enabled, Origin
 from amoro_core.model.paging import Page, Window
-from amoro_core.model.plans import BOUNDS, KeptDigest
+from amoro_core.model.plans import BOUNDS, StoredDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanRecord, ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
@@ -256,7 +256,7 @@ def test_a_table_that_does_not_exist_is_said_so(world: World) -> None:
 # The digest of a table's files is kept by the evaluation that read them, and by no reading of its own
 
 
-def kept(world: World) -> KeptDigest:
+def kept(world: World) -> StoredDigest:
     found = world.services.journal.digest(parse_table("cat.db.t"))
     assert found is not None
     return found

@@ -60,7 +60,7 @@ def refused(world: World, word: str) -> str:
     kept = world.table()
     assert (error.value.reason, kept.status, kept.refusal) == (word, OptimizingStatus.REFUSED, word)
     assert world.optimizing.list_processes() == []
-    assert kept.status_reason == error.value.told
+    assert kept.status_reason == error.value.full_text
     return error.value.message
 
 

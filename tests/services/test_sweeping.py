@@ -20,7 +20,7 @@ from amoro_core.errors import (
 from amoro_core.files.storage.stores import Pace
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
-from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Condemned, Ended, FileKind, Removal, Surroundings, Waiting
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, Receipt
@@ -506,7 +506,16 @@ def test_a_snapshot_that_may_be_expiring_is_leased_to_nobody(trashed: TrashPlace
     process_id = trashed.world.maintaining.begin(trashed.table_id, NAME, trigger="request").process_id
     process = trashed.world.store.read(lambda db: processes.get(db, process_id))
     sent = CommitAttempt(
-        process_id, 1, SnapshotsGone((head,)), b"", (), (), (), CommitOutcome.SENT, process.created_at, Receipt.told("")
+        process_id,
+        1,
+        SnapshotsRemoved((head,)),
+        b"",
+        (),
+        (),
+        (),
+        CommitOutcome.SENT,
+        process.created_at,
+        Receipt.brief(""),
     )
     trashed.world.store.write(lambda db: processes.add_commit(db, sent))
     with pytest.raises(TableBusy, match=f"may be removing snapshot {head}"):

@@ -111,7 +111,7 @@ class Coordinator:
         store: Store = self.mortal
         around = CoordinatorHooks(
             commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
-            left_over=lambda process_id, catalog: self.loops.left_over(process_id, catalog),
+            left_over=lambda process_id, catalog: self.loops.clean_up_due(process_id, catalog),
             explore=lambda: None,
             address=str,
             local_address=str,

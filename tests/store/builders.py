@@ -285,3 +285,9 @@ def list_planned(
         rows = db.select(_WAITING_TASKS, {**asked, "process": owner["process_id"], "most": wanted})
         found += [tasks.get(db, TaskId(owner["process_id"], row["task_number"])) for row in rows]
     return found
+
+
+def token_hash(db: Connection, kind: str) -> str | None:
+    """The hash of a built-in token: a value that any test can write."""
+    row = db.select_one("SELECT token_hash FROM token WHERE kind = :kind", {"kind": kind})
+    return None if row is None else str(row["token_hash"])

@@ -11,9 +11,9 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.formats.tables import Formats
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.scheduling.policy import POLICIES
+from amoro_core.store.connect import migrate
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
-from amoro_core.store.schema import migrate
 
 
 def open_store(path: Path) -> Store:

@@ -25,9 +25,9 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import actions, processes, schema, tables
+from amoro_core.store import actions, connect, processes, tables
+from amoro_core.store.connect import MIGRATIONS, migrate
 from amoro_core.store.database import Connection, ReadingStore, Store
-from amoro_core.store.schema import MIGRATIONS, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from tests.store.builders import NOW, add_stages, attempt, process, runtime
 
@@ -57,8 +57,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Database], Non
         known = Migrations("amoro")
         for one in migrations:
             known()(one)
-        monkeypatch.setattr(schema, "MIGRATIONS", migrations)
-        monkeypatch.setattr(schema, "SCHEMA", known)
+        monkeypatch.setattr(connect, "MIGRATIONS", migrations)
+        monkeypatch.setattr(connect, "SCHEMA", known)
 
     return add
 

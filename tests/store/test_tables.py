@@ -29,6 +29,7 @@ from amoro_core.store import accounts, catalogs, groups, pending_deletions, proc
 from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
+from tests.store import builders
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
 # Catalogs
@@ -277,9 +278,9 @@ def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:
     store.write(lambda db: accounts.save_builtin_token(db, "admin", "one"))
     store.write(lambda db: accounts.save_builtin_token(db, "enrolment", "two"))
     store.write(lambda db: accounts.save_builtin_token(db, "admin", "three"))
-    assert store.read(lambda db: accounts.find_builtin_token(db, "admin")) == "three"
-    assert store.read(lambda db: accounts.find_builtin_token(db, "enrolment")) == "two"
-    assert store.read(lambda db: accounts.find_builtin_token(db, "other")) is None
+    assert store.read(lambda db: builders.token_hash(db, "admin")) == "three"
+    assert store.read(lambda db: builders.token_hash(db, "enrolment")) == "two"
+    assert store.read(lambda db: builders.token_hash(db, "other")) is None
 
 
 # How tables were read, day by day

@@ -151,7 +151,7 @@ class Site:
             self.scheduler.accounts[asked.group],
             sum(one.threads for one in groups.list_optimizers(db, asked.group)),
         )
-        running = Counter(one.table_id for one in tasks.list_held(db) if one.group == asked.group)
+        running = Counter(one.table_id for one in tasks.list_assigned(db) if one.group == asked.group)
         uses = {
             table_id: Use(
                 running[table_id],
@@ -179,7 +179,7 @@ def test_tasks_are_scheduled_in_fair_turns_of_all_that_waits(store: Store, seed:
 
     def compare(db: Connection) -> int:
         name = chance.choice(list(OPTIMIZERS))
-        held = {one.thread.thread_id for one in tasks.list_held(db, name) if one.thread}
+        held = {one.thread.thread_id for one in tasks.list_assigned(db, name) if one.thread}
         free = tuple(number for number in range(1, 9) if number not in held)[: chance.randint(1, 3)]
         asked = PollRequest(name, OPTIMIZERS[name][0], free)
         site.scheduler.schedule(db, PollRequest(name, asked.group, ()), Effects(), site.now)  # settles the accounts

@@ -25,8 +25,8 @@ from amoro_core.model.files import (
 )
 from amoro_core.model.task_payload import (
     MAP_ENDING,
+    DeletedRows,
     InputFile,
-    LeftOutRows,
     PositionMap,
     RewriteInput,
     RewriteOutput,
@@ -501,7 +501,7 @@ MAP = f"file:///w/t/data/p-1-1-u1{MAP_ENDING}"
 
 def left_out(*rows: tuple[int, int]) -> PlanRecord:
     """A task that left so many rows out of each of these inputs; ten in all were deleted, of 100 and of 50 rows."""
-    told = tuple(LeftOutRows(at, 4 + 100 * at, 100, count) for at, count in rows)
+    told = tuple(DeletedRows(at, 4 + 100 * at, 100, count) for at, count in rows)
     return output(position_map=PositionMap(MAP, 300, told))
 
 

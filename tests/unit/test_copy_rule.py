@@ -16,6 +16,7 @@ from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.processes import Equation, Figure, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.protocol import cluster_pb2 as cluster_pb
 from amoro_core.protocol import codec
 
 MIB = 1 << 20
@@ -167,16 +168,16 @@ def test_tasks_that_differ_are_counted_and_those_that_rewrite_nothing_are_not() 
 
 
 def test_a_strategy_of_tomorrow_is_refused() -> None:
-    message = codec.encode_layout(Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2))))
+    message = codec.encode(cluster_pb.Layout, Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2))))
     message.strategy = "peano"
     with pytest.raises(ValueError, match="peano"):
-        codec.decode_layout(message)
+        codec.decode(Layout, message)
 
 
 # Receipts
 
 
-COUNTED = Receipt.told(
+COUNTED = Receipt.brief(
     "counted 2 files", 7, (Figure("found", 2, "files"), Figure("lost", 1, "files")), (Equation("found", "lost"),)
 )
 

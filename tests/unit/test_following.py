@@ -13,7 +13,7 @@ from amoro_core.model.commits import CommitContent, Group, Head, LookUp, PlanRec
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
-from amoro_core.model.task_payload import LeftOutRows, PositionMap
+from amoro_core.model.task_payload import DeletedRows, PositionMap
 from amoro_core.validation.rules import carried_over
 from amoro_core.validation.view import NOTHING_READ, Read, RowLookup, build_view, to_look_up, to_read, translate
 from tests.unit.test_removal import OURS, vector
@@ -35,7 +35,7 @@ def followed(
     ratio: float = 0.2,
 ) -> Group:
     made = group(1, rewritten, converted, outputs)
-    rows = tuple(LeftOutRows(at, 4, 10, len(positions)) for at, positions in left_out.items())
+    rows = tuple(DeletedRows(at, 4, 10, len(positions)) for at, positions in left_out.items())
     output = replace(made.output, position_map=PositionMap("map", 100, rows))
     return replace(made, output=output, work=replace(made.work, max_hidden_ratio=ratio))
 

@@ -16,7 +16,7 @@ from amoro_core.iceberg.table_support import refuse_twice_live
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.protocol.codec import decode_delete_file, encode_delete_file
+from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.scan.matching import match
 from amoro_core.validation.removable_deletes import dangling_deletes, deletes_without, removable_deletes
 from tests.unit.planning.builders import MIB, NOW, position_delete
@@ -235,7 +235,7 @@ def test_an_ordinary_delete_is_its_whole_file_and_a_vector_a_part_of_it() -> Non
 
 @pytest.mark.parametrize("delete", [WHOLE, OF_A])
 def test_the_identity_is_kept_between_processes(delete: DeleteFile) -> None:
-    assert decode_delete_file(encode_delete_file(delete)) == delete
+    assert codec.decode(DeleteFile, codec.encode(rewrite_pb2.DeleteFile, delete)) == delete
 
 
 @pytest.mark.parametrize("delete", [WHOLE, OF_A])

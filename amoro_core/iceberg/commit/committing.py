@@ -42,10 +42,10 @@ from amoro_core.model.commits import (
     Evidence,
     RefAt,
     SnapshotAdded,
-    SnapshotsGone,
+    SnapshotsRemoved,
     SortOrderAdded,
-    StatisticsGone,
     StatisticsNamed,
+    StatisticsRemoved,
     Trace,
 )
 from amoro_core.model.paths import is_within, normalise
@@ -57,7 +57,7 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id, sequence_number, files):
             return check_commit_status(table, snapshot_id, sequence_number, files, parent_id)
-        case SnapshotsGone():
+        case SnapshotsRemoved():
             return _trace_removal(table, evidence)
         case RefAt(name, snapshot_id):
             # It may have been moved or removed since. It can't be created any more if it points elsewhere.
@@ -71,11 +71,11 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
                 return Trace.LANDED
             is_base = not metadata_location or normalise(table.metadata_location) == normalise(metadata_location)
             return Trace.OPEN if is_base else Trace.REFUTED
-        case StatisticsGone(_, paths):
+        case StatisticsRemoved(_, paths):
             return Trace.OPEN if _statistics_paths(table.metadata).intersection(paths) else Trace.LANDED
 
 
-def _trace_removal(table: Table, wanted: SnapshotsGone) -> Trace:
+def _trace_removal(table: Table, wanted: SnapshotsRemoved) -> Trace:
     """Snapshots are removed together or not at all, and never come back under their ids (Iceberg's rule for sequence
     numbers), so if one is present the removal may still land. A state from before the change tells nothing. Refuted
     when a requirement of the change no longer holds; should it hold again and the change land, it removes what was

@@ -29,7 +29,7 @@ from amoro_core.iceberg.manifest.avro import first_new_row_id
 from amoro_core.iceberg.manifest.reading import summary_of
 from amoro_core.iceberg.metadata import Json, commit_request, ref_required, statistics_removals
 from amoro_core.iceberg.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
-from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
+from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsRemoved
 from amoro_core.model.paths import normalise
 
 
@@ -68,7 +68,7 @@ _CLOCKS_DIFFER_MS = 60_000
 
 def stage_expiry(
     table: Table, snapshot_ids: Set[int], ref_names: Sequence[str], *, clean: bool, own_metadata: bool
-) -> tuple[bytes, SnapshotsGone]:
+) -> tuple[bytes, SnapshotsRemoved]:
     """The payload that removes snapshots and references of the table as just loaded, and the evidence that it landed.
 
     It requires every reference to be unchanged; with `own_metadata` (see `commit_request`) no reference made meanwhile
@@ -87,7 +87,7 @@ def stage_expiry(
     refs = tuple((name, ref.snapshot_id) for name, ref in sorted(metadata.refs.items()))
     updates = _updates(table, snapshot_ids, ref_names, clean)
     payload = commit_request(table, updates, (ref_required(*ref) for ref in refs), own_metadata=own_metadata)
-    evidence = SnapshotsGone(
+    evidence = SnapshotsRemoved(
         tuple(sorted(snapshot_ids)),
         refs,
         tuple(sorted(ref_names)),
@@ -120,14 +120,14 @@ def _sequence_number(metadata: TableMetadata) -> int:
 # Evidence in the table
 
 
-def is_older(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
+def is_older(metadata: TableMetadata, wanted: SnapshotsRemoved) -> bool:
     """Whether the state is older than the one that the change was made for, as from a lagging replica."""
     if metadata.format_version != 1:
         return metadata.last_sequence_number < wanted.sequence_number
     return metadata.last_updated_ms < wanted.updated_ms - _CLOCKS_DIFFER_MS
 
 
-def is_removed(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
+def is_removed(metadata: TableMetadata, wanted: SnapshotsRemoved) -> bool:
     """Whether a state, later than the change's, lacks all of the snapshots or, if there are none, of the references."""
     if wanted.snapshot_ids:
         return not {one.snapshot_id for one in metadata.snapshots}.intersection(wanted.snapshot_ids)
@@ -137,7 +137,7 @@ def is_removed(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
     )
 
 
-def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> SnapshotsGone | None:
+def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> SnapshotsRemoved | None:
     """What the updates remove from the state before them; None if neither snapshots nor references."""
     ids: set[int] = set()
     names: list[str] = []
@@ -149,7 +149,7 @@ def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> Snapsho
     if not ids and not names:
         return None
     refs = tuple((name, ref.snapshot_id) for name, ref in before.refs.items())
-    return SnapshotsGone(tuple(ids), refs, tuple(names), _sequence_number(before), before.last_updated_ms)
+    return SnapshotsRemoved(tuple(ids), refs, tuple(names), _sequence_number(before), before.last_updated_ms)
 
 
 # Sending
@@ -240,7 +240,7 @@ class LostRef:
     ref: SnapshotRef | None = None  # has its retention; None: a tag that is kept for ever
 
 
-def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
+def lost_refs(table: Table, removed: SnapshotsRemoved) -> tuple[LostRef, ...]:
     """The branches and tags created on the removed snapshots between validation and removal, and removed with them.
 
     The removal requires every known reference to be unchanged, but can't require that there are no others: these are
@@ -265,21 +265,21 @@ def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
     return now is None or (found is not None and summary_of(found).get(RESTORED_FROM) == str(snapshot_id))
 
 
-def state_before(table: Table, metadata_location: str, removed: SnapshotsGone) -> TableMetadata | None:
+def state_before(table: Table, metadata_location: str, removed: SnapshotsRemoved) -> TableMetadata | None:
     """The state at that location, else the last one in the log with all of the removed snapshots; None if neither can
     be read any more. Raises CatalogUnavailable."""
     found = state_at(table, metadata_location)
     return _with_all(removed, [found] if found else ()) or _with_all(removed, earlier_states(table))
 
 
-def _with_all(removed: SnapshotsGone, states: Iterable[TableMetadata]) -> TableMetadata | None:
+def _with_all(removed: SnapshotsRemoved, states: Iterable[TableMetadata]) -> TableMetadata | None:
     """The first of the states that has all of the removed snapshots."""
     gone = set(removed.snapshot_ids)
     return next((one for one in states if gone <= {snapshot.snapshot_id for snapshot in one.snapshots}), None)
 
 
 def stage_return(
-    table: Table, metadata_location: str, removed: SnapshotsGone, *, own_metadata: bool
+    table: Table, metadata_location: str, removed: SnapshotsRemoved, *, own_metadata: bool
 ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
     """The payload that adds the content of all removed snapshots to the table as just loaded, like `stage_restored`,
     under tags `restored-ID`; with the evidence that it landed, and the tags. Raises CommitConflict also when no state
@@ -350,7 +350,7 @@ def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str
 
 
 def bring_back(
-    load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsGone, own_metadata: bool
+    load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsRemoved, own_metadata: bool
 ) -> tuple[str, ...]:
     """Restore the lost references under their names, also while others commit. Returns their names, including those
     restored by an earlier call. Raises like `send` and `stage_restored`."""

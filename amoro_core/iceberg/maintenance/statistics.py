@@ -50,7 +50,7 @@ from amoro_core.iceberg.manifest.reading import (
     to_partition,
 )
 from amoro_core.iceberg.metadata import Json, commit_request, metadata_location, statistics_removals
-from amoro_core.model.commits import ColumnSketch, KnownStatistics, StagedStatistics, StatisticsEntry
+from amoro_core.model.commits import ColumnSketch, StagedStatistics, StatisticsEntries, StatisticsEntry
 from amoro_core.model.files import Partition
 
 #: Field ids, names and types of the specification, after the partition (id 1); required ones first.
@@ -208,9 +208,9 @@ def is_partitioned(metadata: TableMetadata) -> bool:
 _UNCOUNTED = (GeographyType, GeometryType, UnknownType)
 
 
-def statistics_of(metadata: TableMetadata) -> KnownStatistics:
+def statistics_of(metadata: TableMetadata) -> StatisticsEntries:
     """The statistics in the metadata."""
-    return KnownStatistics(
+    return StatisticsEntries(
         tuple(_entry(one, frozenset(one for one, _ in _sketches(one))) for one in metadata.statistics),
         tuple(_entry(one) for one in metadata.partition_statistics),
     )

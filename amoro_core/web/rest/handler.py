@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from amoro_core.admin.dispatcher import MAX_WAIT_S
 from amoro_core.errors import AmoroError, Conflict, MalformedRequest, UnknownToken
-from amoro_core.model.principals import Channel, KeptAnswer, anonymous
+from amoro_core.model.principals import Channel, StoredAnswer, anonymous
 from amoro_core.model.scan_stats import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
@@ -87,12 +87,12 @@ async def answer_once(request: Request, parsed: ParsedRequest, act: Callable[[],
         return response
     content = b"" if parsed.route.is_secret else bytes(response.body)
     location = response.headers.get("location", "")
-    kept = KeptAnswer(response.status_code, response.media_type or "", location, content)
+    kept = StoredAnswer(response.status_code, response.media_type or "", location, content)
     await loop.run_in_executor(parts.pool, partial(parts.repeats.finish, key_hash, kept))
     return response
 
 
-def _repeated(known: KeptAnswer) -> Response:
+def _repeated(known: StoredAnswer) -> Response:
     if not known.content:
         raise Conflict(
             "this was done already; its answer held a secret, which is not stored",
