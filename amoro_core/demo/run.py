@@ -19,19 +19,18 @@ from rich.text import Text
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.demo.feed import HISTORY_COMMITS, Feed
-from amoro_core.demo.table import (
+from amoro_core.demo.feed import (
+    HISTORY_COMMITS,
     IDENTIFIER,
-    FileCounter,
+    Feed,
     FileCounts,
-    catalog_config,
+    count_files,
     create_table,
     equation,
     load_flights,
-    open_catalog,
 )
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
-from amoro_core.model.processes import OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 
 _BETWEEN_LINES_S = 5.0
@@ -42,7 +41,7 @@ _SETTLE_TIMEOUT_S = 120.0
 
 
 def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
-    """Run the demo: write for `seconds`, then settle and compare the rows.
+    """Write and optimize for `seconds`, then settle and compare the rows.
 
     Without a directory everything is in a temporary one, which is removed at the end. Raises InvalidArgument for a
     directory that is not empty, CheckFailed when files, deletes or rows are not as promised, and SystemExit after
@@ -52,17 +51,23 @@ def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
     with (
         _exit_on_signals(),
         _workplace(directory) as place,
-        closing(open_catalog(place)) as catalog,
+        closing(_open_catalog(place)) as catalog,
         _display(plain) as display,
     ):
         display.line(f"amoro demo in {place}")
-        feed = _prepare(catalog, display)
+        flights = load_flights()
+        display.line(f"{flights.rows.num_rows:,} flights, {flights.source}")
+        feed = Feed(catalog, create_table(catalog), flights)
+        for part in range(HISTORY_COMMITS):
+            feed.write_history(part)
+        rows, files = len(feed.ledger), feed.written["DATA"]
+        display.line(f"table {IDENTIFIER}: {rows:,} rows in {files} data files, partitioned by month")
         stopped, settled = _optimize(place, feed, seconds, display)
         display.line("reading the table with pyiceberg, to compare it with what the writer noted")
-        proof = feed.ledger.prove(catalog.load_table(IDENTIFIER.in_catalog).scan().to_arrow())
-        for line in (*_summary(feed.written, stopped, settled), str(proof)):
+        holds, proof = feed.ledger.compare(catalog.load_table(IDENTIFIER.in_catalog).scan().to_arrow())
+        for line in (*_summary(feed.written, stopped, settled), proof):
             display.line(line, "bold")
-        if not proof.holds:
+        if not holds:
             raise CheckFailed(f"the table does not hold the rows that were written: {proof}")
         if settled["EQUALITY_DELETES"]:
             raise CheckFailed(f"{settled['EQUALITY_DELETES']} equality delete files are left")
@@ -73,21 +78,17 @@ def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
     """Raise SystemExit on the first SIGINT or SIGTERM, with the conventional status; a second one acts as before."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python handles signals only in the main thread
-        return
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
-        for number in numbers:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def leave(number: int, frame: FrameType | None) -> None:
         restore()
         raise SystemExit(128 + number)
 
-    for number in numbers:
+    for number in before:
         signal.signal(number, leave)
     try:
         yield
@@ -113,6 +114,17 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
     yield place
 
 
+def _properties(directory: Path) -> dict[str, str]:
+    # The timeout: writer and coordinator share the database, and a slow disk must not look like a failure.
+    uri = f"sqlite:///{directory / 'catalog.db'}?timeout=60"
+    return {"uri": uri, "warehouse": (directory / "warehouse").as_uri()}
+
+
+def _open_catalog(directory: Path) -> SqlCatalog:
+    """The demo's catalog, created if missing; it must not be shared between threads."""
+    return SqlCatalog(IDENTIFIER.catalog, **_properties(directory))
+
+
 class Display:
     """Prints lines that stay. The present figures follow them on a terminal, else every few seconds on a line."""
 
@@ -126,8 +138,7 @@ class Display:
         if self._live:
             self._live.console.print(Text(text, style=style), soft_wrap=True)
         else:
-            sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
+            print(text, flush=True)  # noqa: T201 - the output of a command
 
     def figures(self, text: str, running: list[str]) -> None:
         """Show the present figures, and a line for each running process."""
@@ -147,14 +158,7 @@ def _display(plain: bool) -> Iterator[Display]:
         yield Display(live)
 
 
-def _figures(files: FileCounts) -> str:
-    return (
-        f"data files {files['DATA']}  equality deletes {files['EQUALITY_DELETES']}  "
-        f"position deletes {files['POSITION_DELETES']}  size {_size(files['BYTES'])}"
-    )
-
-
-def _ended(process: OptimizingProcess) -> tuple[str, str]:
+def _result(process: OptimizingProcess) -> tuple[str, str]:
     """How a process ended, and the style that suits it."""
     receipt = process.receipt
     if receipt is None:
@@ -168,16 +172,13 @@ def _ended(process: OptimizingProcess) -> tuple[str, str]:
     ), "green"
 
 
-def _summary(written: FileCounts, stopped: FileCounts, settled: FileCounts) -> list[str]:
-    """Counts before and after, with everything the writer wrote."""
-    columns = (written, stopped, settled)
-    rows = [
-        ("", "written", "before settling", "after"),
-        ("data files", *(f"{one['DATA']:,}" for one in columns)),
-        ("equality delete files", *(f"{one['EQUALITY_DELETES']:,}" for one in columns)),
-        ("position delete files", *(f"{one['POSITION_DELETES']:,}" for one in columns)),
-        ("size", *(_size(one["BYTES"]) for one in columns)),
-    ]
+def _summary(*columns: FileCounts) -> list[str]:
+    """The files that were written, those before settling, and those at the end."""
+    rows: list[tuple[str, ...]] = [("", "written", "before settling", "after")]
+    for name in ("data files", "equality delete files", "position delete files"):
+        key = name.removesuffix(" files").upper().replace(" ", "_").replace("DELETE", "DELETES")
+        rows.append((name, *(f"{one[key]:,}" for one in columns)))
+    rows.append(("size", *(_size(one["BYTES"]) for one in columns)))
     return [f"{name:22}{first:>10}{second:>17}{third:>10}" for name, first, second, third in rows]
 
 
@@ -185,28 +186,17 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 20):.1f} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:.0f} kB"
 
 
-def _prepare(catalog: SqlCatalog, display: Display) -> Feed:
-    """The table with its history."""
-    flights = load_flights()
-    display.line(f"{flights.rows.num_rows:,} flights, {flights.source}")
-    feed = Feed(catalog, create_table(catalog), flights)
-    for part in range(HISTORY_COMMITS):
-        feed.write_history(part)
-    rows, files = len(feed.ledger), feed.written["DATA"]
-    display.line(f"table {IDENTIFIER}: {rows:,} rows in {files} data files, partitioned by month")
-    return feed
-
-
 def _optimize(place: Path, feed: Feed, seconds: float, display: Display) -> tuple[FileCounts, FileCounts]:
-    """Write and optimize concurrently, then settle; returns the file counts when the writer stopped and at the end."""
+    """Write and optimize concurrently, then settle; the files when the writer stopped, and at the end."""
     stop = threading.Event()
     # Without watching: the coordinator also knows the user's own catalogs, which the demo must not touch.
     with (
-        closing(open_catalog(place)) as catalog,
+        closing(_open_catalog(place)) as catalog,
         running(place / "state", embedded_settings(Settings()), watch=False, threads=_THREADS) as coordinator,
         ThreadPoolExecutor(1, thread_name_prefix="feed") as pool,
     ):
-        coordinator.catalogs.add(catalog_config(place))
+        properties = (("type", "sql"), *_properties(place).items())
+        coordinator.catalogs.add(CatalogConfig(IDENTIFIER.catalog, properties))
         stage = _Stage(coordinator, catalog, feed, display)
         display.line(f"coordinator at {coordinator.address}, optimizer with {_THREADS} threads; the writer continues")
         writing = pool.submit(feed.run, stop)
@@ -232,34 +222,33 @@ class _Stage:
         self._catalog = catalog
         self._feed = feed
         self._display = display
-        self._counter = FileCounter()
         self._table_id = coordinator.tables.ensure(IDENTIFIER).table_id
         self._planned: set[str] = set()
         self._ended: set[str] = set()
 
     def count(self) -> FileCounts:
         """The table's files now."""
-        return self._counter.count(self._catalog.load_table(IDENTIFIER.in_catalog))
+        return count_files(self._catalog.load_table(IDENTIFIER.in_catalog))
 
     def tick(self) -> None:
         """Do for this table what a watching coordinator does, and show its state."""
-        runtime = self._refresh()
-        if runtime.status is OptimizingStatus.PENDING:
+        if self._show().status is OptimizingStatus.PENDING:
             self._begin("evaluation", None)
-        self._show(runtime)
 
     def settle(self) -> None:
         """Optimize fully until there is nothing to do. Raises CheckFailed when that takes too long."""
         for _ in range(_SETTLE_ROUNDS):
             self._wait()
-            self._refresh()
             if not self._begin("request", OptimizingType.FULL):
                 return
         raise CheckFailed(f"after {_SETTLE_ROUNDS} rounds there is still something to optimize")
 
-    def _show(self, runtime: TableRuntime) -> None:
-        """Show processes that began or ended, and the table's state."""
-        running = []
+    def _show(self) -> TableRuntime:
+        """Refresh the table, show processes that began or ended and the table's state, and return it."""
+        runtime = self._coordinator.tables.refresh(self._table_id)
+        if runtime is None:
+            raise CheckFailed(f"table {IDENTIFIER} was dropped")
+        active = []
         for view in reversed(self._coordinator.optimizing.list_processes(self._table_id)):
             process, tasks = view.process, len(view.tasks)
             if process.process_id not in self._planned:
@@ -268,31 +257,28 @@ class _Stage:
                 self._display.line(f"{process.type:5}  {planned}: {process.reason}", "cyan")
             if process.is_active:
                 done = sum(task.status.value == "success" for task in view.tasks)
-                running.append(f"{process.type}: {process.status}, {done}/{tasks} tasks")
+                active.append(f"{process.type}: {process.status}, {done}/{tasks} tasks")
             elif process.process_id not in self._ended:
                 self._ended.add(process.process_id)
-                self._display.line(*_ended(process))
-        rows, commits = len(self._feed.ledger), self._feed.commits
-        state = running or [f"{runtime.status.value}: {runtime.status_reason}"]
-        self._display.figures(f"{_figures(self.count())}  rows {rows:,}  commits {commits}", state)
+                self._display.line(*_result(process))
+        files, state = self.count(), active or [f"{runtime.status.value}: {runtime.status_reason}"]
+        figures = (
+            f"data files {files['DATA']}  equality deletes {files['EQUALITY_DELETES']}  "
+            f"position deletes {files['POSITION_DELETES']}  size {_size(files['BYTES'])}  "
+            f"rows {len(self._feed.ledger):,}  commits {self._feed.commits}"
+        )
+        self._display.figures(figures, state)
+        return runtime
 
     def _wait(self) -> None:
         """Wait for the end of the table's active process, if any."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-        while True:
-            active = self._coordinator.optimizing.active_process(self._table_id)
-            self._show(self._refresh())
-            if active is None:
-                return
+        while active := self._coordinator.optimizing.active_process(self._table_id):
             if time.monotonic() > deadline:
                 raise CheckFailed(f"process {active.process_id} did not end within {_SETTLE_TIMEOUT_S:g} s")
+            self._show()
             time.sleep(_TICK_S / 4)
-
-    def _refresh(self) -> TableRuntime:
-        runtime = self._coordinator.tables.refresh(self._table_id)
-        if runtime is None:
-            raise CheckFailed(f"table {IDENTIFIER} was dropped")
-        return runtime
+        self._show()
 
     def _begin(self, trigger: str, requested: OptimizingType | None) -> bool:
         """Plan a process; returns whether there was something to do."""
