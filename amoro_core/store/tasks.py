@@ -59,7 +59,7 @@ def get(db: Connection, task_id: TaskId) -> OptimizingTask:
 
 def get_many(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, OptimizingTask]:
     """These tasks by their ids; one that is not known is left out."""
-    found = map(_from_row, db.select(_GET_MANY, _asked(task_ids)))
+    found = map(_from_row, db.select(_GET_MANY, _ids_parameter(task_ids)))
     return {task.task_id: task for task in found}
 
 
@@ -233,7 +233,7 @@ def remove_all(db: Connection, process_id: str) -> None:
 
 def read_inputs(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, bytes]:
     """The inputs of these tasks, as `read_input`; one that is not known is left out."""
-    rows = db.select(_READ_INPUTS, _asked(task_ids))
+    rows = db.select(_READ_INPUTS, _ids_parameter(task_ids))
     return {TaskId(row["process_id"], row["task_number"]): bytes(row["input"]) for row in rows}
 
 
@@ -260,7 +260,7 @@ def _missing(task_id: TaskId) -> TaskNotFound:
     return TaskNotFound(f"task {task_id} is not known")
 
 
-def _asked(task_ids: Iterable[TaskId]) -> Row:
+def _ids_parameter(task_ids: Iterable[TaskId]) -> Row:
     return {"asked": to_json([(one.process_id, one.number) for one in task_ids])}
 
 
