@@ -7,7 +7,7 @@ import pytest
 
 from amoro_core.bootstrap.composition import utc_now
 from tests.admin.rig import Rig, rig_over
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 
 
 class Clock:

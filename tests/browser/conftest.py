@@ -12,7 +12,7 @@ import pytest
 from tests.browser import chromium
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import seed
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -21,7 +21,7 @@ from amoro_core.web.app import make_app
 from tests.admin.rig import ADMIN_TOKEN, services_over
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import STATES
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 
 #: What a browser sends with a form of the page that it shows.
 OWN = {"Sec-Fetch-Site": "same-origin"}

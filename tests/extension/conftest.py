@@ -19,7 +19,7 @@ from amoro_core.transactions.store_plan import EVALUATION
 from amoro_optimizer.work_kinds import Run, installed_kinds
 from tests.extension.journal import JournalTable
 from tests.services.world import SETTINGS
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 
 ENTRY_POINTS = (Path(__file__).parent / "entry_points.txt").read_text(encoding="utf-8")
 TABLE = TableIdentifier("lake", ("db",), "log")

@@ -21,9 +21,9 @@ from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import WITHOUT_PAGES, wait_until
 from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
-from tests.kills import rounds, upkeep
+from tests.kills import upkeep
 from tests.kills.nursery import Child, Manner, Nursery
-from tests.kills.site import Site, ask, required
+from tests.kills.site import Site, ask, required, run_rounds
 from tests.kills.upkeep import UPKEEP, UpkeepSite
 from tests.model.lake import ids_are, row
 from tests.tiers import sample, seeds
@@ -364,7 +364,7 @@ def test_whoever_is_killed_every_file_is_counted_once(
 @pytest.mark.parametrize("seed", seeds(1, 1))
 def test_rounds_of_random_kills_keep_every_row(tmp_path: Path, seed: int) -> None:
     totals: Counter[str] = Counter()
-    rounds.run(seed, 6, tmp_path, totals)
+    run_rounds(seed, 6, tmp_path, totals)
     print(dict(totals))
     assert totals["kills"] >= 6
 

@@ -22,8 +22,7 @@ from tests.engine import oracle
 from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.kills.nursery import Manner, Nursery
-from tests.kills.rounds import FOLLOWING, Rounds
-from tests.kills.site import ACTIVE, TABLE, Site
+from tests.kills.site import ACTIVE, FOLLOWING, TABLE, Rounds, Site
 from tests.model.lake import process_of
 
 #: Snapshots are old as soon as the next one is there, and nothing waits long in the trash.

@@ -23,9 +23,8 @@ from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig,
 from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_core.store import processes
 from tests.model.crashes import Died, SteppedWorld, before, dying
-from tests.model.hidden import require_hidden
-from tests.model.invariants import require_tidy
-from tests.model.lake import Lake, process_of
+from tests.model.invariants import require_hidden, require_tidy
+from tests.model.lake import Lake, Stages, process_of
 from tests.model.operations import (
     LOOKED_UP,
     OPERATIONS,
@@ -37,7 +36,6 @@ from tests.model.operations import (
     expected_status,
     prepared,
 )
-from tests.model.stages import Stages
 from tests.services.clustered import BY_ID, Grouping, clusterer, commit_due, ordered, unsorted
 
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL, ProcessStatus.FAILED, ProcessStatus.CLOSED)

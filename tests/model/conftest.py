@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from tests.model.stages import Stages
+from tests.model.lake import Stages
 
 #: Memory, where the system offers it as files: thousands of small commits would otherwise wait for the disk.
 _SHARED_MEMORY = Path("/dev/shm")

@@ -24,9 +24,8 @@ from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.store import tasks
 from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.invariants import require_ended, require_tidy
-from tests.model.lake import Lake
+from tests.model.lake import Lake, Stages
 from tests.model.operations import OPERATIONS, Kind, Operation, Scene, expected_status, prepared
-from tests.model.stages import Stages
 from tests.services.remembering import remembering
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
@@ -370,3 +372,28 @@ class Optimizing(Writers):
 
     def _one_of(self, which: int, *statuses: ProcessStatus | None) -> int:
         return which if self._is(which, *statuses) else 1 - which
+
+
+def run(seed: int, examples: int, steps: int, totals: Counter[str], *, shrinks: bool = False) -> None:
+    """Run that many schedules; what happened is counted in `totals`, also when one fails.
+
+    Raises what the first failing schedule raises; with `shrinks` a shorter one is looked for first.
+    """
+
+    class Counting(Optimizing):
+        counts = totals
+
+    run_state_machine_as_test(
+        seeded(seed)(Counting),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=False,
+            print_blob=True,
+            deadline=None,
+            database=None,  # nothing is remembered, so that the seed is all that counts
+            phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
+            verbosity=Verbosity.normal,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

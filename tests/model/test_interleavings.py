@@ -16,9 +16,9 @@ import pytest
 from amoro_core.model.processes import ProcessStatus
 from tests.model import clustered
 from tests.model.interleaving import MATRIX, SAMPLE, Case, Happening, Point, TableCase, carry_out
+from tests.model.lake import Stages
 from tests.model.operations import OPERATIONS, Kind
 from tests.model.pairwise import pairwise
-from tests.model.stages import Stages
 from tests.services.remembering import DECODED
 from tests.tiers import current_tier, sample
 

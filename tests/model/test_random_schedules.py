@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.writer import make_catalog
-from tests.model import live, schedules, whole_stories
+from tests.model import live, machine, whole_stories
 from tests.model.whole_stories import Story
 from tests.services.remembering import DECODED
 from tests.services.world import World
@@ -26,7 +26,7 @@ def test_every_ref_keeps_its_rows_in_random_schedules(seed: int) -> None:
     """Two coordinators and all writers."""
     totals: Counter[str] = Counter()
     try:
-        schedules.run(seed, count(12, 60), STEPS, totals, shrinks=True)
+        machine.run(seed, count(12, 60), STEPS, totals, shrinks=True)
     finally:
         print("  ".join(f"{name}: {number}" for name, number in sorted(totals.items())))
     assert totals["files copied"]
@@ -35,9 +35,9 @@ def test_every_ref_keeps_its_rows_in_random_schedules(seed: int) -> None:
 
 def test_the_same_seed_goes_the_same_way() -> None:
     first, second, other = Counter[str](), Counter[str](), Counter[str]()
-    schedules.run(1, 2, 8, first)
-    schedules.run(1, 2, 8, second)
-    schedules.run(2, 2, 8, other)
+    machine.run(1, 2, 8, first)
+    machine.run(1, 2, 8, second)
+    machine.run(2, 2, 8, other)
     assert first["schedules"] == 2
     assert first == second
     assert first != other

@@ -28,11 +28,11 @@ from tests.faults import random_sweeps as faulty_sweeps
 from tests.iceberg import random_sweeps
 from tests.iceberg.histories import random_lake
 from tests.iceberg.looking import watched
-from tests.kills import rounds, upkeep
+from tests.kills import site, upkeep
 from tests.kills.site import PROPERTIES
-from tests.model import clustered, interleaving, live, schedules, whole_stories
+from tests.model import clustered, interleaving, live, machine, whole_stories
 from tests.model.conftest import quick_directory
-from tests.model.stages import Stages
+from tests.model.lake import Stages
 from tests.prove.proof import CROSS, Batch, Kind
 from tests.rewrite import random_tables
 from tests.rewrite.random_copies import copy_files
@@ -59,7 +59,7 @@ def _schedules(seed: int, totals: Counter[str]) -> None:
     the model's, a process that commits twice or does not end, a missing or leftover file. The table counts operations
     by the stage of the process.
     """
-    schedules.run(seed, 25, 20, totals)
+    machine.run(seed, 25, 20, totals)
 
 
 def _beside(module: Any, first: Sequence[Any], seed: int, totals: Counter[str]) -> None:
@@ -275,12 +275,12 @@ def _vectors(seed: int, totals: Counter[str]) -> None:
 @_kind("kills", 120, {"kills": 200}, replays=False)
 def _kills(seed: int, totals: Counter[str]) -> None:
     """A coordinator and an optimizer on one table, with a writer between; each is killed with SIGKILL, at a random
-    failpoint or moment, and restarted, some fifteen times a table (`tests/kills/rounds.py`). A mismatch: rows that
+    failpoint or moment, and restarted, some fifteen times a table (`tests/kills/site.py`). A mismatch: rows that
     differ from the model's after any round, a process that commits twice, reports a wrong outcome or does not end, a
     lost task, a lost live file, a damaged database. The table counts kills by failpoint, or at a random moment.
     """
     with quick_directory() as made:
-        rounds.run(seed, 15, Path(made), totals)
+        site.run_rounds(seed, 15, Path(made), totals)
 
 
 @_kind("upkeep", 150, {"kills": 1000, **{f"{name} × coordinator": 3 for name in upkeep.UPKEEP}}, replays=False)
@@ -359,7 +359,7 @@ def _clustering_kills(seed: int, totals: Counter[str]) -> None:
     progress = {"self-optimizing.cluster.partial-progress": str(seed % 2 == 0).lower()}
     properties = {**PROPERTIES, "self-optimizing.cluster.columns": "id,value", **progress}
     with quick_directory() as made:
-        rounds.run(seed, 15, Path(made), totals, kinds=("cluster", "cluster", "full"), properties=properties)
+        site.run_rounds(seed, 15, Path(made), totals, kinds=("cluster", "cluster", "full"), properties=properties)
 
 
 @_kind("spark-cluster", 400, {"megabytes optimized": 1000}, replays=False)

@@ -27,7 +27,7 @@ from amoro_core.store import processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.commits import Change, commit
 from tests.engine.files import NAME_PREFIX, write_data_files
-from tests.model.hidden import require_hidden
+from tests.model.invariants import require_hidden
 from tests.services.clustered import clusterer, commit_due, ordered
 from tests.services.world import World
 

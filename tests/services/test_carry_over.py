@@ -22,7 +22,7 @@ from amoro_core.model.row_positions import PositionSet
 from amoro_core.store import plans, processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import row
-from tests.model.hidden import require_hidden
+from tests.model.invariants import require_hidden
 from tests.model.lake import Lake, ids_are
 from tests.services.clustered import (
     Grouping,

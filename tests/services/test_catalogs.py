@@ -36,7 +36,7 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
 from tests.services.rigs import Limits
 from tests.services.world import START, World
-from tests.store.ready import open_store, services
+from tests.store.builders import open_store, services
 
 
 def small_files(world: World) -> None:

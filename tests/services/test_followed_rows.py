@@ -18,7 +18,7 @@ from amoro_core.model.task_payload import MAP_ENDING, PositionMap
 from amoro_core.store import pending_deletions, processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.model.hidden import require_hidden
+from tests.model.invariants import require_hidden
 from tests.services.rigs import dying_at
 from tests.services.world import World
 

@@ -22,7 +22,7 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import reaching
 from tests.services.world import START, World
-from tests.store.ready import open_store, services
+from tests.store.builders import open_store, services
 
 OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
 MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)

@@ -30,7 +30,7 @@ from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import tasks
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.services.rigs import RiggedIceberg
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 from tests.work import as_result, rewrite_input
 
 SETTINGS = replace(Settings(), heartbeat_timeout=timedelta(seconds=60), blocker_timeout=timedelta(minutes=1))

@@ -25,7 +25,7 @@ from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from tests.condemning import Sweeping
 from tests.simulation.lake_format import LakeFormat
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 from tests.work import as_result
 
 ACK = timedelta(seconds=30)

@@ -23,7 +23,7 @@ from amoro_core.model.clustering import ClusterOptions, LayoutKey
 from amoro_core.model.scan_stats import ColumnFilter, Operator
 from amoro_core.services.scan_learning import LearningService
 from amoro_optimizer.cluster.sort_keys import flat, sort_rows
-from tests.model.hidden import require_hidden
+from tests.model.invariants import require_hidden
 from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, order_of, values_of
 
 from .catalogs import SharedCatalog

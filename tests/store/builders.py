@@ -1,10 +1,16 @@
 """Values with defaults, and a state database with each stage of a task's life in it."""
 
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.formats.tables import Formats
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.commits import SnapshotAdded
 from amoro_core.model.processes import (
@@ -28,10 +34,11 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
+from amoro_core.scheduling.policy import POLICIES
 from amoro_core.store import groups, processes, tables, tasks
+from amoro_core.store.connect import migrate
 from amoro_core.store.connection import to_json
 from amoro_core.store.database import Connection, Store
-from tests.store import builders
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 2**62 + 1, 2**62, 4000)
@@ -201,7 +208,7 @@ def fill(store: Store, *, known: int, running: int = 0, each: int = 0) -> None:
 
     Of the tasks of a process the first is rewritten, the second runs, and the others wait.
     """
-    store.write(lambda db: groups.add_optimizer(db, builders.optimizer(HELD.optimizer_id)))
+    store.write(lambda db: groups.add_optimizer(db, optimizer(HELD.optimizer_id)))
     for start in range(0, known, _AT_ONCE):
         store.write(lambda db, start=start: _add_tables(db, range(start, min(known, start + _AT_ONCE))))
     for number in range(running):
@@ -210,12 +217,12 @@ def fill(store: Store, *, known: int, running: int = 0, each: int = 0) -> None:
 
 def _add_tables(db: Connection, numbers: range) -> None:
     for number in numbers:
-        tables.add(db, builders.runtime(f"t{number:06}"))
+        tables.add(db, runtime(f"t{number:06}"))
 
 
 def _add_process(db: Connection, number: int, each: int) -> None:
     table = tables.get(db, number + 1)
-    owner = builders.process(table, f"0199{number:04}-0001", created_at=builders.NOW + timedelta(seconds=number))
+    owner = process(table, f"0199{number:04}-0001", created_at=NOW + timedelta(seconds=number))
     processes.add(db, owner)
     tasks.add_many(db, [(task, b"payload") for task in _tasks(owner, each)])
 
@@ -223,13 +230,13 @@ def _add_process(db: Connection, number: int, each: int) -> None:
 def _tasks(owner: OptimizingProcess, each: int) -> Iterator[OptimizingTask]:
     acked = {"attempt": 1, "scheduled_at": minutes(1), "acked_at": minutes(2)}
     for number in range(1, each + 1):
-        task = builders.task(owner, number)
+        added = task(owner, number)
         if number == 1:
-            yield task._replace(status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
+            yield added._replace(status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
         elif number == 2:
-            yield task._replace(status=TaskStatus.ACKED, thread=HELD, **acked)
+            yield added._replace(status=TaskStatus.ACKED, thread=HELD, **acked)
         else:
-            yield task
+            yield added
 
 
 # Planned processes
@@ -291,3 +298,33 @@ def token_hash(db: Connection, kind: str) -> str | None:
     """The hash of a built-in token: a value that any test can write."""
     row = db.select_one("SELECT token_hash FROM token WHERE kind = :kind", {"kind": kind})
     return None if row is None else str(row["token_hash"])
+
+
+def open_store(path: Path) -> Store:
+    """As `Store.open`; a file that does not exist begins as a copy of a migrated database that no store has opened."""
+    if not path.exists():
+        path.write_bytes(_migrated())
+    return Store.open(path)
+
+
+@cache
+def _migrated() -> bytes:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    db = Connection(made)
+    db.execute("BEGIN")
+    migrate(db)
+    db.execute("COMMIT")
+    image = made.serialize()
+    made.close()
+    return image
+
+
+def services(
+    store: Store,
+    clock: Callable[[], datetime] = lambda: datetime(2026, 3, 1, 12, tzinfo=UTC),
+    catalogs: Callable[[], Sequence[CatalogConfig]] = list,
+) -> Services:
+    """The services over a store, without any table format and without a program around them."""
+    around = CoordinatorHooks(lambda *_: None, lambda *_: None, lambda: None, str, str)
+    parts = Dependencies(Formats([]), {}, POLICIES, catalogs, clock=clock, monotonic=lambda: 0.0)
+    return Services(store, Path("/nowhere"), Settings(), {}, around, parts)

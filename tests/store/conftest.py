@@ -7,7 +7,7 @@ import pytest
 
 from amoro_core.store.database import Store
 from tests.services.rigs import limits as limits
-from tests.store.ready import open_store
+from tests.store.builders import open_store
 
 
 @pytest.fixture

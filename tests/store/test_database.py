@@ -27,8 +27,7 @@ from amoro_core.store.completion import names_in
 from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
 from tests.store import builders
-from tests.store.builders import catalog, process, runtime
-from tests.store.ready import services
+from tests.store.builders import catalog, process, runtime, services
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 90.0

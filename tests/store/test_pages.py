@@ -31,8 +31,7 @@ from amoro_core.store import actions, catalogs, groups, pending_deletions, proce
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
 from tests.store import builders
-from tests.store.builders import NOW, minutes, optimizer, process, runtime
-from tests.store.ready import services
+from tests.store.builders import NOW, minutes, optimizer, process, runtime, services
 
 SEEDS = (1, 2, 3)
 HOUR = timedelta(hours=1)

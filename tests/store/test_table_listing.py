@@ -24,8 +24,7 @@ from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from tests.services.rigs import Limits
-from tests.store.builders import NOW, minutes, runtime
-from tests.store.ready import services
+from tests.store.builders import NOW, minutes, runtime, services
 from tests.tiers import sample
 
 #: Between two pages; a list of at least ten pages meets 1,000 of them.
