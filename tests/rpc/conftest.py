@@ -1,6 +1,8 @@
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import Endpoint
 from amoro_cli.main import run
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.launcher import LocalLauncher
@@ -16,6 +20,7 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.principals import PLAIN
 from amoro_core.model.processes import CatalogConfig
 from amoro_optimizer.client import Client
+from amoro_optimizer.session import Registration
 from tests.cli.contract import check_document
 from tests.engine.writer import make_catalog
 
@@ -82,3 +87,32 @@ def client(coordinator: Coordinator) -> Iterator[Client]:
     made = Client(coordinator.address, PLAIN, stopping=threading.Event())
     yield made
     made.close()
+
+
+@pytest.fixture
+def admin(coordinator: Coordinator) -> Iterator[AdminClient]:
+    with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as made:
+        yield made
+
+
+def register(coordinator: Coordinator, client: Client, **changes: Any) -> Registration:
+    values = {
+        "group": "default",
+        "threads": 1,
+        "memory_bytes": 1,
+        "labels": {},
+        "heartbeat_interval_s": 10.0,
+        "running": (),
+        "previous_optimizer_id": "",
+        "work_kinds": ("rewrite",),
+    }
+    token = changes.pop("token", coordinator.enrolment_token)
+    return client.register(token, **{**values, **changes})[0]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Fail unless the condition holds soon."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        threading.Event().wait(0.02)

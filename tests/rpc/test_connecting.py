@@ -41,6 +41,7 @@ from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2
 from amoro_optimizer.client import Client
 from tests.rpc.certificates import Authority, MakeAuthority, Pair
+from tests.rpc.conftest import register
 
 
 def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_running(
@@ -140,20 +141,9 @@ def ask_by(coordinator: Coordinator, trust: Trust, address: str | None = None) -
         )
 
 
-def register(coordinator: Coordinator, trust: Trust) -> str:
+def register_by(coordinator: Coordinator, trust: Trust) -> str:
     with closing(Client(coordinator.address, trust, stopping=threading.Event())) as client:
-        registration, _ = client.register(
-            coordinator.enrolment_token,
-            group="default",
-            threads=1,
-            memory_bytes=1,
-            labels={},
-            heartbeat_interval_s=1.0,
-            running=(),
-            previous_optimizer_id="",
-            work_kinds=("rewrite",),
-        )
-    return registration.optimizer_id
+        return register(coordinator, client).optimizer_id
 
 
 def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authority, start: Start) -> None:
@@ -178,7 +168,7 @@ def test_the_python_api_connects_by_tls(ours: Authority, start: Start) -> None:
 
 def test_an_optimizer_registers_by_the_same_trust(ours: Authority, start: Start) -> None:
     coordinator = start(ours.issue("127.0.0.1"))
-    optimizer_id = register(coordinator, Trust(ours.file))
+    optimizer_id = register_by(coordinator, Trust(ours.file))
     assert [each.optimizer_id for each, _ in coordinator.optimizers.list_optimizers()] == [optimizer_id]
 
 
@@ -221,7 +211,7 @@ def test_a_certificate_for_another_name_is_not_trusted(ours: Authority, start: S
         ask_by(coordinator, Trust(ours.file))
     # It would go on trying for ever otherwise.
     with pytest.raises(Untrusted, match="its certificate has another name"):
-        register(coordinator, Trust(ours.file))
+        register_by(coordinator, Trust(ours.file))
 
 
 def test_only_clients_of_the_authority_named_are_let_in(

@@ -7,8 +7,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import Endpoint
 from amoro_core.actions import empty_trash
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import OptimizerError
@@ -34,7 +33,7 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.large import count_as_large
-from tests.rpc.test_services import register
+from tests.rpc.conftest import register, wait_until
 
 NAME = "clean-orphan-files"
 
@@ -68,12 +67,9 @@ def begin(coordinator: Coordinator, action: str = NAME) -> str:
 
 def ended(coordinator: Coordinator, process_id: str) -> str:
     """Where a process stands once it does nothing any more."""
-    for _ in range(1200):
-        status = coordinator.optimizing.find_process(process_id).process.status
-        if status in (ProcessStatus.SUCCESS, ProcessStatus.FAILED, ProcessStatus.HELD, ProcessStatus.CLOSED):
-            return status
-        threading.Event().wait(0.05)
-    raise AssertionError(f"it is {status}")
+    final = (ProcessStatus.SUCCESS, ProcessStatus.FAILED, ProcessStatus.HELD, ProcessStatus.CLOSED)
+    wait_until(lambda: coordinator.optimizing.find_process(process_id).process.status in final)
+    return coordinator.optimizing.find_process(process_id).process.status
 
 
 @contextmanager
@@ -92,11 +88,10 @@ def optimizer(coordinator: Coordinator, threads: int = 2) -> Iterator[Runner]:
 
 
 def test_a_process_says_that_no_optimizer_takes_its_kind_of_work(
-    coordinator: Coordinator, client: Client, orphans: list[Path]
+    coordinator: Coordinator, admin: AdminClient, client: Client, orphans: list[Path]
 ) -> None:
     def waits_for() -> str:
-        with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
-            return admin.GetProcess(pb.GetProcessRequest(process_id=process_id)).no_optimizer
+        return admin.GetProcess(pb.GetProcessRequest(process_id=process_id)).no_optimizer
 
     process_id = begin(coordinator)
     assert waits_for().startswith("group 'default' has no optimizer: start one with")
@@ -106,7 +101,7 @@ def test_a_process_says_that_no_optimizer_takes_its_kind_of_work(
         "amoro optimizer run --group default"
     )
     with optimizer(coordinator):
-        wait_for(lambda: waits_for() == "")
+        wait_until(lambda: waits_for() == "")
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
 
 
@@ -208,14 +203,6 @@ def installation(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Installation]:
         process.kill()
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if is_so():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it does not come")
-
-
 def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_past_its_lease(
     coordinator: Coordinator, installation: Installation, condemned: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +212,7 @@ def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_pa
         patch.setattr(empty_trash, "BEGIN_WITHIN", timedelta(seconds=3))
         stopped = installation.optimizer(coordinator.address, failpoints=f"task.before_delete=hold:{mark}")
         process_id = begin(coordinator, "empty-trash")
-        wait_for(mark.exists)
+        wait_until(mark.exists)
         lease_ends_s = time.monotonic() + 3.1
         stopped.popen.send_signal(signal.SIGSTOP)
     (task,) = coordinator.optimizing.find_process(process_id).tasks

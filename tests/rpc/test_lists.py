@@ -1,12 +1,8 @@
 """Lists over the wire: in pages, counted where they are kept, without the tasks of their processes."""
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import Endpoint
 from amoro_cli.list_options import ListRange, gather, listed
 from amoro_cli.wait import with_tasks
 from amoro_core.bootstrap.coordinator_app import Coordinator
@@ -22,12 +18,6 @@ from tests.store import builders
 from tests.store.builders import fill
 
 SIZE = 90  # bytes of the input of each task
-
-
-@pytest.fixture
-def admin(coordinator: Coordinator) -> Iterator[AdminClient]:
-    with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
-        yield client
 
 
 def processes(admin: AdminClient, part: Window = ALL) -> ListRange[pb.Process]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -15,7 +13,6 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, UnknownWork
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.logger import FIELDS
 from amoro_core.model.processes import OptimizingTask, ProcessStatus, TaskStatus
-from amoro_core.model.tables import parse_table
 from amoro_core.model.task_payload import REWRITE, Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
@@ -23,9 +20,9 @@ from amoro_core.store import tasks
 from amoro_optimizer.client import Client
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.work_kinds import InProcess, Kinds, Run
-from tests.engine import oracle, writer
-from tests.engine.builders import SCHEMA, row
-from tests.rpc.test_services import begin, register, small_files
+from tests.engine import oracle
+from tests.rpc.conftest import register, wait_until
+from tests.rpc.test_services import begin, small_files
 
 
 class Held:
@@ -48,22 +45,10 @@ class Held:
         return self._backend.execute(work, table, run)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)
-
-
 @pytest.fixture
-def small_process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
-    runtime = coordinator.tables.ensure(parse_table("cat.db.t"))
-    begun = coordinator.planning.begin(runtime.table_id, trigger="request", requested=None)
-    assert begun.process_id is not None
-    return begun.process_id
+def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
+    small_files(catalog)
+    return begin(coordinator)
 
 
 def started(coordinator: Coordinator, held: Held, *, is_beside: bool = False) -> tuple[Runner, threading.Thread]:
@@ -90,7 +75,7 @@ def only_id(coordinator: Coordinator) -> str:
 
 
 def test_an_unknown_token_leads_to_a_new_registration_that_goes_on_with_the_running_attempt(
-    coordinator: Coordinator, catalog: SqlCatalog, small_process: str
+    coordinator: Coordinator, catalog: SqlCatalog, process: str
 ) -> None:
     before = oracle.live_rows(catalog.load_table("db.t"))
     held = Held()
@@ -98,31 +83,31 @@ def test_an_unknown_token_leads_to_a_new_registration_that_goes_on_with_the_runn
     try:
         old = only_id(coordinator)
         coordinator.optimizers.forget(old)
-        until(lambda: len(coordinator.optimizers.list_optimizers()) == 1)
+        wait_until(lambda: len(coordinator.optimizers.list_optimizers()) == 1)
         new = only_id(coordinator)
         assert new != old
-        (task,) = coordinator.optimizing.find_process(small_process).tasks
+        (task,) = coordinator.optimizing.find_process(process).tasks
         assert task.thread is not None
         assert (task.thread.optimizer_id, task.attempt) == (new, 1)
         held.go.set()
-        until(lambda: not coordinator.optimizing.find_process(small_process).process.is_active)
+        wait_until(lambda: not coordinator.optimizing.find_process(process).process.is_active)
     finally:
         held.go.set()
         runner.stop()
         thread.join()
-    view = coordinator.optimizing.find_process(small_process)
+    view = coordinator.optimizing.find_process(process)
     assert (view.process.status, view.tasks[0].attempt) == (ProcessStatus.SUCCESS, 1)
     oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
     assert not held.abandoned.is_set()
 
 
-def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordinator, small_process: str) -> None:
+def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordinator, process: str) -> None:
     held = Held()
     runner, thread = started(coordinator, held)
     try:
-        coordinator.optimizing.cancel(small_process, "nobody wants it")
+        coordinator.optimizing.cancel(process, "nobody wants it")
         assert held.abandoned.wait(90)
-        until(lambda: coordinator.optimizing.find_process(small_process).process.status is ProcessStatus.CLOSED)
+        wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.CLOSED)
     finally:
         runner.stop()
         thread.join()
@@ -130,13 +115,13 @@ def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordi
 
 @pytest.mark.parametrize(("is_beside", "times"), [(False, 2), (True, 1)])
 def test_what_both_sides_know_is_logged_once_in_a_process_that_is_both(
-    coordinator: Coordinator, small_process: str, caplog: pytest.LogCaptureFixture, is_beside: bool, times: int
+    coordinator: Coordinator, process: str, caplog: pytest.LogCaptureFixture, is_beside: bool, times: int
 ) -> None:
     held = Held()
     with caplog.at_level(logging.INFO, "amoro"):
         runner, thread = started(coordinator, held, is_beside=is_beside)
         held.go.set()
-        until(lambda: coordinator.optimizing.find_process(small_process).process.status is ProcessStatus.SUCCESS)
+        wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
         runner.stop()
         thread.join()
     events = [getattr(record, FIELDS)["event"] for record in caplog.records if hasattr(record, FIELDS)]
@@ -144,7 +129,7 @@ def test_what_both_sides_know_is_logged_once_in_a_process_that_is_both(
     assert [events.count(name) for name in ("optimizer.draining", "optimizer.deregistered")] == [1, 1]
 
 
-def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, small_process: str) -> None:
+def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, process: str) -> None:
     held = Held()
     runner, thread = started(coordinator, held)
     runner.stop()
@@ -153,11 +138,11 @@ def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, small_
     thread.join(90)
     assert not thread.is_alive()
     assert coordinator.optimizers.list_optimizers() == []
-    until(lambda: coordinator.optimizing.find_process(small_process).process.status is ProcessStatus.SUCCESS)
+    wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
 
 
 def test_a_released_optimizer_that_lives_abandons_its_work_and_leaves_though_its_token_is_forgotten(
-    coordinator: Coordinator, small_process: str
+    coordinator: Coordinator, process: str
 ) -> None:
     held = Held()
     runner, thread = started(coordinator, held)
@@ -176,14 +161,8 @@ def test_a_released_optimizer_that_lives_abandons_its_work_and_leaves_though_its
         runner.stop(at_once=True)
         thread.join()
     assert coordinator.optimizers.list_optimizers() == []
-    (task,) = coordinator.optimizing.find_process(small_process).tasks
+    (task,) = coordinator.optimizing.find_process(process).tasks
     assert (task.status.value, task.attempt) == ("planned", 1)
-
-
-@pytest.fixture
-def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
-    small_files(catalog)
-    return begin(coordinator)
 
 
 def the_task(coordinator: Coordinator, process: str) -> OptimizingTask:
@@ -284,16 +263,12 @@ def test_a_runner_gives_work_of_an_unknown_kind_back_and_goes_on(coordinator: Co
     thread = threading.Thread(target=runner.run)
     thread.start()
     try:
-        for _ in range(600):
-            task = the_task(coordinator, process)
-            if task.attempt:
-                break
-            threading.Event().wait(0.05)
-        while (task := the_task(coordinator, process)).status is not TaskStatus.PLANNED:
-            threading.Event().wait(0.05)
+        wait_until(lambda: the_task(coordinator, process).attempt)
+        wait_until(lambda: the_task(coordinator, process).status is TaskStatus.PLANNED)
     finally:
         runner.stop()
         thread.join()
+    task = the_task(coordinator, process)
     assert (task.attempt, task.failed_runs, task.lost_attempts) == (1, 0, 0)
     assert task.failure == "work of the kind 'polish' is not known to this optimizer, which knows rewrite"
 

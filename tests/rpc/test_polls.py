@@ -1,7 +1,6 @@
 """Polls for several threads, which are heartbeats; results that poll; calls of earlier versions."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -13,7 +12,7 @@ from amoro_core.store import tasks
 from amoro_optimizer.client import Client, Polled
 from amoro_optimizer.execution import Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from amoro_optimizer.session import Registration
+from tests.rpc.conftest import register, wait_until
 from tests.store import builders
 
 KIND = "paint"
@@ -30,26 +29,11 @@ def all_of(coordinator: Coordinator, process_id: str) -> list[OptimizingTask]:
     return coordinator._store.read(lambda db: tasks.list_for_process(db, process_id))[:-1]
 
 
-def register(coordinator: Coordinator, client: Client, threads: int = 3) -> Registration:
-    registration, _ = client.register(
-        coordinator.enrolment_token,
-        group="default",
-        threads=threads,
-        memory_bytes=1 << 30,
-        labels={},
-        heartbeat_interval_s=5,
-        running=(),
-        previous_optimizer_id="",
-        work_kinds=(KIND,),
-    )
-    return registration
-
-
 def test_one_poll_serves_all_free_threads_and_a_completion_brings_the_next_task(
     coordinator: Coordinator, client: Client
 ) -> None:
     process_id = plan(coordinator, 4)
-    token = register(coordinator, client).token
+    token = register(coordinator, client, threads=3, work_kinds=(KIND,)).token
     polled = client.poll(token, [1, 2, 3], 0, (), 3)
     assert [(task.thread_id, task.attempt.task_id.number) for task in polled.tasks] == [(1, 1), (2, 2), (3, 3)]
     attempts = [task.attempt for task in polled.tasks]
@@ -68,7 +52,7 @@ def test_calls_of_an_optimizer_of_the_version_before_are_answered_as_then(
     coordinator: Coordinator, client: Client
 ) -> None:
     process_id = plan(coordinator, 2)
-    token = register(coordinator, client).token
+    token = register(coordinator, client, threads=3, work_kinds=(KIND,)).token
     stub, metadata = client._stub, (("authorization", f"Bearer {token.reveal()}"),)
     answer = stub.PollTask(pb.PollTaskRequest(thread_ids=[2], wait_ms=0), metadata=metadata)
     (task,) = answer.tasks
@@ -83,11 +67,10 @@ def test_calls_of_an_optimizer_of_the_version_before_are_answered_as_then(
 
 
 def test_open_polls_of_who_leaves_end_at_once(coordinator: Coordinator, client: Client) -> None:
-    registration = register(coordinator, client)
+    registration = register(coordinator, client, threads=3, work_kinds=(KIND,))
     with ThreadPoolExecutor(1) as pool:
         open_poll = pool.submit(client.poll, registration.token, [1], 20, (), 3)
-        while not coordinator.services.optimizers._polls:
-            threading.Event().wait(0.01)
+        wait_until(lambda: coordinator.services.optimizers._polls)
         coordinator.optimizers.drain(registration.optimizer_id)
         assert open_poll.result(10) == Polled((), (), True)
 
@@ -96,7 +79,7 @@ def test_an_open_poll_is_a_heartbeat_until_some_time_after_its_end(coordinator: 
     optimizers = coordinator.optimizers
     now_s = optimizers._monotonic()
     optimizers._monotonic = lambda: now_s
-    optimizer_id = register(coordinator, client).optimizer_id
+    optimizer_id = register(coordinator, client, threads=3, work_kinds=(KIND,)).optimizer_id
     with optimizers.polling(optimizer_id):
         now_s += timedelta(days=1).total_seconds()
         assert optimizers.silent() == []
@@ -108,7 +91,7 @@ def test_an_open_poll_is_a_heartbeat_until_some_time_after_its_end(coordinator: 
 
 
 def test_a_poll_is_a_heartbeat_and_says_how_many_threads_there_are(coordinator: Coordinator, client: Client) -> None:
-    registration = register(coordinator, client)
+    registration = register(coordinator, client, threads=3, work_kinds=(KIND,))
     ((_, before),) = coordinator.optimizers.list_optimizers()
     assert client.poll(registration.token, [1], 0, (), 3) == Polled((), (), False)
     ((optimizer, after),) = coordinator.optimizers.list_optimizers()
@@ -144,10 +127,10 @@ def test_all_threads_work_through_what_is_planned_and_polls_are_heartbeats(coord
     thread.start()
     try:
         process_id = plan(coordinator, 60)
-        until(lambda: all(one.status is TaskStatus.SUCCESS for one in all_of(coordinator, process_id)))
+        wait_until(lambda: all(one.status is TaskStatus.SUCCESS for one in all_of(coordinator, process_id)))
         assert {one.attempt for one in all_of(coordinator, process_id)} == {1}
         del beats[:]
-        until(lambda: any(coordinator.services.optimizers._polls.values()))
+        wait_until(lambda: any(coordinator.services.optimizers._polls.values()))
         threading.Event().wait(0.3)  # a heartbeat may have been on its way
         del beats[:]
         threading.Event().wait(1.0)
@@ -155,11 +138,3 @@ def test_all_threads_work_through_what_is_planned_and_polls_are_heartbeats(coord
     finally:
         runner.stop()
         thread.join()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("it never came")

@@ -29,32 +29,18 @@ from amoro_core.model.principals import PLAIN, Role
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import optimizing_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_optimizer.client import Client
-from amoro_optimizer.session import Registration, Running
+from amoro_optimizer.session import Running
 from amoro_optimizer.work_kinds import InProcess, Run
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
+from tests.rpc.conftest import register, wait_until
 from tests.work import rewrite_input
-
-
-def register(coordinator: Coordinator, client: Client, **changes: Any) -> Registration:
-    values = {
-        "group": "default",
-        "threads": 1,
-        "memory_bytes": 1,
-        "labels": {},
-        "heartbeat_interval_s": 10.0,
-        "running": (),
-        "previous_optimizer_id": "",
-        "work_kinds": ("rewrite",),
-    }
-    token = changes.pop("token", coordinator.enrolment_token)
-    return client.register(token, **{**values, **changes})[0]
 
 
 def small_files(catalog: SqlCatalog) -> None:
@@ -70,7 +56,9 @@ def begin(coordinator: Coordinator) -> str:
     return begun.process_id
 
 
-def test_a_table_that_cannot_be_looked_at_says_why(coordinator: Coordinator, catalog: SqlCatalog) -> None:
+def test_a_table_that_cannot_be_looked_at_says_why(
+    coordinator: Coordinator, admin: AdminClient, catalog: SqlCatalog
+) -> None:
     small_files(catalog)
     table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
     coordinator.tables.refresh(table_id)
@@ -78,8 +66,7 @@ def test_a_table_that_cannot_be_looked_at_says_why(coordinator: Coordinator, cat
     Path(location).unlink()
     with pytest.raises(DataFileMissing):
         coordinator.tables.refresh(table_id)
-    with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
-        shown = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
+    shown = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
     assert shown.failure.startswith("the last look at the table: [AMORO-1002] the metadata file of cat.db.t does not")
     assert location in shown.failure
 
@@ -99,12 +86,11 @@ def test_an_unknown_group_and_a_slow_heart_are_refused_by_name(coordinator: Coor
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "%", "客"])
-def test_a_message_that_is_too_long_for_grpc_arrives_cut(coordinator: Coordinator, letter: str) -> None:
-    endpoint = Endpoint(coordinator.address, coordinator.admin_token)
-    with closing(AdminClient(endpoint)) as client, pytest.raises(TableNotFound) as told:
-        client.GetTable(pb.GetTableRequest(table=f"cat.db.{letter * 20_000}"))
-    assert told.value.message.startswith(f"table cat.db.{letter * 400}")
-    assert re.search(r" … \(cut: 20,\d\d\d characters in all\)$", told.value.message)
+def test_a_message_that_is_too_long_for_grpc_arrives_cut(admin: AdminClient, letter: str) -> None:
+    with pytest.raises(TableNotFound) as error:
+        admin.GetTable(pb.GetTableRequest(table=f"cat.db.{letter * 20_000}"))
+    assert error.value.message.startswith(f"table cat.db.{letter * 400}")
+    assert re.search(r" … \(cut: 20,\d\d\d characters in all\)$", error.value.message)
 
 
 def test_an_unknown_token_is_told_to_register_anew(coordinator: Coordinator, client: Client) -> None:
@@ -133,9 +119,7 @@ def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Clie
     output = InProcess().execute(handed.work, handed.table, run)
     assert client.complete(token, handed.attempt, output).accepted
     assert client.complete(token, handed.attempt, output).accepted
-    deadline = time.monotonic() + 90
-    while coordinator.optimizing.find_process(process).process.is_active and time.monotonic() < deadline:
-        threading.Event().wait(0.05)
+    wait_until(lambda: not coordinator.optimizing.find_process(process).process.is_active)
     assert coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
 
@@ -193,27 +177,24 @@ def test_created_tokens_let_in_what_they_are_for(coordinator: Coordinator, clien
         register(coordinator, client, token=Secret(admin))
     with grpc.insecure_channel(coordinator.address) as channel:
         stub, metadata = AdminServiceStub(channel), [("authorization", f"Bearer {admin}")]
-        listed = stub.ListTokens(admin_pb2.ListTokensRequest(), metadata=metadata, timeout=90)
+        listed = stub.ListTokens(pb.ListTokensRequest(), metadata=metadata, timeout=90)
         assert [(item.name, item.kind, item.token) for item in listed.tokens] == [
             ("admin-2", "admin", ""),
             ("enrolment-2", "enrolment", ""),
         ]
-        stub.RevokeToken(admin_pb2.RevokeTokenRequest(name="admin-2"), metadata=metadata, timeout=90)
+        stub.RevokeToken(pb.RevokeTokenRequest(name="admin-2"), metadata=metadata, timeout=90)
         with pytest.raises(grpc.RpcError) as error:
-            stub.ListTokens(admin_pb2.ListTokensRequest(), metadata=metadata, timeout=90)
+            stub.ListTokens(pb.ListTokensRequest(), metadata=metadata, timeout=90)
     assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_a_draining_optimizer_is_told_so_and_gets_nothing(
-    coordinator: Coordinator, client: Client, catalog: SqlCatalog
+    coordinator: Coordinator, admin: AdminClient, client: Client, catalog: SqlCatalog
 ) -> None:
     small_files(catalog)
     begin(coordinator)
     registration = register(coordinator, client)
-    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
-    with grpc.insecure_channel(coordinator.address) as channel:
-        request = admin_pb2.DrainOptimizerRequest(optimizer_id=registration.optimizer_id)
-        answer = AdminServiceStub(channel).DrainOptimizer(request, metadata=metadata, timeout=90)
+    answer = admin.DrainOptimizer(pb.DrainOptimizerRequest(optimizer_id=registration.optimizer_id))
     assert answer.draining
     assert client.heartbeat(registration.token, [], 1) == ((), True)
     assert client.poll(registration.token, [1], 0, (), 0).tasks == ()
@@ -221,17 +202,14 @@ def test_a_draining_optimizer_is_told_so_and_gets_nothing(
 
 
 def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_count(
-    coordinator: Coordinator, client: Client, catalog: SqlCatalog
+    coordinator: Coordinator, admin: AdminClient, client: Client, catalog: SqlCatalog
 ) -> None:
     small_files(catalog)
     process = begin(coordinator)
     old = register(coordinator, client)
     (first,) = client.poll(old.token, [1], 0, (), 0).tasks
     assert client.ack(old.token, first.attempt) is not None
-    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
-    with grpc.insecure_channel(coordinator.address) as channel:
-        request = admin_pb2.ReleaseOptimizerRequest(optimizer_id=old.optimizer_id[:-1])
-        answer = AdminServiceStub(channel).ReleaseOptimizer(request, metadata=metadata, timeout=90)
+    answer = admin.ReleaseOptimizer(pb.ReleaseOptimizerRequest(optimizer_id=old.optimizer_id[:-1]))
     assert (answer.optimizer_id, answer.tasks) == (old.optimizer_id, 1)
     assert coordinator.optimizers.list_optimizers() == []
     (task,) = coordinator.optimizing.find_process(process).tasks
@@ -271,7 +249,7 @@ def test_every_optimizing_method_wants_a_token(coordinator: Coordinator) -> None
 def test_errors_carry_code_exit_status_and_hint(coordinator: Coordinator) -> None:
     metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel, pytest.raises(grpc.RpcError) as error:
-        AdminServiceStub(channel).GetTable(admin_pb2.GetTableRequest(table="tac.db.t"), metadata=metadata, timeout=90)
+        AdminServiceStub(channel).GetTable(pb.GetTableRequest(table="tac.db.t"), metadata=metadata, timeout=90)
     trailing = dict(error.value.trailing_metadata())
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
     assert (trailing["amoro-code"], trailing["amoro-exit"]) in (("AMORO-3001", "3"), ("AMORO-3002", "3"))
@@ -287,13 +265,10 @@ def test_health_says_serving_without_a_token(coordinator: Coordinator) -> None:
 
 
 def test_an_explicit_request_is_answered_with_the_process_its_type_and_its_tasks(
-    coordinator: Coordinator, catalog: SqlCatalog
+    coordinator: Coordinator, admin: AdminClient, catalog: SqlCatalog
 ) -> None:
     small_files(catalog)
-    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
-    request = admin_pb2.OptimizeTableRequest(table="cat.db.t", type="minor")
-    with grpc.insecure_channel(coordinator.address) as channel:
-        answer = AdminServiceStub(channel).OptimizeTable(request, metadata=metadata, timeout=90)
+    answer = admin.OptimizeTable(pb.OptimizeTableRequest(table="cat.db.t", type="minor"))
     (view,) = coordinator.optimizing.list_processes()
     assert answer.process_id == view.process.process_id
     assert (answer.plan.type, answer.plan.tasks) == ("minor", 1)
@@ -317,7 +292,7 @@ def test_a_cancelled_process_says_by_whom_and_how_far_it_was(
     if user is not None:
         metadata.append(("amoro-user-bin", user.encode()))
     with grpc.insecure_channel(coordinator.address) as channel:
-        request = admin_pb2.CancelProcessRequest(process_id=process_id)
+        request = pb.CancelProcessRequest(process_id=process_id)
         answer = AdminServiceStub(channel).CancelProcess(request, metadata=metadata, timeout=90)
     assert (answer.status, answer.failure) == ("closed", f"cancelled by {who}; 0 of 1 tasks were done")
 

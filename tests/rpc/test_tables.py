@@ -29,8 +29,7 @@ from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
-from tests.rpc.conftest import Command, Said
-from tests.rpc.test_services import register
+from tests.rpc.conftest import Command, Said, register, wait_until
 
 Changed = Callable[..., Said]
 
@@ -49,13 +48,7 @@ def head_of(catalog: SqlCatalog, name: str) -> int:
 
 def wait_until_seen(coordinator: Coordinator, name: str, snapshot_id: int) -> None:
     """Fail unless the coordinator sees that head of the table soon."""
-    seen = None
-    for _ in range(1500):
-        seen = coordinator.tables.find_known(parse_table(name)).snapshot_id
-        if seen == snapshot_id:
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError(f"{name} was seen at {seen}")
+    wait_until(lambda: coordinator.tables.find_known(parse_table(name)).snapshot_id == snapshot_id)
 
 
 def test_a_table_that_is_told_of_is_looked_at_though_its_time_has_not_come(
@@ -160,10 +153,7 @@ def test_a_commit_that_is_told_is_planned_without_a_wait_of_the_coordinator(
             writer.append(table, [row(number)])
         with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
             client.TableChanged(pb.TableChangedRequest(table="cat.db.t"))
-        for _ in range(1500):
-            if coordinator.optimizing.list_processes(runtime.table_id):
-                break
-            threading.Event().wait(0.02)
+        wait_until(lambda: coordinator.optimizing.list_processes(runtime.table_id))
         assert len(coordinator.optimizing.list_processes(runtime.table_id)) == 1
     finally:
         coordinator.stop()
@@ -181,12 +171,9 @@ def rewritten(catalog: SqlCatalog) -> None:
     commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
 
 
-def test_both_sides_and_their_checksums_are_answered(coordinator: Coordinator, catalog: SqlCatalog) -> None:
+def test_both_sides_and_their_checksums_are_answered(admin: AdminClient, catalog: SqlCatalog) -> None:
     rewritten(catalog)
-    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
-    with grpc.insecure_channel(coordinator.address) as channel:
-        request = pb.VerifyTableRequest(table="cat.db.t")
-        found = AdminServiceStub(channel).VerifyTable(request, metadata=metadata, timeout=PATIENCE_S)
+    found = admin.VerifyTable(pb.VerifyTableRequest(table="cat.db.t"))
     (comparison,) = found.comparisons
     (partition,) = comparison.partitions
     assert (found.sound, found.files, list(comparison.process_ids)) == (True, 1, ["p"])

@@ -27,7 +27,7 @@ from amoro_core.store.completion import names_in
 from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
 from tests.store import builders
-from tests.store.builders import catalog, process, runtime, services
+from tests.store.builders import process, runtime, services
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 90.0
@@ -375,13 +375,6 @@ def test_files_are_readable_by_their_owner_alone(path: Path) -> None:
         store.read(_kinds)
         modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
     assert modes == {"amoro.db": 0o600, "amoro.db-wal": 0o600, "amoro.db-shm": 0o600}
-
-
-def test_restart_keeps_everything(path: Path) -> None:
-    with Store.open(path) as store:
-        store.write(lambda db: catalogs.add(db, catalog()))
-    with Store.open(path) as store:
-        assert store.read(catalogs.list_catalogs) == [catalog()]
 
 
 def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:

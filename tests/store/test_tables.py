@@ -215,10 +215,6 @@ def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionK
 # Groups, optimizers, tokens
 
 
-def test_default_group_exists_from_the_start(store: Store) -> None:
-    assert store.read(groups.list_groups) == [ResourceGroup("default")]
-
-
 def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) -> None:
     made = optimizer(labels=(("b", "1"), ("a", "2")))
     store.write(lambda db: groups.add_optimizer(db, made))
