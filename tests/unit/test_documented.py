@@ -1,20 +1,26 @@
-"""What users look up: the page of errors, the words of refusals, and hints of errors."""
+"""What users look up: the page of errors, words of refusals, hints; and the generated stubs and statuses of errors."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import runpy
+import sys
 from pathlib import Path
 
+import grpc
 import pytest
 
 import amoro_core
 from amoro_core import errors
 from amoro_core.api.client import with_hints
-from amoro_core.errors import AmoroError, TableBusy, TableNotFound
+from amoro_core.errors import AmoroError, TableBusy, TableNotFound, TableRefused
 from amoro_core.model.refusal_reasons import REFUSALS
+from amoro_core.rpc.calls import status_of
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmoroError)]
 
 
 def test_pages_are_those_that_the_code_makes() -> None:
@@ -23,10 +29,9 @@ def test_pages_are_those_that_the_code_makes() -> None:
 
 
 def test_each_error_says_what_to_do_and_has_a_code_of_its_own_in_the_block_of_its_exit_status() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmoroError)]
     blocks = {1: "1", 2: "2", 3: "3", 4: "4", 5: "5", 6: "6", 7: "7", 124: "8"}
-    assert len({kind.code for kind in kinds}) == len(kinds)
-    for kind in kinds:
+    assert len({kind.code for kind in KINDS}) == len(KINDS)
+    for kind in KINDS:
         assert re.fullmatch(rf"AMORO-{blocks[kind.exit_status]}\d\d\d", kind.code), kind
         assert kind.__dict__["remedy"].endswith("."), kind
 
@@ -51,3 +56,30 @@ def test_an_error_has_its_hint_or_the_remedy_of_its_kind_and_shows_it_once() -> 
             fail(error)
         assert raised.value is error
         assert (error.hint, error.__notes__, str(error)) == (hint, [f"Hint: {hint}"], error.message)
+
+
+def test_regenerating_the_stubs_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # protoc looks for its plugins beside the interpreter.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "proto" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    generate.generate(tmp_path)
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    committed = {
+        path.name: path.read_text()
+        for path in (ROOT / "amoro_core" / "protocol").iterdir()
+        if generate.GENERATED.search(path.name)
+    }
+    assert made == committed
+    assert len(made) == 4 * len(list((ROOT / "proto" / "amoro" / "v1").glob("*.proto")))
+
+
+def test_every_error_has_a_status_that_is_not_ok_and_the_root_alone_is_internal() -> None:
+    for kind in KINDS:
+        error = kind("no", reason="word") if issubclass(kind, TableRefused) else kind("no")
+        status = status_of(error)
+        assert status not in (None, grpc.StatusCode.OK), kind
+        assert (status is grpc.StatusCode.INTERNAL) == (kind is AmoroError), kind
