@@ -20,7 +20,7 @@ from amoro_core.files.storage.inventory import (
 )
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.files.storage.stores import PAGE, Pace
-from amoro_core.maintenance.orphans import BEYOND, Found, OrphanConditions, Search
+from amoro_core.maintenance.orphans import BEYOND, OrphanConditions, Search, SearchResult
 from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations, by_place
 from amoro_core.model.maintenance import ABSENT, Condemned, Ended, FileKind, KeyRange, Removal, StoredFile, Surroundings
 from amoro_core.protocol import codec
@@ -135,7 +135,7 @@ def _terms(work: pb.ListWork, columns: Mapping[_Column, Keys]) -> OrphanConditio
     )
 
 
-def _output(work: pb.ListWork, found: Found) -> pb.ListOutput:
+def _output(work: pb.ListWork, found: SearchResult) -> pb.ListOutput:
     output = pb.ListOutput(
         files=found.files,
         bytes=found.bytes,

@@ -5,7 +5,7 @@ again: after a conflict, and after a crash of the coordinator.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from amoro_core.errors import AmoroError
 from amoro_core.formats.ports import AnyTable, Committable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import AS_CONFIGURED, ClusteredGroup, ClusterOptions
-from amoro_core.model.commits import PROCESS_ID, SnapshotAdded, StagedCommit
+from amoro_core.model.commits import PROCESS_ID, Evidence, SnapshotAdded, StagedCommit
 from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import (
     NO_OPTIONS,
@@ -30,6 +30,7 @@ from amoro_core.model.maintenance import (
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.processes import Change, Dropped, Figure, OptimizingProcess, ProcessContext, Receipt
+from amoro_core.model.properties import parse_into
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.task_payload import Work
@@ -163,10 +164,7 @@ class Action(Protocol):
         """The roles it needs; a table whose format lacks one is refused for this action, and for no other."""
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[Verdict, Plan | None]:
-        """The verdict on the table with its reason, and the plan; None: nothing to do.
-
-        Raises TableRefused, InvalidArgument for an invalid request, and what reading the table raises.
-        """
+        """The verdict on the table, and the plan; None: nothing to do. Raises TableRefused, InvalidArgument."""
 
     def preparing(self) -> Prepare:
         """A function that makes the changes of one process."""
@@ -178,16 +176,10 @@ class Action(Protocol):
         """The files that its tasks read, which must not be removed while it is active."""
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
-        """The files that these tasks have written, which are left over unless a commit references them.
-
-        Also those of any task that no commit ever references.
-        """
+        """The files that these tasks have written, and those of any task that no commit ever references."""
 
     def removals(self, case: ProcessContext) -> tuple[str, ...]:
-        """The files that the process removes once its work is done and, where it commits, the commit has landed.
-
-        Each is removed only if the table no longer references it at that time.
-        """
+        """The files that it removes at its end, each only if the table no longer references it at that time."""
 
     def receipt(self, case: ProcessContext) -> Receipt | None:
         """The receipt of a process that commits nothing."""
@@ -244,7 +236,7 @@ class Clustering(Action, Protocol):
     def data_files(self, given: bytes) -> tuple[str, ...]:
         """The data files that a task with that input replaces."""
 
-    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
+    def clustered_groups(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made."""
 
 
@@ -253,10 +245,7 @@ class Condemning(Action, Protocol):
     """An action whose files to delete are known only once its commit has landed."""
 
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
-        """The files that the reloaded table no longer needs. Called again after a crash.
-
-        Raises what reading the table raises; nothing is condemned then, and it is retried.
-        """
+        """The files that the reloaded table no longer needs; called again after a crash or an error."""
 
     def keep(self, case: ProcessContext) -> timedelta:
         """How long they are kept before they are deleted, as planned."""
@@ -350,14 +339,20 @@ class Restoring(Undoing, Protocol):
 
 
 class Optimizing(Action, Protocol):
-    """The action that a table's status reflects."""
+    """The action that a table's status reflects; its verdict covers each partition."""
 
-    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
-        """Like any action's; the verdict covers each partition."""
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]: ...
 
 
-class Untasked:
+class ActionDefaults:
     """Default methods of an action that plans no tasks and ends with its commit."""
+
+    configuration: type  # the class that declares its properties, if it has any
+
+    def enabled(self, properties: Mapping[str, str]) -> bool:
+        """Whether those properties switch it on. Raises TableRefused("configuration")."""
+        is_on: bool = parse_into(self.configuration, properties).enabled
+        return is_on
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """None: nothing was rewritten."""
@@ -385,23 +380,30 @@ def summary_of(process: OptimizingProcess, producer: str) -> dict[str, str]:
     return {"snapshot.producer": producer, PROCESS_ID: process.process_id}
 
 
-def staged_change(
-    case: ProcessContext, staged: StagedCommit, told: str, more: tuple[Figure, ...], now: datetime
+def duration_ms(process: OptimizingProcess, now: datetime) -> int:
+    """How long the process has taken so far."""
+    return round((now - process.created_at).total_seconds() * 1000)
+
+
+def metadata_change(
+    case: ProcessContext, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
 ) -> Change:
-    """The change of a process that adds a snapshot without new files; `told` is the summary, `more` its figures."""
-    return Change(
-        payload=staged.payload,
-        evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number),
-        receipt=Receipt(
-            *(0,) * 9,
-            snapshot_id=staged.snapshot_id,
-            base_snapshot_id=staged.parent_snapshot_id,
-            duration_ms=round((now - case.process.created_at).total_seconds() * 1000),
-            words=told,
-            more=more,
-        ),
-        metadata_files=staged.metadata_files,
+    """The change of a process that adds no snapshot, with what it did in words and figures."""
+    receipt = Receipt.brief(words, case.process.snapshot_id, figures)
+    return Change(payload, evidence, replace(receipt, duration_ms=duration_ms(case.process, now)))
+
+
+def staged_change(
+    case: ProcessContext, staged: StagedCommit, words: str, figures: tuple[Figure, ...], now: datetime
+) -> Change:
+    """The change of a process that adds a snapshot without new files, with what it did in words and figures."""
+    receipt = replace(
+        Receipt.brief(words, staged.snapshot_id, figures),
+        base_snapshot_id=staged.parent_snapshot_id,
+        duration_ms=duration_ms(case.process, now),
     )
+    evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
+    return Change(staged.payload, evidence, receipt, metadata_files=staged.metadata_files)
 
 
 log = get_logger("amoro.committing")

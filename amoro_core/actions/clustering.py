@@ -8,17 +8,26 @@ from statistics import fmean
 
 import numpy as np
 
-from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, PlanningContext, Prepare, Request
+from amoro_core.actions.action_api import (
+    OPTIMIZING_ROLES,
+    ActionDefaults,
+    Plan,
+    PlannedTask,
+    PlanningContext,
+    Prepare,
+    Request,
+    summary_of,
+)
 from amoro_core.actions.rewriting import (
-    carried_figures,
     check_content,
+    inputs_in,
     inputs_of,
-    receipt_of,
+    paths_of,
+    record_of,
+    rewrite_change,
     rewrite_work,
-    staged_with,
 )
 from amoro_core.errors import CheckFailed, CommitConflict, InvalidArgument
-from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.clustering import (
@@ -33,8 +42,8 @@ from amoro_core.model.clustering import (
     group_of,
     layout_text,
 )
-from amoro_core.model.commits import PROCESS_ID, CommitContent, Group, LookUp, PlanRecord, SnapshotAdded, SortOrderAdded
-from amoro_core.model.plans import PartitionKey, TaskPlan
+from amoro_core.model.commits import Group, LookUp, SortOrderAdded
+from amoro_core.model.plans import TaskPlan
 from amoro_core.model.processes import (
     LAYOUT,
     Change,
@@ -44,7 +53,6 @@ from amoro_core.model.processes import (
     OptimizingProcess,
     ProcessContext,
     Receipt,
-    TaskResult,
 )
 from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import Work
@@ -59,7 +67,6 @@ from amoro_core.planning.clustering.model import (
     ClusterPlan,
     ClusterRequest,
     ClusterVerdict,
-    GroupPlan,
     Mode,
     UpdateStrategy,
     columns,
@@ -68,7 +75,7 @@ from amoro_core.planning.clustering.model import (
 )
 from amoro_core.planning.clustering.planner import plan_clustering
 from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_input
-from amoro_core.validation.rules import carried_over, validate
+from amoro_core.validation.rules import validate
 
 #: Keys of the summary of a snapshot that clustering has committed.
 LAYOUT_KEY = "amoro.cluster-layout"
@@ -89,28 +96,13 @@ class ClusterPlanState:
     before: Mapping[int, Sequence[float]]  # files that a point query meets, by group and column
     predicted: Mapping[int, Sequence[float]]
 
-    @property
-    def text(self) -> str:
-        """What `of` reads."""
-        return json.dumps(
-            {
-                "columns": self.columns,
-                "registers": self.registers,
-                "rejects": self.rejects,
-                "carries": self.carries,
-                "before": dict(self.before),
-                "predicted": dict(self.predicted),
-            }
-        )
-
     @classmethod
     def of(cls, process: OptimizingProcess) -> "ClusterPlanState":
-        """What the process keeps."""
-        said = json.loads(process.detail)
-        before, predicted = (
-            {int(number): tuple(depths) for number, depths in said[name].items()} for name in ("before", "predicted")
-        )
-        return cls(tuple(said["columns"]), said["registers"], said["rejects"], said.get("carries"), before, predicted)
+        """The state in the process's detail, which is its fields as JSON."""
+        stored = json.loads(process.detail)
+        for name in ("before", "predicted"):
+            stored[name] = {int(number): tuple(depths) for number, depths in stored[name].items()}
+        return cls(**{**stored, "columns": tuple(stored["columns"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +120,13 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     Where the layout's sort order is to be in the metadata and is not, that comes first, as a change of its own: the id
     that files carry then is one that is there, whatever others add meanwhile.
     """
-    ready = [_done(one) for one in case.results if one.number not in _committed(case)]
+    ready = [
+        _Done(one.number, decode_cluster_input(one.input), decode_cluster_output(one.output))
+        for one in case.results
+        if one.number not in _committed(case)
+    ]
     kept = ClusterPlanState.of(case.process)
-    record = _record(case.process, ready, kept)
+    record = record_of(case.process, [_group(one, kept) for one in ready])
     head = table.head(record.snapshot_id, record.sequence_number)
     view = known.view_of(table, record, head)
     validation = validate(view)
@@ -148,29 +144,13 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     inputs = inputs_of(record, validation.content, head)
     _check_names(ready)
     check_content(record, validation.content, inputs, table, known)
-    content = _with_order(validation.content, order_id)
-    failpoint("commit.before_intent")
+    data = tuple(replace(file, sort_order_id=order_id) for file in validation.content.added_data)
+    content = replace(validation.content, added_data=data)
     committed = [one for one in ready if one.number in content.groups]
     depths = _Depths.of(kept, committed, sorting)
-    carried = carried_over(view, content)
     summary = _summary(case.process, layout, committed, depths)
-    content, staged = staged_with(table, head, content, carried, case.process, summary)
-    failpoint("commit.after_stage")
-    files = (*(file.path for file in content.added_data), *(file.path for file in content.carried_deletes))
-    receipt = receipt_of(case.process, record, content, head, staged, now)
-    return Change(
-        payload=staged.payload,
-        evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
-        receipt=replace(
-            receipt,
-            disputed_deletes=len(table.disputed_deletes(inputs)),
-            more=(*_figures(committed, depths), *carried_figures(carried, record)),
-        ),
-        groups=content.groups,
-        files=files,
-        metadata_files=(*staged.metadata_files, *(file.path for file in content.carried_deletes)),
-        dropped=validation.dropped,
-    )
+    change = rewrite_change(table, case, view, content, inputs, summary, now, _figures(committed, depths))
+    return replace(change, dropped=validation.dropped)
 
 
 def _committed(case: ProcessContext) -> frozenset[int]:
@@ -183,22 +163,6 @@ def _was_refused(case: ProcessContext) -> bool:
     """Whether the catalog takes no sort orders: the files are committed without one."""
     return any(
         isinstance(one.evidence, SortOrderAdded) and one.outcome is CommitOutcome.REFUSED for one in case.attempts
-    )
-
-
-def _done(result: TaskResult) -> _Done:
-    return _Done(result.number, decode_cluster_input(result.input), decode_cluster_output(result.output))
-
-
-def _record(process: OptimizingProcess, ready: Sequence[_Done], kept: ClusterPlanState) -> PlanRecord:
-    return PlanRecord(
-        process_id=process.process_id,
-        table_uuid=process.table_uuid,
-        format_version=process.format_version,
-        snapshot_id=process.snapshot_id,
-        sequence_number=process.sequence_number,
-        last_column_id=process.last_column_id,
-        groups=tuple(_group(one, kept) for one in ready),
     )
 
 
@@ -220,18 +184,12 @@ def _check_names(ready: Sequence[_Done]) -> None:
                 raise CheckFailed(f"task {one.number}: {file.path} claims the sort order {file.sort_order_id}")
 
 
-def _with_order(content: CommitContent, order_id: int) -> CommitContent:
-    """The outputs with the id of the sort order that they are in; 0: in none that the metadata has."""
-    return replace(content, added_data=tuple(replace(file, sort_order_id=order_id) for file in content.added_data))
-
-
 def _summary(
     process: OptimizingProcess, layout: Layout, committed: Sequence[_Done], depths: "_Depths"
 ) -> dict[str, str]:
     ids = [one.work.group_id for one in committed]
     return {
-        "snapshot.producer": "OPTIMIZE",
-        PROCESS_ID: process.process_id,
+        **summary_of(process, "OPTIMIZE"),
         "amoro.optimizing-type": CLUSTER,
         LAYOUT_KEY: layout_text(layout, ids[0]) if len(ids) == 1 else layout_text(layout, ""),
         GROUPS_KEY: ",".join(ids),
@@ -242,10 +200,7 @@ def _summary(
 
 @dataclass(frozen=True, slots=True)
 class _Depths:
-    """How many files a point query on a column meets, by field id: the mean over the groups of a commit.
-
-    Of columns that were dropped meanwhile nothing is told.
-    """
+    """How many files a point query on a column meets, by field id; the mean over the groups of a commit."""
 
     before: Mapping[int, float]
     after: Mapping[int, float]  # as the bounds of the written files say
@@ -286,10 +241,9 @@ def _figures(committed: Sequence[_Done], depths: _Depths) -> tuple[Figure, ...]:
 
 
 SWITCH = f"{PREFIX}enabled"
-_BYTES_PER_MB = 1_000_000
 
 
-class Cluster:
+class Cluster(ActionDefaults):
     """The action; each group is a task, and is committed or dropped as a whole."""
 
     name = CLUSTER
@@ -309,11 +263,15 @@ class Cluster:
         config = parse_into(ClusteringConfig, situation.properties)
         if given := request.options.given:
             raise InvalidArgument(f"{CLUSTER} has no option {given[0]}", hint="See: amoro optimize --help")
-        if (why := table.left_alone()) is not None:
+        if (why := table.skip_reason()) is not None:
             return ClusterVerdict(False, why), None
-        verdict = plan_clustering(_facts(table, situation), config, _asked(request))
+        verdict = plan_clustering(_facts(table, situation), config, _cluster_request(request))
         named = tuple(replace(one, path=table.partition_path(one.key)) for one in verdict.partitions)
-        verdict = replace(verdict, partitions=named, notes=(*verdict.notes, *_notes(config, request)))
+        verdict = replace(verdict, partitions=named)
+        if config.update_strategy is UpdateStrategy.CARRY_OVER and not request.cluster.shows:
+            limit = f"at most {config.carry_over_max_rows} of a group"
+            note = f"rows that others delete by position meanwhile are deleted in the outputs, {limit}"
+            verdict = replace(verdict, notes=(*verdict.notes, note))
         if verdict.plan is None:
             return verdict, None
         return verdict, _plan(table, situation, config, request, verdict, verdict.plan)
@@ -323,34 +281,20 @@ class Cluster:
         known = FileReadCache()
         return lambda table, case, now: cluster_change(table, case, known, now)
 
-    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """None: the groups record when a partition was clustered."""
-        return frozenset()
-
     def data_files(self, given: bytes) -> tuple[str, ...]:
         """The data files of the group."""
         return tuple(file.data.path for file in decode_cluster_input(given).rewrite.rewritten)
 
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The data and delete files that its tasks read."""
-        read = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
-        works = [decode_cluster_input(given).rewrite for given in read]
-        files = [file.data.path for work in works for file in work.rewritten]
-        return tuple(dict.fromkeys((*files, *(delete.path for work in works for delete in work.deletes))))
+        return paths_of([decode_cluster_input(given).rewrite for given in inputs_in(case)])
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """The data files that these tasks have written."""
-        made = [decode_cluster_output(one.output).rewrite for one in case.results if one.number in groups]
-        return tuple(file.path for output in made for file in output.data_files)
+        outputs = [decode_cluster_output(one.output).rewrite for one in case.results if one.number in groups]
+        return tuple(file.path for output in outputs for file in output.data_files)
 
-    def removals(self, case: ProcessContext) -> tuple[str, ...]:
-        """None: the replaced files belong to earlier snapshots."""
-        return ()
-
-    def receipt(self, case: ProcessContext) -> None:
-        """None: every process of it commits."""
-
-    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
+    def clustered_groups(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made, each with the depths that were predicted of it."""
         kept = ClusterPlanState.of(case.process)
         works = {one.number: decode_cluster_input(one.input) for one in case.results if one.number in groups}
@@ -358,14 +302,6 @@ class Cluster:
             ClusteredGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
             for number, work in sorted(works.items())
         )
-
-
-def _notes(config: ClusteringConfig, request: Request) -> tuple[str, ...]:
-    """The warning of a plan whose groups reject concurrent writers."""
-    if config.update_strategy is not UpdateStrategy.CARRY_OVER or request.cluster.shows:
-        return ()
-    most = config.carry_over_max_rows
-    return (f"rows that others delete by position meanwhile are deleted in the outputs, at most {most} of a group",)
 
 
 def _facts(table: AnyTable, situation: PlanningContext) -> ClusterFacts:
@@ -389,7 +325,7 @@ def _facts(table: AnyTable, situation: PlanningContext) -> ClusterFacts:
     )
 
 
-def _asked(request: Request) -> ClusterRequest:
+def _cluster_request(request: Request) -> ClusterRequest:
     """The request; without a name it is a scheduled run. Raises InvalidArgument for values that are not possible."""
     wanted = request.cluster
     if request.name is None:
@@ -410,8 +346,8 @@ def _asked(request: Request) -> ClusterRequest:
             STRATEGY_KEY: wanted.strategy,
             PARTITIONS_KEY: wanted.partitions,
         }
-        said = ", ".join(f"--{key.removeprefix(PREFIX)} {value}" for key, value in given.items() if value)
-        raise InvalidArgument(f"{said}: {error}", hint="See: amoro optimize --help") from error
+        options = ", ".join(f"--{key.removeprefix(PREFIX)} {value}" for key, value in given.items() if value)
+        raise InvalidArgument(f"{options}: {error}", hint="See: amoro optimize --help") from error
 
 
 def _plan(
@@ -422,7 +358,9 @@ def _plan(
     verdict: ClusterVerdict,
     made: ClusterPlan,
 ) -> Plan:
-    table.refuse_inputs(dict.fromkeys(path for group in made.groups for path in _paths(group)))
+    files = [file for group in made.groups for file in group.files]
+    deletes = (delete.path for file in files for delete in file.deletes)
+    table.refuse_inputs(dict.fromkeys((*(file.data.path for file in files), *deletes)))
     contexts = {spec_id: table.context(spec_id) for spec_id in {group.key.spec_id for group in made.groups}}
     tasks = []
     for group in made.groups:
@@ -461,18 +399,13 @@ def _plan(
         made.snapshot_id,
         made.sequence_number,
         tuple(tasks),
-        kept.text,
+        json.dumps(asdict(kept)),
         document={**_document(table, verdict, made), REJECTS: kept.rejects},
-        data_files=tuple(file.data.path for group in made.groups for file in group.files),
+        data_files=tuple(file.data.path for file in files),
         ttl=config.plan_ttl,
         waits=waits,
         max_commits=config.partial_progress_max_commits if config.partial_progress else 1,
     )
-
-
-def _paths(group: GroupPlan) -> list[str]:
-    files = [file.data.path for file in group.files]
-    return [*files, *(delete.path for file in group.files for delete in file.deletes)]
 
 
 def _document(table: AnyTable, verdict: ClusterVerdict, made: ClusterPlan) -> dict[str, object]:

@@ -1,10 +1,17 @@
 """Deletion of condemned files; on large tables by tasks of optimizers, batches of one kind together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, Untasked
+from amoro_core.actions.action_api import (
+    ActionDefaults,
+    Plan,
+    PlannedTask,
+    PlanningContext,
+    Prepare,
+    Request,
+    TriggerVerdict,
+)
 from amoro_core.errors import IllegalState
 from amoro_core.formats.ports import AnyTable, Role, Sweepable
 from amoro_core.maintenance.manifests import is_large
@@ -40,27 +47,6 @@ def delete_tasks(table: Sweepable, situation: PlanningContext) -> tuple[PlannedT
         files_per_second=max(1, situation.delete_rate // at_once),
     )
     return tuple(_task(work, some) for some in chosen)
-
-
-def batches_of(payload: bytes) -> Mapping[int, tuple[str, ...]]:
-    """The files that a task deletes, by batch."""
-    work = pb.DeleteWork.FromString(payload)
-    return {batch.batch_id: tuple(one.path for one in batch.files) for batch in work.batches}
-
-
-def narrowed(payload: bytes, left: Mapping[int, Sequence[Condemned]]) -> bytes:
-    """The same work for these batches alone, each with these files."""
-    work = pb.DeleteWork.FromString(payload)
-    del work.batches[:]
-    for batch_id, files in left.items():
-        _add(work, batch_id, files)
-    return work.SerializeToString(deterministic=True)
-
-
-def removals_of(output: bytes) -> Mapping[str, Removal]:
-    """The outcome of each file, as reported by the task; an unknown outcome counts as failed."""
-    said = pb.DeleteOutput.FromString(output)
-    return {one.path: Removal(_ENDED.get(one.outcome, Ended.FAILED), one.why) for one in said.files}
 
 
 def _together(batches: Iterable[DueBatch]) -> Iterator[list[DueBatch]]:
@@ -101,15 +87,7 @@ def _add(work: pb.DeleteWork, batch_id: int, files: Iterable[Condemned]) -> None
 NAME = "empty-trash"
 
 
-@dataclass(frozen=True, slots=True)
-class TrashVerdict:
-    """Whether any condemned file is due."""
-
-    reason: str
-    due_at: datetime | None = None
-
-
-class EmptyTrash(Untasked):
+class EmptyTrash(ActionDefaults):
     """Deletes condemned files; `services.sweeping` does it, batch after batch."""
 
     name = NAME
@@ -125,14 +103,11 @@ class EmptyTrash(Untasked):
         """Always on: the decision was made when the files were condemned."""
         return True
 
-    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TrashVerdict, Plan | None]:
-        """The plan for files that are due: the process deletes them, or moves them to the table's trash.
-
-        Raises TableRefused("configuration", "location") for a trash to which files can't be moved.
-        """
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """The plan for files that are due. Raises TableRefused for a trash to which files can't be moved."""
         due = situation.around().due
         if not due.batches:
-            return TrashVerdict("nothing that was condemned is due"), None
+            return TriggerVerdict(False, "nothing that was condemned is due"), None
         trash = table.trash()
         words = f"{due.files} condemned files ({due.bytes} bytes) are due to be deleted"
         if trash is not None:
@@ -142,19 +117,25 @@ class EmptyTrash(Untasked):
         # A move is cheap, and is done here whatever the size of the table.
         tasks = delete_tasks(table, situation) if trash is None and is_large(table.snapshots()) else ()
         plan = Plan(NAME, words, facts.snapshot_id or 0, facts.sequence_number, tasks, commits=False, document=document)
-        return TrashVerdict(words), plan
+        return TriggerVerdict(True, words), plan
 
     def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
         """The files that a task deletes, by batch."""
-        return batches_of(payload)
+        work = pb.DeleteWork.FromString(payload)
+        return {batch.batch_id: tuple(one.path for one in batch.files) for batch in work.batches}
 
     def narrowed(self, payload: bytes, left: Mapping[int, Sequence[Condemned]]) -> bytes:
-        """The same work for these batches alone."""
-        return narrowed(payload, left)
+        """The same work for these batches alone, each with these files."""
+        work = pb.DeleteWork.FromString(payload)
+        del work.batches[:]
+        for batch_id, files in left.items():
+            _add(work, batch_id, files)
+        return work.SerializeToString(deterministic=True)
 
     def removals_of(self, output: bytes) -> Mapping[str, Removal]:
-        """The outcome of each file, as reported by the task."""
-        return removals_of(output)
+        """The outcome of each file, as reported by the task; an unknown outcome counts as failed."""
+        reported = pb.DeleteOutput.FromString(output).files
+        return {one.path: Removal(_ENDED.get(one.outcome, Ended.FAILED), one.why) for one in reported}
 
     def preparing(self) -> Prepare:
         """Raises IllegalState: it commits nothing."""

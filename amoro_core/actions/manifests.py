@@ -1,17 +1,17 @@
 """Rewriting manifests: small ones are merged and entries sorted by partition, so that scans read few of them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
+    ActionDefaults,
     Plan,
     PlanningContext,
     Prepare,
     Request,
     TriggerVerdict,
-    Untasked,
     staged_change,
     summary_of,
 )
@@ -25,7 +25,7 @@ from amoro_core.model.properties import parse_into
 NAME = "rewrite-manifests"
 
 
-class RewriteManifests(Untasked):
+class RewriteManifests(ActionDefaults):
     """The action that clusters manifests; no file and no row changes."""
 
     name = NAME
@@ -37,18 +37,11 @@ class RewriteManifests(Untasked):
     switch = SWITCH
     needs_gc = False
 
-    def enabled(self, properties: Mapping[str, str]) -> bool:
-        """By its property, on without it."""
-        return parse_into(ManifestConfig, properties).enabled
-
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """The manifests worth rewriting by the table's properties; on request, any gain suffices.
-
-        Raises InvalidArgument for any option.
-        """
+        """The manifests worth rewriting by the table's properties; on request, any gain suffices."""
         config = parse_into(ManifestConfig, situation.properties)
         snapshot_id = table.facts.snapshot_id
-        if (why := table.left_alone()) is not None or snapshot_id is None:
+        if (why := table.skip_reason()) is not None or snapshot_id is None:
             return TriggerVerdict(False, why or "the table has no snapshot"), None
         min_count = None if request.name else config.min_count
         found = table.manifest_clusters(min_count)
@@ -67,16 +60,16 @@ class RewriteManifests(Untasked):
 def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     failpoint("commit.before_intent")
     summary = summary_of(case.process, "REWRITE_MANIFESTS")
-    made = table.stage_manifests(json.loads(case.process.detail)["min_count"], summary)
+    staged = table.stage_manifests(json.loads(case.process.detail)["min_count"], summary)
     failpoint("commit.after_stage")
     figures = (
-        Figure("replaced_manifests", made.replaced, "files"),
-        Figure("created_manifests", made.created, "files"),
-        Figure("kept_manifests", made.kept, "files"),
-        Figure("entries", made.entries, "files"),
+        Figure("replaced_manifests", staged.replaced, "files"),
+        Figure("created_manifests", staged.created, "files"),
+        Figure("kept_manifests", staged.kept, "files"),
+        Figure("entries", staged.entries, "files"),
     )
-    told = f"wrote {made.replaced} manifests anew as {made.created}"
-    return staged_change(case, made.commit, "; ".join((told, *made.dropped)), figures, now)
+    words = f"wrote {staged.replaced} manifests anew as {staged.created}"
+    return staged_change(case, staged.commit, "; ".join((words, *staged.dropped)), figures, now)
 
 
 def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:

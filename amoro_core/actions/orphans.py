@@ -6,20 +6,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, TriggerVerdict, Untasked
+from amoro_core.actions.action_api import (
+    ActionDefaults,
+    Plan,
+    PlannedTask,
+    PlanningContext,
+    Prepare,
+    Request,
+    TriggerVerdict,
+)
 from amoro_core.errors import CatalogUnavailable, CheckFailed, IllegalState, InvalidArgument
-from amoro_core.files.storage.inventory import Keys, StorageRoot, keys_in_ranges
-from amoro_core.formats.ports import AnyTable, Role, Searchable, Upkept
-from amoro_core.maintenance.manifests import is_large, known_files
+from amoro_core.files.storage.inventory import keys_in_ranges
+from amoro_core.formats.ports import AnyTable, Role, Searchable
+from amoro_core.maintenance.manifests import count_files, is_large
 from amoro_core.maintenance.orphans import (
     AFTER_THE_END,
     BEYOND,
     LEAST_AGE,
     SWITCH,
-    Found,
     OrphanConditions,
     OrphanConfig,
     Search,
+    SearchResult,
     breaker,
     is_in_flight,
 )
@@ -34,7 +42,7 @@ from amoro_core.maintenance.table_locations import (
 from amoro_core.maintenance.trash import is_in_trash
 from amoro_core.model.maintenance import Condemned, KeyRange, Options, StoredFile
 from amoro_core.model.paths import is_within, key_in_place, path_aliases
-from amoro_core.model.processes import STORAGE, Change, Figure, ProcessContext, Receipt, TaskResult
+from amoro_core.model.processes import STORAGE, Figure, ProcessContext, Receipt, TaskResult
 from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import LIST, Work
 from amoro_core.protocol import maintenance_pb2 as pb
@@ -52,7 +60,7 @@ def list_tasks(
     ground: TableLocations,
     places: Sequence[str],
     terms: OrphanConditions,
-    known_files: int,
+    file_count: int,
     inventory: str = "",
 ) -> tuple[tuple[PlannedTask, ...], Mapping[str, bytes]]:
     """The tasks that list files below the locations, and the blobs that they fetch.
@@ -60,7 +68,7 @@ def list_tasks(
     With an inventory they read it instead, each those of its files that lie in its range. Raises like
     `Searchable.named`.
     """
-    cuts = _cuts(table.sampled(), min(MOST_TASKS, -(-known_files // FILES_OF_A_TASK)))
+    cuts = _cuts(table.sampled(), min(MOST_TASKS, -(-file_count // FILES_OF_A_TASK)))
     columns = {
         pb.HASH_USE_NEEDED: keys_in_ranges((*terms.around.paths, *terms.in_flight), cuts),
         pb.HASH_USE_CONDEMNED: keys_in_ranges(terms.around.condemned, cuts),
@@ -71,8 +79,10 @@ def list_tasks(
     for at, named in enumerate(table.named_in_ranges(cuts)):
         within = KeyRange(cuts[at - 1] if at else "", cuts[at] if at < len(cuts) else "")
         work, content = _of_range(common, ground, places, within), bytearray()
-        for use, place, keys in _in_range(named, columns, at):
-            work.columns.add(use=use, scheme=place[0], authority=place[1], count=len(keys))
+        hashes = [(pb.HASH_USE_NAMED, place, keys) for place, keys in sorted(named.items())]
+        hashes += [(use, ("", ""), ranges[at]) for use, ranges in columns.items() if at in ranges]
+        for use, (scheme, authority), keys in hashes:
+            work.columns.add(use=use, scheme=scheme, authority=authority, count=len(keys))
             content += keys.astype("<u8").tobytes()
         sha256 = hashlib.sha256(content).hexdigest()
         work.blob.CopyFrom(pb.Blob(sha256=sha256, size_bytes=len(content)))
@@ -83,10 +93,7 @@ def list_tasks(
 
 
 def gathered(search: Search, results: Iterable[TaskResult]) -> None:
-    """Pass the tasks' findings to the search, which knows the table's present surroundings.
-
-    Raises CheckFailed for results that contradict themselves or their tasks, and for implausible listings.
-    """
+    """Pass the tasks' findings to the search. Raises CheckFailed for results that contradict themselves or the work."""
     files = size = without_time = 0
     missing, kept = set[str](), dict[str, int]()
     for one in results:
@@ -101,14 +108,6 @@ def gathered(search: Search, results: Iterable[TaskResult]) -> None:
     found = search.found
     found.files, found.bytes, found.without_time, found.unseen = files, size, without_time, missing
     found.kept.update({reason: count for reason, count in kept.items() if count})
-
-
-def ended(search: Search) -> Found:
-    """Like `Search.end`, for files listed by tasks. Raises CheckFailed."""
-    try:
-        return search.end()
-    except CatalogUnavailable as error:
-        raise CheckFailed(error.message, hint=error.hint) from error
 
 
 def _cuts(paths: Iterable[str], ranges: int) -> list[str]:
@@ -145,15 +144,6 @@ def _of_range(common: pb.ListWork, ground: TableLocations, places: Sequence[str]
     return work
 
 
-def _in_range(
-    named: Mapping[StorageRoot, Keys], columns: Mapping[pb.HashUse.ValueType, Mapping[int, Keys]], at: int
-) -> Iterator[tuple[pb.HashUse.ValueType, StorageRoot, Keys]]:
-    yield from ((pb.HASH_USE_NAMED, place, keys) for place, keys in sorted(named.items()))
-    for use, ranges in columns.items():
-        if at in ranges:
-            yield use, ("", ""), ranges[at]
-
-
 def _by_place(number: int, work: pb.ListWork, said: pb.ListOutput) -> Iterator[tuple[str, Sequence[StoredFile]]]:
     """The candidates of a task below each of its locations. Raises CheckFailed for one outside of them."""
     within, left = KeyRange(work.after, work.until), len(said.candidates)
@@ -174,7 +164,7 @@ NAME = "clean-orphan-files"
 _NAMED = 10_000
 
 
-class CleanOrphanFiles(Untasked):
+class CleanOrphanFiles(ActionDefaults):
     """The action that condemns files which no snapshot references and nothing needs."""
 
     name = NAME
@@ -186,60 +176,56 @@ class CleanOrphanFiles(Untasked):
     switch = SWITCH
     needs_gc = True
 
-    def enabled(self, properties: Mapping[str, str]) -> bool:
-        """By its property, off without it."""
-        return parse_into(OrphanConfig, properties).enabled
-
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The present orphan files. Raises InvalidArgument for invalid options; TableRefused("shared-location",
         "authority"); CatalogUnavailable for an implausible listing."""
-        looked = _look(table, situation, request.options)
-        if _is_for_optimizers(table, request):
-            return _listing(table, looked, request.options.file_list)
-        search = Search(looked.ground, table.named(), looked.terms)
-        for place, page in _pages(table, looked.places, request.options):
+        inputs = _search_inputs(table, situation, request.options)
+        if not request.is_preview and is_large(table.snapshots()):  # a preview starts nothing
+            return _listing(table, inputs, request.options.file_list)
+        search = Search(inputs.ground, table.named(), inputs.terms)
+        for place, page in _pages(table, inputs.places, request.options):
             search.see(place, page)
-        made = _planned(table, _opened(table, search).end(), looked)
-        return TriggerVerdict(bool(made.condemned), made.reason), made if made.condemned else None
+        _open_metadata(table, search)
+        plan = _planned(table, search.end(), inputs)
+        return TriggerVerdict(bool(plan.condemned), plan.reason), plan if plan.condemned else None
 
     def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
-        """The tasks' findings, evaluated again with the table's present surroundings.
-
-        Raises CheckFailed for implausible results, and like `plan`.
-        """
-        looked = _look(table, situation, options)
+        """The tasks' findings, evaluated with the table's present surroundings. Raises CheckFailed, and like `plan`."""
+        inputs = _search_inputs(table, situation, options)
         # The tasks have checked that these files exist, as of the plan.
-        search = Search(replace(looked.ground, must_be_listed=()), ReferencedFiles(_nowhere), looked.terms)
+        nowhere = ReferencedFiles(lambda paths: [frozenset()] * len(paths))
+        search = Search(replace(inputs.ground, must_be_listed=()), nowhere, inputs.terms)
         gathered(search, case.results)
-        found = ended(_opened(table, search))
-        return _planned(table, found, looked)
+        _open_metadata(table, search)
+        try:
+            return _planned(table, search.end(), inputs)
+        except CatalogUnavailable as error:  # here the tasks' listings are implausible
+            raise CheckFailed(error.message, hint=error.hint) from error
 
     def preparing(self) -> Prepare:
-        """A function that raises IllegalState: it commits nothing."""
-        return _nothing
+        """Raises IllegalState: it commits nothing."""
+        raise IllegalState(f"{NAME} commits nothing")
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of condemned files, as planned."""
-        said = json.loads(case.process.detail)
-        figures = [Figure("condemned_files", said["files"], "files"), Figure("condemned_bytes", said["bytes"], "bytes")]
-        words = f"condemned {said['files']} orphan files"
-        if more := said.get("more_files"):
+        plan = json.loads(case.process.detail)
+        figures = [Figure("condemned_files", plan["files"], "files"), Figure("condemned_bytes", plan["bytes"], "bytes")]
+        words = f"condemned {plan['files']} orphan files"
+        if more := plan.get("more_files"):
             figures.append(Figure("more_files", more, "files"))
             words += f"; {more} more are left for the next process"
         return Receipt.brief(words, case.process.snapshot_id, tuple(figures))
 
     def tidy(self, table: AnyTable, case: ProcessContext) -> int:
         """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""
-        age_s = json.loads(case.process.detail).get("age_s")
-        if age_s is None:  # it was planned by an earlier version
-            return 0
-        ground, before = table.ground(), case.process.created_at - timedelta(seconds=age_s)
+        age = timedelta(seconds=json.loads(case.process.detail)["age_s"])
+        ground, before = table.ground(), case.process.created_at - age
         places = (one for one in ground.places if one != ground.metadata_place)
         return sum(table.remove_empty_folders(place, before) for place in places)
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _SearchInputs:
     """The inputs of a search."""
 
     config: OrphanConfig
@@ -248,7 +234,7 @@ class _Looked:
     terms: OrphanConditions
 
 
-def _look(table: Upkept, situation: PlanningContext, options: Options) -> _Looked:
+def _search_inputs(table: AnyTable, situation: PlanningContext, options: Options) -> _SearchInputs:
     config = parse_into(OrphanConfig, situation.properties)
     age = _age(config, options)
     ground = table.ground()
@@ -259,21 +245,17 @@ def _look(table: Upkept, situation: PlanningContext, options: Options) -> _Looke
     if options.file_list:
         ground = replace(ground, must_be_listed=())  # an inventory is older
     elif options.locations:
-        ground = replace(ground, must_be_listed=_within(ground.must_be_listed, places))
+        listed = (one for one in ground.must_be_listed if any(is_below(one, place) for place in places))
+        ground = replace(ground, must_be_listed=tuple(listed))
     terms = OrphanConditions(situation.now, age, situation.task_limit, around, frozenset(in_flight))
-    return _Looked(config, ground, places, terms)
+    return _SearchInputs(config, ground, places, terms)
 
 
-def _is_for_optimizers(table: AnyTable, request: Request) -> bool:
-    """Whether optimizers list the files, or read the inventory: not for a preview, which starts nothing."""
-    return not request.is_preview and is_large(table.snapshots())
-
-
-def _listing(table: AnyTable, looked: _Looked, file_list: str) -> tuple[TriggerVerdict, Plan]:
+def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[TriggerVerdict, Plan]:
     if file_list:
         next(iter(table.inventory(file_list)), None)  # an unreadable one is refused immediately
-    facts, known = table.facts, known_files(table.snapshots())
-    tasks, blobs = list_tasks(table, looked.ground, looked.places, looked.terms, known, file_list)
+    facts, known = table.facts, count_files(table.snapshots())
+    tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, known, file_list)
     beside = f"go by {file_list}" if file_list else "list what lies beside them"
     reason = f"{known} files are known: {len(tasks)} tasks {beside}"
     plan = Plan(
@@ -282,26 +264,17 @@ def _listing(table: AnyTable, looked: _Looked, file_list: str) -> tuple[TriggerV
         facts.snapshot_id or 0,
         facts.sequence_number,
         tasks,
-        json.dumps({"files": 0, "bytes": 0}),
+        json.dumps({"files": 0, "bytes": 0, "age_s": inputs.terms.age.total_seconds()}),
         commits=False,
-        keep=looked.config.trash_keep,
+        keep=inputs.config.trash_keep,
         document={"known_files": known, "tasks": len(tasks)},
         blobs=blobs,
     )
     return TriggerVerdict(True, reason), plan
 
 
-def _nowhere(paths: Sequence[str]) -> Sequence[frozenset[tuple[str, str]]]:
-    return [frozenset()] * len(paths)
-
-
-def _opened(table: Upkept, search: Search) -> Search:
+def _open_metadata(table: AnyTable, search: Search) -> None:
     search.opened(table.table_uuids(one.path for one in search.found.metadata_files), table.facts.uuid)
-    return search
-
-
-def _nothing(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    raise IllegalState(f"{NAME} commits nothing")
 
 
 def _age(config: OrphanConfig, options: Options) -> timedelta:
@@ -331,18 +304,14 @@ def _places(ground: TableLocations, options: Options) -> tuple[str, ...]:
     return outermost(options.locations) if options.locations else ground.places
 
 
-def _within(files: Iterable[str], places: Sequence[str]) -> tuple[str, ...]:
-    return tuple(one for one in files if any(is_below(one, place) for place in places))
-
-
-def _in_flight(table: Upkept, ground: TableLocations, now: datetime) -> Iterator[StoredFile]:
+def _in_flight(table: AnyTable, ground: TableLocations, now: datetime) -> Iterator[StoredFile]:
     """Flink's manifests that are not committed yet; their location is listed before anything else."""
     for place in outermost((ground.flink_place, ground.metadata_place)):
         for page in table.pages(place):
             yield from (one for one in page if is_in_flight(one, now))
 
 
-def _pages(table: Upkept, places: Sequence[str], options: Options) -> Iterator[tuple[str, Sequence[StoredFile]]]:
+def _pages(table: AnyTable, places: Sequence[str], options: Options) -> Iterator[tuple[str, Sequence[StoredFile]]]:
     """Pages of files, each with the location that was listed."""
     if not options.file_list:
         yield from ((place, page) for place in places for page in table.pages(place))
@@ -351,18 +320,17 @@ def _pages(table: Upkept, places: Sequence[str], options: Options) -> Iterator[t
         yield from by_place(places, page)
 
 
-def _still_files(table: Upkept, orphans: Sequence[Condemned]) -> Iterator[Condemned]:
+def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemned]:
     """The distinct orphans that are files: stores also list the empty objects of folders."""
     empty = table.stat_many(one.path for one in orphans if not one.size_bytes)
-    seen: set[str] = set()
+    distinct = dict[str, Condemned]()
     for one in orphans:
-        if one.path not in seen and (one.size_bytes or empty.get(one.path) is not None):
-            yield one
-        seen.add(one.path)
+        distinct.setdefault(one.path, one)
+    return [one for one in distinct.values() if one.size_bytes or empty.get(one.path) is not None]
 
 
-def _planned(table: Upkept, seen: Found, looked: _Looked) -> Plan:
-    facts, found = table.facts, replace(seen, orphans=list(_still_files(table, seen.orphans)))
+def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan:
+    facts, found = table.facts, replace(seen, orphans=_still_files(table, seen.orphans))
     kept = ", ".join(f"{count} {reason}" for reason, count in sorted(found.kept.items()))
     size = sum(one.size_bytes or 0 for one in found.orphans)
     figures = {"files": len(found.orphans), "bytes": size}
@@ -376,25 +344,25 @@ def _planned(table: Upkept, seen: Found, looked: _Looked) -> Plan:
         facts.snapshot_id or 0,
         facts.sequence_number,
         (),
-        json.dumps({**figures, **more, "age_s": looked.terms.age.total_seconds()}),
+        json.dumps({**figures, **more, "age_s": inputs.terms.age.total_seconds()}),
         commits=False,
         held=breaker(found),
         measures=figures,
         condemned=tuple(found.orphans),
-        keep=looked.config.trash_keep,
+        keep=inputs.config.trash_keep,
         document={
             "orphan_files_count": len(found.orphans),
             "bytes": size,
             "listed_files": found.files,
             "listed_bytes": found.bytes,
-            "older_than_seconds": round(looked.terms.age.total_seconds()),
+            "older_than_seconds": round(inputs.terms.age.total_seconds()),
             "kept": dict(sorted(found.kept.items())),
-            "orphan_files": [_shown(one) for one in found.orphans[:_NAMED]],
+            "orphan_files": [_preview_row(one) for one in found.orphans[:_NAMED]],
         },
     )
 
 
-def _shown(one: Condemned) -> dict[str, object]:
+def _preview_row(one: Condemned) -> dict[str, object]:
     return {
         "orphan_file_location": one.path,
         "bytes": one.size_bytes,

@@ -1,18 +1,16 @@
 """All actions by the types of their processes: our own, and those of installed packages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from amoro_core.actions.action_api import Action, Optimizing
 from amoro_core.actions.clustering import Cluster
-from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.empty_trash import EmptyTrash
-from amoro_core.actions.expiring import ExpireSnapshots
-from amoro_core.actions.expiring_data import ExpireData
+from amoro_core.actions.file_removal import CleanDanglingDeletes, ExpireData
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.actions.rewriting import Rewriting
+from amoro_core.actions.snapshots import AutoCreateTags, ExpireSnapshots
 from amoro_core.actions.statistics import ComputeStatistics
-from amoro_core.actions.tagging import AutoCreateTags
 from amoro_core.actions.undoing import undo_actions
 from amoro_core.errors import IllegalState
 
@@ -26,26 +24,30 @@ class Actions:
     def __init__(self, more: Iterable[Action] = ()) -> None:
         """`more` are added to our own. Raises ValueError for a duplicate name."""
         self.optimizing: Optimizing = Rewriting()
-        self._by_name: Mapping[str, Action] = _by_name((self.optimizing, *_maintenance(), *more))
+        self.by_own_name: dict[str, Action] = {}
+        self._by_type: dict[str, Action] = {}
+        for action in (self.optimizing, *_maintenance(), *more):
+            if action.name in self.by_own_name:
+                raise ValueError(f"two actions have the name {action.name!r}")
+            self.by_own_name[action.name] = action
+            for name in action.names:
+                if name in self._by_type:
+                    raise ValueError(f"two actions have processes of the name {name!r}")
+                self._by_type[name] = action
 
     @property
     def every(self) -> tuple[Action, ...]:
         """Each action once, our own first."""
-        return tuple({id(action): action for action in self._by_name.values()}.values())
+        return tuple(self.by_own_name.values())
 
     @property
     def names(self) -> tuple[str, ...]:
         """The types of all processes."""
-        return tuple(self._by_name)
-
-    @property
-    def by_own_name(self) -> Mapping[str, Action]:
-        """Each action by its own name."""
-        return {action.name: action for action in self.every}
+        return tuple(self._by_type)
 
     def of(self, name: str) -> Action:
         """The action of a process type. Raises IllegalState if it is not installed (any more)."""
-        action = self._by_name.get(name)
+        action = self._by_type.get(name)
         if action is None:
             raise IllegalState(
                 f"the action {name!r} is not known",
@@ -67,17 +69,3 @@ def _maintenance() -> tuple[Action, ...]:
         Cluster(),
         *undo_actions(),
     )
-
-
-def _by_name(actions: Iterable[Action]) -> dict[str, Action]:
-    found: dict[str, Action] = {}
-    own: set[str] = set()
-    for action in actions:
-        if action.name in own:
-            raise ValueError(f"two actions have the name {action.name!r}")
-        own.add(action.name)
-        for name in action.names:
-            if name in found:
-                raise ValueError(f"two actions have processes of the name {name!r}")
-            found[name] = action
-    return found

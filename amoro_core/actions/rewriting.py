@@ -6,7 +6,17 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, PlanningContext, Prepare, Request
+from amoro_core.actions.action_api import (
+    OPTIMIZING_ROLES,
+    ActionDefaults,
+    Plan,
+    PlannedTask,
+    PlanningContext,
+    Prepare,
+    Request,
+    duration_ms,
+    summary_of,
+)
 from amoro_core.errors import AmoroError, CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.failpoints import failpoint
 from amoro_core.files.schema.write_options import writer_options
@@ -14,14 +24,12 @@ from amoro_core.formats.ports import Rewritable
 from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.clustering import OTHERS, PLANNED, EncodedFiles, commonest, is_copied
 from amoro_core.model.commits import (
-    PROCESS_ID,
     CommitContent,
     FileFacts,
     Group,
     Head,
     PlanRecord,
     SnapshotAdded,
-    StagedCommit,
 )
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
@@ -44,12 +52,11 @@ from amoro_core.model.processes import (
     OptimizingProcess,
     ProcessContext,
     Receipt,
-    TaskResult,
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import REWRITE, CopyRule, InputFile, RewriteInput, TableContext, Work
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.planning.optimizing.messages import excluding_reserved, kept_in, told
+from amoro_core.planning.optimizing.messages import excluding_reserved, ordered_groups, with_reserved
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
@@ -57,7 +64,7 @@ from amoro_core.scan.live_files import LiveFiles
 from amoro_core.validation.matching import match
 from amoro_core.validation.result_check import check, check_maps
 from amoro_core.validation.rules import carried_over, validate
-from amoro_core.validation.view import CarriedRows
+from amoro_core.validation.view import CarriedRows, ValidationView
 
 _ENABLED = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
 _MOST = "self-optimizing.rewrite.copy.max-row-groups"
@@ -75,7 +82,7 @@ def copy_rule(
     return _decided(task, writer_options(properties).row_group_rows, config, kind)[0]
 
 
-def told_copying(
+def copy_description(
     tasks: Sequence[TaskPlan], properties: Mapping[str, str], config: OptimizingConfig, kind: OptimizingType
 ) -> str:
     """Whether the tasks copy row groups, which, and else why not, in words; "" where no file is rewritten."""
@@ -136,51 +143,6 @@ def _copies(words: str, rule: CopyRule, small: str) -> str:
 _NUMBER_BYTES = 8
 #: Maximum size of bounds that a task carries for its outputs: a message must not grow with the texts of a table.
 _CARRIED_BYTES = 64
-
-
-def plan_rewriting(table: Rewritable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
-    """The verdict on the table, by its triggers or on request, and the plan; None: nothing to do.
-
-    Raises like the action's `plan`.
-    """
-    config = situation.config
-    scan, taken = table.scan(), situation.taken.paths
-    evaluation = evaluate(
-        scan,
-        config,
-        situation.last,
-        situation.now,
-        None if request.name is None else OptimizingType(request.name),
-        request.force,
-        table.partition_path,
-        excluding_reserved(taken, table.selects(config.filter) if config.filter is not None else None),
-        table.chooses(request.where) if request.where else None,
-        kept=kept_in(scan),
-    )
-    evaluation = told(evaluation, scan, taken)
-    made = None
-    if scan is not None:
-        made = plan(
-            scan,
-            evaluation,
-            config,
-            threads=situation.capacity.threads,
-            max_input_per_thread=situation.capacity.max_input_per_thread,
-        )
-    if made is None:
-        return evaluation, None
-    table.refuse_inputs(_inputs(made))
-    tasks = _tasks(table, made, config)
-    files = tuple(file.data.path for task in made.tasks for file in (*task.rewritten, *task.converted))
-    plan_ = Plan(made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks, data_files=files)
-    return evaluation, plan_
-
-
-def _inputs(made: OptimizingPlan) -> list[str]:
-    """The distinct files that the plan's tasks read."""
-    files = [file for task in made.tasks for file in (*task.rewritten, *task.converted)]
-    deletes = (delete.path for file in files for delete in file.deletes)
-    return list(dict.fromkeys((*(file.data.path for file in files), *deletes)))
 
 
 def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
@@ -259,10 +221,10 @@ def _key_bounds(file: ScannedFile) -> ColumnMetrics:
     named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
     bounds = file.data.metrics
 
-    def kept(of: Mapping[int, bytes]) -> dict[int, bytes]:
+    def bounds_of(of: Mapping[int, bytes]) -> dict[int, bytes]:
         return {field_id: bound for field_id, bound in of.items() if field_id in named and len(bound) <= _NUMBER_BYTES}
 
-    return ColumnMetrics(lower_bounds=kept(bounds.lower_bounds), upper_bounds=kept(bounds.upper_bounds))
+    return ColumnMetrics(lower_bounds=bounds_of(bounds.lower_bounds), upper_bounds=bounds_of(bounds.upper_bounds))
 
 
 def _slim(delete: DeleteFile) -> DeleteFile:
@@ -282,7 +244,7 @@ REBASED_DELETES = "amoro.rebased-deletes"
 _AGAIN = "The next round plans it anew."
 
 
-class Rewriting:
+class Rewriting(ActionDefaults):
     """The action of minor, major and full."""
 
     name = OPTIMIZING_ACTION
@@ -291,8 +253,34 @@ class Rewriting:
     roles = OPTIMIZING_ROLES
 
     def plan(self, table: Rewritable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
-        """The verdict of the triggers, or on request, and the tasks."""
-        return plan_rewriting(table, situation, request)
+        """The verdict on the table, by its triggers or on request, and the plan; None: nothing to do."""
+        config = situation.config
+        scan, taken = table.scan(), situation.taken.paths
+        evaluation = evaluate(
+            scan,
+            config,
+            situation.last,
+            situation.now,
+            None if request.name is None else OptimizingType(request.name),
+            request.force,
+            table.partition_path,
+            excluding_reserved(taken, table.selects(config.filter) if config.filter is not None else None),
+            table.chooses(request.where) if request.where else None,
+            kept=ordered_groups(scan),
+        )
+        evaluation = with_reserved(evaluation, scan, taken)
+        capacity = situation.capacity
+        made = None if scan is None else plan(scan, evaluation, config, capacity.threads, capacity.max_input_per_thread)
+        if made is None:
+            return evaluation, None
+        files = [file for task in made.tasks for file in (*task.rewritten, *task.converted)]
+        deletes = (delete.path for file in files for delete in file.deletes)
+        data_files = tuple(file.data.path for file in files)
+        table.refuse_inputs(dict.fromkeys((*data_files, *deletes)))
+        tasks = _tasks(table, made, config)
+        return evaluation, Plan(
+            made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks, data_files=data_files
+        )
 
     def preparing(self) -> Prepare:
         """A function that validates, checks and stages the commit of one process."""
@@ -305,17 +293,7 @@ class Rewriting:
 
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The data and delete files that its tasks read."""
-        read = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
-        works = [codec.decode_input(pb.RewriteInput.FromString(given)) for given in read]
-        files = [file.data.path for work in works for file in (*work.rewritten, *work.converted)]
-        return tuple(dict.fromkeys((*files, *(delete.path for work in works for delete in work.deletes))))
-
-    def removals(self, case: ProcessContext) -> tuple[str, ...]:
-        """None: the replaced files belong to earlier snapshots."""
-        return ()
-
-    def receipt(self, case: ProcessContext) -> None:
-        """None: every process of it commits."""
+        return paths_of([codec.decode_input(pb.RewriteInput.FromString(given)) for given in inputs_in(case)])
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """The data and delete files that these tasks have written, and of all tasks which rows they left out.
@@ -326,9 +304,19 @@ class Rewriting:
         return (*_outputs([group for group in every if group.number in groups]), *_maps(every), *_joined(every, case))
 
 
-def record_of(case: ProcessContext) -> PlanRecord:
+def inputs_in(case: ProcessContext) -> list[bytes]:
+    """The inputs of all tasks of the process, as they are stored."""
+    return [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
+
+
+def paths_of(works: Sequence[RewriteInput]) -> tuple[str, ...]:
+    """The distinct data and delete files of the works."""
+    files = (file.data.path for work in works for file in (*work.rewritten, *work.converted))
+    return tuple(dict.fromkeys((*files, *(delete.path for work in works for delete in work.deletes))))
+
+
+def record_of(process: OptimizingProcess, groups: Sequence[Group]) -> PlanRecord:
     """The record of the process's plan, with the results of its tasks."""
-    process = case.process
     return PlanRecord(
         process_id=process.process_id,
         table_uuid=process.table_uuid,
@@ -336,22 +324,24 @@ def record_of(case: ProcessContext) -> PlanRecord:
         snapshot_id=process.snapshot_id,
         sequence_number=process.sequence_number,
         last_column_id=process.last_column_id,
-        groups=tuple(_groups(case)),
+        groups=tuple(groups),
     )
 
 
 def _groups(case: ProcessContext) -> list[Group]:
-    return [_group(result) for result in case.results]
-
-
-def _group(result: TaskResult) -> Group:
-    work = codec.decode_input(pb.RewriteInput.FromString(result.input))
-    return Group(result.number, work, codec.decode_output(pb.RewriteOutput.FromString(result.output)))
+    return [
+        Group(
+            one.number,
+            codec.decode_input(pb.RewriteInput.FromString(one.input)),
+            codec.decode_output(pb.RewriteOutput.FromString(one.output)),
+        )
+        for one in case.results
+    ]
 
 
 def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
     """Validate, check, stage."""
-    record = record_of(case)
+    record = record_of(case.process, _groups(case))
     check_maps(record)
     head = table.head(record.snapshot_id, record.sequence_number)
     view = known.view_of(table, record, head)
@@ -363,58 +353,78 @@ def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: 
     content = validation.content
     inputs = inputs_of(record, content, head)
     check_content(record, content, inputs, table, known)
-    failpoint("commit.before_intent")
-    carried = carried_over(view, content)
-    content, staged = staged_with(table, head, content, carried, case.process, _summary(case.process))
-    failpoint("commit.after_stage")
-    deletes = (*content.added_deletes, *content.carried_deletes)
-    files = (*(file.path for file in content.added_data), *(file.path for file in deletes))
-    receipt = receipt_of(case.process, record, content, head, staged, now)
-    more = (*receipt.more, *carried_figures(carried, record))
-    return Change(
-        payload=staged.payload,
-        evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
-        receipt=replace(
-            receipt,
-            disputed_deletes=len(table.disputed_deletes(inputs)),
-            encoded=encoded_files([group for group in record.groups if group.number in content.groups]),
-            more=more,
-        ),
-        groups=content.groups,
-        files=files,
-        metadata_files=(*staged.metadata_files, *(file.path for file in content.carried_deletes)),
-        dropped=validation.dropped,
-    )
+    summary = {**summary_of(case.process, "OPTIMIZE"), "amoro.optimizing-type": case.process.type}
+    change = rewrite_change(table, case, view, content, inputs, summary, now)
+    encoded = encoded_files([group for group in record.groups if group.number in content.groups])
+    return replace(change, receipt=replace(change.receipt, encoded=encoded), dropped=validation.dropped)
 
 
-def staged_with(
+def rewrite_change(
     table: Rewritable,
-    head: Head,
+    case: ProcessContext,
+    view: ValidationView,
     content: CommitContent,
-    carried: Sequence[CarriedRows],
-    process: OptimizingProcess,
+    inputs: Sequence[ScannedFile],
     summary: Mapping[str, str],
-) -> tuple[CommitContent, StagedCommit]:
-    """The content with the deletes of rows that are carried over, and its staged commit. Nothing stays on failure."""
-    deletes = table.write_carried(carried, process.process_id) if carried else ()
+    now: datetime,
+    figures: Sequence[Figure] | None = None,
+) -> Change:
+    """Stage the content, with the deletes of rows that others have deleted meanwhile. Nothing stays on failure.
+
+    `figures` replace those about copied and folded files.
+    """
+    failpoint("commit.before_intent")
+    record, carried = view.record, carried_over(view, content)
+    deletes = table.write_carried(carried, case.process.process_id) if carried else ()
     failpoint("commit.after_carried")
-    whole = replace(content, carried_deletes=deletes)
+    content = replace(content, carried_deletes=deletes)
     try:
-        return whole, table.stage(head, whole, {**summary, **_carried_summary(carried)})
+        if rebased := [one for one in carried if not one.is_joined]:
+            rows = sum(len(one.positions) for one in rebased)
+            groups = len({one.group for one in rebased})
+            summary = {**summary, REBASED_GROUPS: str(groups), REBASED_DELETES: str(rows)}
+        staged = table.stage(view.head, content, summary)
     except BaseException:
         for file in deletes:
             with suppress(AmoroError):
                 table.access().delete(file.path)
         raise
-
-
-def _carried_summary(carried: Sequence[CarriedRows]) -> dict[str, str]:
-    """The entries of the snapshot's summary about rows that others deleted meanwhile."""
-    rebased = [one for one in carried if not one.is_joined]
-    if not rebased:
-        return {}
-    groups, rows = {one.group for one in rebased}, sum(len(one.positions) for one in rebased)
-    return {REBASED_GROUPS: str(len(groups)), REBASED_DELETES: str(rows)}
+    failpoint("commit.after_stage")
+    kept = [group for group in record.groups if group.number in content.groups]
+    more = (*_copied(kept), *_folded(kept, content)) if figures is None else figures
+    written = (*content.added_deletes, *content.carried_deletes)
+    files = (*(file.path for file in content.added_data), *(file.path for file in written))
+    removed = {delete.identity for delete in content.removed_deletes}
+    scan = view.head.scan
+    equality = {
+        delete.identity
+        for delete in (*scan.dangling, *LiveFiles.of(scan.files).applied)
+        if delete.kind is DeleteKind.EQUALITY
+    }
+    receipt = Receipt(
+        data_files_before=len(content.removed_data),
+        data_files_after=len(content.added_data),
+        delete_files_before=len(content.removed_deletes),
+        delete_files_after=len(content.added_deletes),
+        equality_delete_files_after=len(equality - removed),
+        bytes_before=_bytes(content.removed_data, content.removed_deletes),
+        bytes_after=_bytes(content.added_data, content.added_deletes),
+        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
+        rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
+        snapshot_id=staged.snapshot_id,
+        base_snapshot_id=staged.parent_snapshot_id,
+        duration_ms=duration_ms(case.process, now),
+        disputed_deletes=len(table.disputed_deletes(inputs)),
+        more=(*more, *carried_figures(carried, record)),
+    )
+    return Change(
+        payload=staged.payload,
+        evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
+        receipt=receipt,
+        groups=content.groups,
+        files=files,
+        metadata_files=(*staged.metadata_files, *(file.path for file in content.carried_deletes)),
+    )
 
 
 def carried_figures(carried: Sequence[CarriedRows], record: PlanRecord) -> tuple[Figure, ...]:
@@ -435,10 +445,7 @@ def carried_figures(carried: Sequence[CarriedRows], record: PlanRecord) -> tuple
 def check_content(
     record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: FileReadCache
 ) -> None:
-    """The check that can't be skipped: what is about to be committed adds up, file by file and row by row.
-
-    Raises CheckFailed, and what reading footers raises.
-    """
+    """The check that can't be skipped: what is committed adds up, file by file and row by row. Raises CheckFailed."""
     kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
     facts: dict[str, FileFacts] = {}
     for path in _outputs(kept.groups):
@@ -480,48 +487,6 @@ def _joined(groups: Sequence[Group], case: ProcessContext) -> tuple[str, ...]:
 def _key(group: Group) -> PartitionKey:
     first = (*group.work.rewritten, *group.work.converted)[0].data
     return PartitionKey(first.spec_id, first.partition)
-
-
-def _summary(process: OptimizingProcess) -> dict[str, str]:
-    """The entries of the snapshot's summary about the process."""
-    return {
-        "snapshot.producer": "OPTIMIZE",
-        PROCESS_ID: process.process_id,
-        "amoro.optimizing-type": process.type,
-    }
-
-
-def receipt_of(
-    process: OptimizingProcess,
-    record: PlanRecord,
-    content: CommitContent,
-    head: Head,
-    staged: StagedCommit,
-    now: datetime,
-) -> Receipt:
-    """The change of the table if the commit lands."""
-    kept = [group for group in record.groups if group.number in content.groups]
-    removed = {delete.identity for delete in content.removed_deletes}
-    equality = {
-        delete.identity
-        for delete in (*head.scan.dangling, *LiveFiles.of(head.scan.files).applied)
-        if delete.kind is DeleteKind.EQUALITY
-    }
-    return Receipt(
-        data_files_before=len(content.removed_data),
-        data_files_after=len(content.added_data),
-        delete_files_before=len(content.removed_deletes),
-        delete_files_after=len(content.added_deletes),
-        equality_delete_files_after=len(equality - removed),
-        bytes_before=_bytes(content.removed_data, content.removed_deletes),
-        bytes_after=_bytes(content.added_data, content.added_deletes),
-        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
-        rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
-        snapshot_id=staged.snapshot_id,
-        base_snapshot_id=staged.parent_snapshot_id,
-        duration_ms=round((now - process.created_at).total_seconds() * 1000),
-        more=(*_copied(kept), *_folded(kept, content)),
-    )
 
 
 def _copied(groups: Sequence[Group]) -> tuple[Figure, ...]:

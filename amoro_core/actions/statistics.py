@@ -9,19 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request
-from amoro_core.actions.tagging import main_history
+from amoro_core.actions.action_api import (
+    ActionDefaults,
+    Plan,
+    PlannedTask,
+    PlanningContext,
+    Prepare,
+    Request,
+    metadata_change,
+)
+from amoro_core.actions.snapshots import main_history
 from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.files.hashing import ThetaSketch
-from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.ports import AnyTable, Readable, Role
 from amoro_core.maintenance.manifests import is_large
 from amoro_core.maintenance.statistics import StatisticsConfig, StatisticsVerdict, evaluate_statistics
-from amoro_core.model.commits import ColumnSketch, StatisticsEntry, StatisticsNamed
+from amoro_core.model.commits import ColumnSketch, StatisticsNamed
 from amoro_core.model.files import NO_METRICS, ScannedFile, TableScan
 from amoro_core.model.maintenance import Condemned, FileKind
-from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import STATISTICS, Change, Figure, ProcessContext, Receipt
+from amoro_core.model.processes import STATISTICS, Change, Figure, ProcessContext
 from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import SKETCH, RewriteInput, Work
 from amoro_core.protocol import codec
@@ -51,11 +57,11 @@ def united(case: ProcessContext, columns: Iterable[int]) -> Mapping[int, ThetaSk
     if len(case.results) < case.tasks:
         raise CheckFailed(f"of {case.tasks} tasks {len(case.results)} have counted their files: the rest is not known")
     for result in case.results:
-        said = {one.field_id: one for one in pb.SketchOutput.FromString(result.output).columns}
+        reported = {one.field_id: one for one in pb.SketchOutput.FromString(result.output).columns}
         for field_id, sketch in sketches.items():
-            if field_id not in said:
+            if field_id not in reported:
                 raise CheckFailed(f"task {result.number} says nothing of the column {field_id}")
-            one = said[field_id]
+            one = reported[field_id]
             part = ThetaSketch(np.frombuffer(one.hashes, "<u8").astype(np.uint64), one.theta)
             sketches[field_id] = sketch.union(part)
     return sketches
@@ -115,18 +121,9 @@ READING_BYTES = 256 * 1024 * 1024
 #: Readers may still open a file that was replaced.
 _KEPT = timedelta(days=1)
 
-#: Sketches columns of the live rows of a task's rewritten files; the last argument returns whether to stop.
-Sketch = Callable[[RewriteInput, FileAccess, frozenset[int], Callable[[], bool]], Mapping[int, ThetaSketch]]
 
-
-def _sketch(
-    work: RewriteInput, access: FileAccess, columns: frozenset[int], is_cancelled: Callable[[], bool]
-) -> Mapping[int, ThetaSketch]:
-    return sketch_rows(work, access, columns, memory_limit_bytes=READING_BYTES, is_cancelled=is_cancelled)
-
-
-class ComputeStatistics:
-    """The action that computes them on schedule or on request."""
+class ComputeStatistics(ActionDefaults):
+    """The action that computes them on schedule or on request; its process pins the snapshot that it reads."""
 
     name = NAME
     names = (NAME,)
@@ -137,17 +134,12 @@ class ComputeStatistics:
     switch = "maintenance.compute-statistics.enabled"
     needs_gc = False
 
-    def __init__(self, sketch: Sketch = _sketch) -> None:
-        self._sketch = sketch
+    def __init__(self) -> None:
         self._interrupted = Event()
 
     def interrupt(self) -> None:
         """End reading soon, with AttemptAbandoned."""
         self._interrupted.set()
-
-    def enabled(self, properties: Mapping[str, str]) -> bool:
-        """Whether those properties switch it on. Raises TableRefused("configuration")."""
-        return parse_into(StatisticsConfig, properties).enabled
 
     def plan(
         self, table: AnyTable, situation: PlanningContext, request: Request
@@ -176,7 +168,8 @@ class ComputeStatistics:
             *(one for one in known.partitions if one.snapshot_id == head.snapshot_id and partitions),
             *(one for one in known.every if one.snapshot_id not in snapshots),
         ]
-        detail = {"columns": columns, "partitions": partitions, "replaced": [_stored(one) for one in replaced]}
+        stored = [{"path": one.path, "bytes": one.size_bytes, "snapshot_id": one.snapshot_id} for one in replaced]
+        detail = {"columns": columns, "partitions": partitions, "replaced": stored}
         document = {
             "snapshot_id": head.snapshot_id,
             "columns": [name for name, field_id in names.items() if field_id in columns],
@@ -217,16 +210,19 @@ class ComputeStatistics:
         if not columns:
             return ()
         if case.tasks:
-            return _told(united(case, columns))
+            return _column_sketches(united(case, columns))
         scan = table.scan_of(case.process.snapshot_id)
         if scan is None:
             raise CommitConflict(f"snapshot {case.process.snapshot_id} is not in the table any more")
         sketches = dict.fromkeys(sorted(columns), ThetaSketch())
         for place, files in by_partition(scan.files).items():
             for work in reading_works(table.reading(place.spec_id, [scan]), files):
-                for field_id, part in self._sketch(work, table.access(), columns, is_stopped).items():
+                parts = sketch_rows(
+                    work, table.access(), columns, memory_limit_bytes=READING_BYTES, is_cancelled=is_stopped
+                )
+                for field_id, part in parts.items():
                     sketches[field_id] = sketches[field_id].union(part)
-        return _told(sketches)
+        return _column_sketches(sketches)
 
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files whose entries were replaced, or belong to removed snapshots, unless they are referenced again."""
@@ -240,25 +236,6 @@ class ComputeStatistics:
         """How long replaced files stay."""
         return _KEPT
 
-    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """None: files stay as they are."""
-        return frozenset()
-
-    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
-        """None by path: the snapshot that it reads is pinned by the process."""
-        return ()
-
-    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
-        """None: its tasks only read."""
-        return ()
-
-    def removals(self, case: ProcessContext) -> tuple[str, ...]:
-        """None: what was replaced is condemned."""
-        return ()
-
-    def receipt(self, case: ProcessContext) -> None:
-        """None: every process of it commits."""
-
 
 def _tasks(table: AnyTable, snapshot_id: int, columns: Collection[int], request: Request) -> tuple[PlannedTask, ...]:
     """The tasks that read a large table; none for a preview, which starts nothing."""
@@ -268,17 +245,13 @@ def _tasks(table: AnyTable, snapshot_id: int, columns: Collection[int], request:
     return () if scan is None else sketch_tasks(table, scan, columns)
 
 
-def _told(sketches: Mapping[int, ThetaSketch]) -> tuple[ColumnSketch, ...]:
+def _column_sketches(sketches: Mapping[int, ThetaSketch]) -> tuple[ColumnSketch, ...]:
     return tuple(ColumnSketch(key, int(one.estimate), one.serialized()) for key, one in sketches.items())
 
 
-def _stored(entry: StatisticsEntry) -> dict[str, object]:
-    return {"path": entry.path, "bytes": entry.size_bytes, "snapshot_id": entry.snapshot_id}
-
-
 def _detail(case: ProcessContext) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(case.process.detail)
-    return said
+    detail: dict[str, Any] = json.loads(case.process.detail)
+    return detail
 
 
 def _change(table: AnyTable, case: ProcessContext, sketches: tuple[ColumnSketch, ...], now: datetime) -> Change:
@@ -290,12 +263,6 @@ def _change(table: AnyTable, case: ProcessContext, sketches: tuple[ColumnSketch,
         Figure("partitions", staged.partitions, ""),
         Figure("bytes_written", sum(one.size_bytes for one in staged.written), "bytes"),
     )
-    words = f"computed statistics of snapshot {snapshot_id}"
-    duration = round((now - case.process.created_at).total_seconds() * 1000)
-    return Change(
-        payload=staged.payload,
-        evidence=StatisticsNamed(snapshot_id, paths),
-        receipt=replace(Receipt.brief(words, snapshot_id, figures), duration_ms=duration),
-        groups=tuple(result.number for result in case.results),
-        metadata_files=paths,
-    )
+    words, evidence = f"computed statistics of snapshot {snapshot_id}", StatisticsNamed(snapshot_id, paths)
+    change = metadata_change(case, staged.payload, evidence, words, figures, now)
+    return replace(change, groups=tuple(result.number for result in case.results), metadata_files=paths)

@@ -10,13 +10,15 @@ from typing import Any
 
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
+    ActionDefaults,
     Plan,
     PlanningContext,
     Prepare,
     Request,
     TriggerVerdict,
     Undoing,
-    Untasked,
+    duration_ms,
+    metadata_change,
     summary_of,
 )
 from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, IllegalState, InvalidArgument
@@ -44,7 +46,6 @@ from amoro_core.model.processes import (
     STORAGE,
     UNDOES,
     Change,
-    CommitAttempt,
     CommitOutcome,
     Figure,
     ProcessContext,
@@ -75,16 +76,12 @@ def refused(case: ProcessContext, why: str) -> CannotUndo:
     return CannotUndo(f"process {case.process.process_id} can't be undone: {why}{before}")
 
 
-def first_commit(case: ProcessContext) -> CommitAttempt:
-    """The first commit of the process. Raises CannotUndo for a process without one."""
-    return _commits_of(case)[0]
-
-
-def _commits_of(case: ProcessContext) -> list[CommitAttempt]:
-    found = [one for one in case.attempts if one.outcome is CommitOutcome.DONE]
+def commits_of(case: ProcessContext) -> list[Evidence]:
+    """The evidence of the process's commits, in order. Raises CannotUndo for a process without one."""
+    found = [one.evidence for one in case.attempts if one.outcome is CommitOutcome.DONE]
     if not found:
-        status, process_id = case.process.status, case.process.process_id
-        raise CannotUndo(f"process {process_id} ({case.process.type}, {status}) has committed nothing")
+        process = case.process
+        raise CannotUndo(f"process {process.process_id} ({process.type}, {process.status}) has committed nothing")
     return found
 
 
@@ -104,7 +101,7 @@ class _Detail:
         return ((self.before, self.after), *self.more)
 
 
-class UndoFiles(Untasked):
+class UndoFiles(ActionDefaults):
     """The action that undoes commits which replaced or removed files."""
 
     lane = FILES
@@ -120,7 +117,7 @@ class UndoFiles(Untasked):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The plan to undo the commit on the head. Raises CannotUndo with the reason when it is not possible."""
         case = process_of_table(table, request)
-        landed = [one.evidence for one in _commits_of(case) if isinstance(one.evidence, SnapshotAdded)]
+        landed = [one for one in commits_of(case) if isinstance(one, SnapshotAdded)]
         if not landed or case.process.type not in self.undoes:
             raise CannotUndo(f"process {case.process.process_id} ({case.process.type}) changed no files")
         if self._removes_rows:
@@ -216,7 +213,7 @@ def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail
 
 def _detail(case: ProcessContext) -> _Detail:
     stored = detail_of(case)
-    return _Detail(**{**stored, "more": tuple((before, after) for before, after in stored.get("more", ()))})
+    return _Detail(**{**stored, "more": tuple((before, after) for before, after in stored["more"])})
 
 
 def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
@@ -227,12 +224,11 @@ def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: da
     failpoint("commit.after_stage")
     # Its files were in the table before: only its snapshot shows that it landed.
     evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
-    duration = round((now - case.process.created_at).total_seconds() * 1000)
     receipt = _receipt(detail, content, staged.snapshot_id, staged.parent_snapshot_id)
     return Change(
         payload=staged.payload,
         evidence=evidence,
-        receipt=replace(receipt, duration_ms=duration),
+        receipt=replace(receipt, duration_ms=duration_ms(case.process, now)),
         files=tuple(one.path for one in _restored(content)),
         metadata_files=staged.metadata_files,
     )
@@ -240,13 +236,11 @@ def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: da
 
 def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_snapshot_id: int) -> Receipt:
     coming = _bytes(_restored(content))
-    rows_before = sum(one.record_count for one in content.removed_data)
     if detail.rows < 0:
-        rows = sum(one.record_count for one in content.added_data)
         more = (
             Figure("data_files", len(content.added_data), "files"),
             Figure("delete_files", len(content.added_deletes), "files"),
-            Figure("rows", rows, "rows"),
+            Figure("rows", sum(one.record_count for one in content.added_data), "rows"),
             Figure("bytes", coming, "bytes"),
         )
         receipt = Receipt.brief(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
@@ -259,7 +253,7 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
         equality_delete_files_after=sum(bool(one.equality_ids) for one in content.added_deletes),
         bytes_before=_bytes((*content.removed_data, *content.removed_deletes)),
         bytes_after=coming,
-        rows_before=rows_before,
+        rows_before=sum(one.record_count for one in content.removed_data),
         rows_after=detail.rows,
         snapshot_id=snapshot_id,
         base_snapshot_id=base_snapshot_id,
@@ -292,8 +286,8 @@ def plan_of(
     name: str,
     case: ProcessContext,
     table: AnyTable,
-    detail: dict[str, Any],
-    document: dict[str, object],
+    detail: Mapping[str, object],
+    document: Mapping[str, object],
     *,
     commits: bool = True,
 ) -> tuple[TriggerVerdict, Plan]:
@@ -319,20 +313,11 @@ def detail_of(case: ProcessContext) -> dict[str, Any]:
     return detail
 
 
-def change_of(
-    case: ProcessContext, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
-) -> Change:
-    """The change of an undo, with a summary and figures."""
-    receipt = Receipt.brief(words, case.process.snapshot_id, figures)
-    duration = round((now - case.process.created_at).total_seconds() * 1000)
-    return Change(payload, evidence, replace(receipt, duration_ms=duration))
-
-
 #: Readers may still open a file that is no longer referenced.
 _KEPT = timedelta(days=1)
 
 
-class UndoTags(Untasked):
+class UndoTags(ActionDefaults):
     """The action that removes an automatic tag, if it still points at its snapshot."""
 
     name = "undo-auto-create-tags"
@@ -344,38 +329,38 @@ class UndoTags(Untasked):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The removal of the tag. Raises CannotUndo if it is gone or was moved."""
         case = process_of_table(table, request)
-        made = first_commit(case).evidence
-        if not isinstance(made, RefAt):
+        tag = commits_of(case)[0]
+        if not isinstance(tag, RefAt):
             raise refused(case, "it made no tag")
-        if (why := _tag_change(table, made, anew=False)) is not None:
+        if (why := _tag_change(table, tag, anew=False)) is not None:
             raise refused(case, why)
-        detail = {"tag": made.name, "snapshot_id": made.snapshot_id}
-        return plan_of(self.name, case, table, detail, {"removed_tag": made.name, "snapshot_id": made.snapshot_id})
+        detail = {"tag": tag.name, "snapshot_id": tag.snapshot_id}
+        return plan_of(self.name, case, table, detail, {"removed_tag": tag.name, "snapshot_id": tag.snapshot_id})
 
     def preparing(self) -> Prepare:
         """A function that stages it, if the tag is unchanged."""
         return _remove_tag
 
 
-def _tag_change(table: AnyTable, made: RefAt, *, anew: bool) -> str | None:
+def _tag_change(table: AnyTable, tag: RefAt, *, anew: bool) -> str | None:
     refs = {ref.name: ref.snapshot_id for ref in table.history(anew=anew).refs}
-    if made.name not in refs:
-        return f"tag {made.name} is not there any more"
-    if refs[made.name] != made.snapshot_id:
-        return f"tag {made.name} points at snapshot {refs[made.name]} by now, not at {made.snapshot_id}"
+    if tag.name not in refs:
+        return f"tag {tag.name} is not there any more"
+    if refs[tag.name] != tag.snapshot_id:
+        return f"tag {tag.name} points at snapshot {refs[tag.name]} by now, not at {tag.snapshot_id}"
     return None
 
 
 def _remove_tag(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     detail = detail_of(case)
-    made = RefAt(detail["tag"], detail["snapshot_id"])
-    if (why := _tag_change(table, made, anew=True)) is not None:
+    tag = RefAt(detail["tag"], detail["snapshot_id"])
+    if (why := _tag_change(table, tag, anew=True)) is not None:
         raise CommitConflict(why)
-    payload, evidence = table.stage_expiry(frozenset(), [made.name], clean=False)
-    return change_of(case, payload, evidence, f"removed tag {made.name}", (), now)
+    payload, evidence = table.stage_expiry(frozenset(), [tag.name], clean=False)
+    return metadata_change(case, payload, evidence, f"removed tag {tag.name}", (), now)
 
 
-class UndoStatistics(Untasked):
+class UndoStatistics(ActionDefaults):
     """The action that removes the entries of statistics, if they are unchanged."""
 
     name = "undo-compute-statistics"
@@ -387,7 +372,7 @@ class UndoStatistics(Untasked):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The removal of the entries. Raises CannotUndo if one was replaced or removed."""
         case = process_of_table(table, request)
-        made = first_commit(case).evidence
+        made = commits_of(case)[0]
         if not isinstance(made, StatisticsNamed):
             raise refused(case, "it made no statistics")
         sizes = {one.path: one.size_bytes for one in table.statistics().every}
@@ -418,7 +403,9 @@ def _remove_statistics(table: AnyTable, case: ProcessContext, now: datetime) -> 
     paths = tuple(one["path"] for one in detail["files"])
     payload = table.stage_statistics_removal(paths)
     evidence = StatisticsRemoved(detail["snapshot_id"], paths)
-    return change_of(case, payload, evidence, f"removed the statistics of snapshot {detail['snapshot_id']}", (), now)
+    return metadata_change(
+        case, payload, evidence, f"removed the statistics of snapshot {detail['snapshot_id']}", (), now
+    )
 
 
 #: Files whose existence is checked at once.
@@ -428,7 +415,7 @@ _CONDEMNED = "_files_condemned"
 _FILES_GONE = "are being deleted, or were moved to a trash, from which `amoro trash restore` brings them back"
 
 
-class UndoExpiry(Untasked):
+class UndoExpiry(ActionDefaults):
     """The action that restores expired snapshots as new ones, each under a tag `restored-ID`."""
 
     name = "undo-expire-snapshots"
@@ -440,10 +427,12 @@ class UndoExpiry(Untasked):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The plan to restore them. Raises CannotUndo once any of their files is being deleted or gone."""
         case = process_of_table(table, request)
-        removed = first_commit(case).evidence
+        removed = commits_of(case)[0]
         if not isinstance(removed, SnapshotsRemoved) or not removed.snapshot_ids:
             raise refused(case, "it removed no snapshot")
-        condemned, waiting = _condemned_by(case), request.restorable
+        waiting, receipt = request.restorable, case.process.receipt
+        figures = () if receipt is None else receipt.figures
+        condemned = sum(figure.value for figure in figures if figure.name.endswith(_CONDEMNED))
         if waiting is None or waiting.files < condemned:
             raise refused(case, f"files of its snapshots {_FILES_GONE}")
         base = detail_of(case)["base"]
@@ -469,14 +458,7 @@ class UndoExpiry(Untasked):
 
     def spares(self, case: ProcessContext) -> tuple[str, ...]:
         """Files that the snapshots share with others that have expired since, or that are orphans without them."""
-        return tuple(detail_of(case).get("spared", ()))
-
-
-def _condemned_by(case: ProcessContext) -> int:
-    """The number of files that the process has condemned, from its receipt."""
-    receipt = case.process.receipt
-    figures = () if receipt is None else receipt.figures
-    return sum(figure.value for figure in figures if figure.name.endswith(_CONDEMNED))
+        return tuple(detail_of(case)["spared"])
 
 
 def _require_expired_files(
@@ -501,10 +483,10 @@ def _restore_snapshots(table: AnyTable, case: ProcessContext, now: datetime) -> 
     payload, evidence, tags = table.stage_return(detail["base"], removed)
     figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
     words = f"brought {len(tags)} snapshots back as {tags[0]}" + (f" … {tags[-1]}" if len(tags) > 1 else "")
-    return change_of(case, payload, evidence, words, figures, now)
+    return metadata_change(case, payload, evidence, words, figures, now)
 
 
-class UndoOrphans(Untasked):
+class UndoOrphans(ActionDefaults):
     """The action that releases files condemned as orphans."""
 
     name = "undo-clean-orphan-files"
@@ -521,9 +503,8 @@ class UndoOrphans(Untasked):
             raise refused(case, f"its files {_FILES_GONE}")
         if not waiting.files:
             raise refused(case, "none of its files is condemned any more")
-        document: dict[str, object] = {"files": waiting.files, "bytes": waiting.bytes}
-        detail = {"files": waiting.files, "bytes": waiting.bytes}
-        return plan_of(self.name, case, table, detail, document, commits=False)
+        detail: dict[str, object] = {"files": waiting.files, "bytes": waiting.bytes}
+        return plan_of(self.name, case, table, detail, detail, commits=False)
 
     def preparing(self) -> Prepare:
         """Raises IllegalState: it commits nothing."""

@@ -89,12 +89,11 @@ def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tu
     found: list[EffectiveProperty] = []
     defaults = catalog_defaults(catalog)
     for configuration in CONFIGURATIONS:
-        said = defaults if configuration.has_catalog_defaults else {}
         for known in configuration.properties:
-            found += _effective(known, said, table)
-    keys = {item.key for item in found}
-    unknown = sorted(key for key in {**defaults, **table} if key.startswith(_OURS) and key not in keys)
-    return (*found, *(EffectiveProperty(key, {**defaults, **table}[key], Origin.UNKNOWN) for key in unknown))
+            found += _effective(known, defaults if configuration.has_catalog_defaults else {}, table)
+    keys, every = {item.key for item in found}, {**defaults, **table}
+    unknown = sorted(key for key in every if key.startswith(_OURS) and key not in keys)
+    return (*found, *(EffectiveProperty(key, every[key], Origin.UNKNOWN) for key in unknown))
 
 
 def _effective(known: Property, defaults: Mapping[str, str], table: Mapping[str, str]) -> list[EffectiveProperty]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes.delete_files import read_positions, write_position_deletes
@@ -21,29 +22,12 @@ from amoro_core.files.storage.inventory import Keys, StorageRoot, inventory, tab
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.formats.ports import Role
 from amoro_core.iceberg import metadata, partition_filter, table_support
-from amoro_core.iceberg.catalog.catalogs import (
-    catalog_errors,
-    commits_refused,
-    granted,
-    is_unchanged,
-    load_table,
-    locations,
-    open_catalog,
-)
+from amoro_core.iceberg.catalog import catalogs
 from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.commit.validation_history import late_deletes, read_head
-from amoro_core.iceberg.maintenance import expiry, reachable, rewrite_manifests
+from amoro_core.iceberg.maintenance import expiry, reachable, rewrite_manifests, statistics
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
-from amoro_core.iceberg.maintenance.reachable import named, named_in_ranges, sampled
-from amoro_core.iceberg.maintenance.statistics import (
-    countable_columns,
-    distinct_values,
-    is_partitioned,
-    stage_removal,
-    stage_statistics,
-    statistics_of,
-)
 from amoro_core.iceberg.manifest.columns import ColumnReader, read_columns
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, ManifestReader, TableManifestCache
 from amoro_core.iceberg.manifest.reading import PartitionPaths, read_manifest, uncommitted
@@ -187,14 +171,17 @@ class IcebergTable:
         if not for_commit:
             refuse_unreadable(self._table.metadata)
             return
-        if reason := commits_refused(self._config):
+        if reason := catalogs.commits_refused(self._config):
             raise TableRefused(
                 f"nothing can be committed through catalog {self._config.name}: {reason}", reason="catalog"
             )
-        refuse_table(self._table.metadata, dict(self._config.properties))
-        refuse_locations(self._table.metadata, self._grant())
+        self._refuse_unsupported(self._table.metadata)
 
-    def left_alone(self) -> str | None:
+    def _refuse_unsupported(self, metadata: TableMetadata) -> None:
+        refuse_table(metadata, dict(self._config.properties))
+        refuse_locations(metadata, self._grant())
+
+    def skip_reason(self) -> str | None:
         return unpublished_branch(self._table.metadata)
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
@@ -204,11 +191,6 @@ class IcebergTable:
         return table_schema(self._table.metadata)
 
     def scan(self) -> TableScan | None:
-        """All live files of main's head with their deletes, read once; None for a table without snapshot.
-
-        Raises TableRefused for unsupported files (location, partition of a delete, format, equality ids); read-only
-        callers use `scan_of`.
-        """
         found = self._scanned()
         if found is not None:
             refuse_files(self._table.metadata, found)
@@ -219,7 +201,11 @@ class IcebergTable:
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         compared = frozenset[int]().union(*(equality_ids(found) for found in scans))
-        return context(self._table, self._identifier, spec_id, compared, self._readable(self._table))
+        return self._context(spec_id, compared)
+
+    def _context(self, spec_id: int, compared: frozenset[int]) -> TableContext:
+        readable = read_locations(self._table.metadata, self._grant())
+        return context(self._table, self._identifier, spec_id, compared, readable)
 
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
         return disputed_deletes(self._newest.metadata, files)
@@ -237,13 +223,14 @@ class IcebergTable:
         return partition_filter.chooser(self._table.metadata, condition)
 
     def context(self, spec_id: int) -> TableContext:
-        made = context(
-            self._table, self._identifier, spec_id, equality_ids(self._scanned()), self._readable(self._table)
-        )
-        effective = effective_properties(dict(self._config.properties), self._table.metadata.properties)
-        if not welcomes_parquet(effective):
-            return made
-        return replace(made, properties={**made.properties, FORMAT_KEY: FileFormat.PARQUET.value})
+        found = self._context(spec_id, equality_ids(self._scanned()))
+        if not welcomes_parquet(self._properties(self._table)):
+            return found
+        return replace(found, properties={**found.properties, FORMAT_KEY: FileFormat.PARQUET.value})
+
+    def _properties(self, table: Table) -> Mapping[str, str]:
+        """The table's properties over the defaults of its catalog."""
+        return effective_properties(dict(self._config.properties), table.metadata.properties)
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
         access = self.access()
@@ -258,50 +245,37 @@ class IcebergTable:
         return PartitionPaths(self._table.metadata)
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
-        """The table's present state relative to that snapshot.
-
-        Raises TableNotFound when it is gone, CommitConflict when its name belongs to another table, CatalogUnavailable
-        for a state older than the plan, as from a lagging replica, and TableRefused for unsupported features added
-        since the plan.
-        """
         self._newest = self._load()
         metadata = self._newest.metadata
         if metadata.format_version != 1 and metadata.last_sequence_number < planned_sequence_number:
+            # As from a replica that lags.
             raise CatalogUnavailable(
                 f"the catalog answers with a state of {self._identifier} that is older than the plan",
                 hint="It is retried automatically.",
             )
-        refuse_table(metadata, dict(self._config.properties))
-        refuse_locations(metadata, self._grant())
+        self._refuse_unsupported(metadata)
         head = read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
         refuse_files(metadata, head.scan)
         return head
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
-        """Write the manifests of a snapshot on that head; nothing is visible yet.
-
-        Only the first call merges small manifests. Raises CommitConflict when the head is no longer the table's.
-        """
         if not _is_head(self._newest, head):
             self._newest = self._load()
             if not _is_head(self._newest, head):
                 raise CommitConflict(f"{self._identifier} changed after snapshot {head.snapshot_id} was validated")
-        # Merging manifests takes time, during which the next attempt may conflict too.
+        # Only the first attempt merges: that takes time, during which the next one may conflict too.
         merge, self._has_staged = not self._has_staged, True
         return rewrite_files.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)
 
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
-        self._newest = self._load()
-        return committing.tag(self._newest, name, snapshot_id, max_age_ms, again=again)
+        return committing.tag(self._renewed(), name, snapshot_id, max_age_ms, again=again)
 
     def stage_upgrade(self) -> bytes:
-        self._newest = self._load()
-        refuse_table(self._newest.metadata, dict(self._config.properties))
+        refuse_table(self._renewed().metadata, dict(self._config.properties))
         return table_support.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
     def trace(self, evidence: Evidence) -> Trace:
-        self._newest = self._load()
-        return trace_of(self._newest, evidence)
+        return trace_of(self._renewed(), evidence)
 
     def file_facts(self, path: str) -> FileFacts:
         return read_facts(self._access(self._newest), path)
@@ -309,11 +283,12 @@ class IcebergTable:
     def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
         access = self._access(self._newest)
         if delete.is_vector:
-            return {normalise(delete.named_file or ""): read_vectors(access, [delete], rows, _nothing)[delete.identity]}
+            vectors = read_vectors(access, [delete], rows, lambda: None)
+            return {normalise(delete.named_file or ""): vectors[delete.identity]}
         # A position behind the end, which this leaves out, would stand for a row of another file in the outputs.
-        return read_positions(access, delete, _nothing, rows)
+        return read_positions(access, delete, lambda: None, rows)
 
-    def left_out(self, group: Group) -> Mapping[int, PositionSet]:
+    def omitted_rows(self, group: Group) -> Mapping[int, PositionSet]:
         if group.output.position_map is None:
             raise ValueError(f"task {group.number} does not tell which rows it left out")
         rows = [given.data.record_count for given in group.work.rewritten]
@@ -333,10 +308,6 @@ class IcebergTable:
         return write_carried(self._access(self._newest), rows, process_id, options)
 
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
-        """Delete those of our files below the table's location that no snapshot references now.
-
-        Raises CommitConflict when the name belongs to another table.
-        """
         self._newest = self._load()
         return committing.delete_unreferenced(self._newest, self._access(self._newest), paths, since)
 
@@ -368,13 +339,13 @@ class IcebergTable:
         return ground(self._table, readable, writable, dict(self._config.properties))
 
     def named(self) -> ReferencedFiles:
-        return named(self._table)
+        return reachable.named(self._table)
 
     def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:
-        return named_in_ranges(self._table, cuts)
+        return reachable.named_in_ranges(self._table, cuts)
 
     def sampled(self) -> Sequence[str]:
-        return sampled(self._table)
+        return reachable.sampled(self._table)
 
     def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
         return self._access(self._table).pages(place)
@@ -405,11 +376,10 @@ class IcebergTable:
         return self._access(self._newest).delete_many(paths)
 
     def trash(self) -> Trash | None:
-        metadata = self._newest.metadata
-        properties = effective_properties(dict(self._config.properties), metadata.properties)
-        found = trash_of(properties, self._identifier, metadata.location)
+        location = self._newest.metadata.location
+        found = trash_of(self._properties(self._newest), self._identifier, location)
         if found is not None:
-            self._grant().refuse(metadata.location, found.root)
+            self._grant().refuse(location, found.root)
         return found
 
     def trash_access(self, folder: str) -> FileAccess:
@@ -449,21 +419,22 @@ class IcebergTable:
         return partition_filter.columns_of(self._table.metadata, condition)
 
     def distinct_values(self) -> Mapping[int, int]:
-        return distinct_values(self._table.metadata)
+        return statistics.distinct_values(self._table.metadata)
 
     def layout_of(self, file: DataFile) -> Layout | None:
         if file.file_format is not FileFormat.PARQUET:
             return None
-        told = read_layout(self._access(self._table), file.path)
-        return told[1] if told is not None and told[0] == group_of(file.path) else None
+        stored = read_layout(self._access(self._table), file.path)
+        return stored[1] if stored is not None and stored[0] == group_of(file.path) else None
 
     def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
         return rewrite_manifests.clusters(self._source(self._table), min_count)
 
     def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
-        return rewrite_manifests.stage(
-            self._source(self._again()), lambda: self._source(self._again()), min_count, summary
-        )
+        def present() -> rewrite_manifests.ManifestSource:
+            return self._source(self._again())
+
+        return rewrite_manifests.stage(present(), present, min_count, summary)
 
     def _source(self, table: Table) -> rewrite_manifests.ManifestSource:
         grant = self._grant()
@@ -472,9 +443,7 @@ class IcebergTable:
 
     def _again(self) -> Table:
         """The table reloaded for a commit. Raises TableRefused for features that are unsupported by now."""
-        self._newest = self._load()
-        refuse_table(self._newest.metadata, dict(self._config.properties))
-        refuse_locations(self._newest.metadata, self._grant())
+        self._refuse_unsupported(self._renewed().metadata)
         return self._newest
 
     def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
@@ -484,31 +453,27 @@ class IcebergTable:
         return metadata.stage_sort_order(self._again(), keys, own_metadata=self._writes_metadata())
 
     def countable_columns(self) -> Mapping[str, int]:
-        return countable_columns(self._table.metadata.schema())
+        return statistics.countable_columns(self._table.metadata.schema())
 
     def is_partitioned(self) -> bool:
-        return is_partitioned(self._table.metadata)
+        return statistics.is_partitioned(self._table.metadata)
 
     def statistics(self) -> StatisticsEntries:
-        return statistics_of(self._newest.metadata)
+        return statistics.statistics_of(self._newest.metadata)
 
     def stage_statistics(
         self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
     ) -> StagedStatistics:
-        self._newest = self._load()
-        access = self._access(self._newest)
-        return stage_statistics(
-            self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
-        )
+        table = self._renewed()
+        access, read = self._access(table), self._manifests.read
+        return statistics.stage_statistics(table, access, snapshot_id, sketches, partitions=partitions, read=read)
 
     def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
-        self._newest = self._load()
-        return stage_removal(self._newest, paths)
+        return statistics.stage_removal(self._renewed(), paths)
 
     def remove_fallen(self, kept: Callable[[], Collection[str]]) -> tuple[str, ...]:
         fallen, self._fallen = self._fallen, ()
-        properties = effective_properties(dict(self._config.properties), self._newest.metadata.properties)
-        if parse_into(TrashConfig, properties).enabled:
+        if parse_into(TrashConfig, self._properties(self._newest)).enabled:
             return ()
         needed = {normalise(path) for path in kept()} if fallen else set()
         going = [path for path in fallen if normalise(path) not in needed]
@@ -516,26 +481,22 @@ class IcebergTable:
         return tuple(path for path, removal in removals.items() if removal.ended is not Ended.FAILED)
 
     def _writes_metadata(self) -> bool:
-        return expiry.writes_metadata(open_catalog(self._config))
+        return expiry.writes_metadata(catalogs.open_catalog(self._config))
 
     def io_properties(self) -> Mapping[str, str]:
-        properties = {**dict(open_catalog(self._config).properties), **self._newest.io.properties}
-        return {
-            key: value
-            for key, value in sorted(properties.items())
-            if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)
-        }
+        every = sorted({**dict(catalogs.open_catalog(self._config).properties), **self._newest.io.properties}.items())
+        return {key: value for key, value in every if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)}
 
     def send(self, payload: bytes) -> None:
         with confined_to(self._grant()):
-            self._fallen = committing.send(open_catalog(self._config), self._newest, payload)
+            self._fallen = committing.send(catalogs.open_catalog(self._config), self._newest, payload)
 
     def _renewed(self) -> Table:
         self._newest = self._load()
         return self._newest
 
     def _load(self) -> Table:
-        found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
+        found, uuid = catalogs.load_table(self._config, self._identifier), self._table.metadata.table_uuid
         # Before anything else: sequence numbers of two tables can't be compared.
         if found.metadata.table_uuid != uuid:
             raise CommitConflict(
@@ -544,10 +505,7 @@ class IcebergTable:
         return found
 
     def _grant(self) -> Grant:
-        return granted(self._config, open_catalog(self._config))
-
-    def _readable(self, table: Table) -> tuple[str, ...]:
-        return read_locations(table.metadata, self._grant())
+        return catalogs.granted(self._config, catalogs.open_catalog(self._config))
 
     def _access(self, table: Table, *more: str) -> FileAccess:
         """Access to the table's files, and to those below further places as far as they are granted."""
@@ -559,10 +517,6 @@ class IcebergTable:
             write_locations=write_locations(table.metadata, grant, *more),
             way_out=grant.way_out,
         )
-
-
-def _nothing() -> None:
-    """No checkpoint."""
 
 
 def _is_head(table: Table, head: Head) -> bool:
@@ -584,50 +538,39 @@ class IcebergFormat:
         self._sources = ManifestSources(tables, columns)
 
     def check(self, catalog: CatalogConfig) -> None:
-        opened = open_catalog(catalog)
-        with catalog_errors(catalog):
+        opened = catalogs.open_catalog(catalog)
+        with catalogs.catalog_errors(catalog):
             opened.list_namespaces()
 
-    def commits_refused(self, catalog: CatalogConfig) -> str | None:
-        return commits_refused(catalog)
+    commits_refused = staticmethod(catalogs.commits_refused)
+    locations = staticmethod(catalogs.locations)
+    is_unchanged = staticmethod(catalogs.is_unchanged)
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
-        opened = open_catalog(catalog)
+        opened = catalogs.open_catalog(catalog)
         wanted = discovery_filter(dict(catalog.properties))
-        with catalog_errors(catalog):
+        with catalogs.catalog_errors(catalog):
             namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
             found = {name for namespace in namespaces for name in _tables_in(opened, namespace)}
         return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
 
-    def locations(
-        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
-    ) -> Mapping[tuple[str, ...], str] | None:
-        return locations(catalog, names)
-
-    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
-        return is_unchanged(catalog, identifier, metadata_location)
-
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
-        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._sources)
+        return IcebergTable(catalog, identifier, catalogs.load_table(catalog, identifier), self._sources)
 
 
 def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
     """Every namespace, including nested ones; those that vanish meanwhile are left out."""
-    found: list[tuple[str, ...]] = []
+    found = dict[tuple[str, ...], None]()
     waiting: list[tuple[str, ...]] = [()]
-    seen: set[tuple[str, ...]] = set()
     while waiting:
         parent = waiting.pop()
-        try:
-            children = catalog.list_namespaces(parent)
-        except NoSuchNamespaceError:
-            continue
-        for child in map(tuple, children):
-            if child not in seen and child[: len(parent)] == parent:
-                seen.add(child)
-                found.append(child)
-                waiting.append(child)
-    return found
+        children = list[tuple[str, ...]]()
+        with suppress(NoSuchNamespaceError):
+            children = [tuple(child) for child in catalog.list_namespaces(parent)]
+        new = [child for child in dict.fromkeys(children) if child not in found and child[: len(parent)] == parent]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return list(found)
 
 
 def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:

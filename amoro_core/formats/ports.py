@@ -58,9 +58,8 @@ class Role(StrEnum):
 class OpenTable(Protocol):
     """One table as loaded at one moment: what every format offers.
 
-    `head`, `stage`, `trace` and `delete_unreferenced` reload it: they raise TableNotFound when it is gone, and
-    CommitConflict when its name belongs to another table by then. Every method may raise CatalogUnavailable,
-    DataFileMissing (a metadata file) or StorageFull.
+    Methods that reload it raise TableNotFound when it is gone, CommitConflict when its name belongs to another table by
+    then. Every method may raise CatalogUnavailable, DataFileMissing (a metadata file) or StorageFull.
     """
 
     @property
@@ -72,12 +71,10 @@ class OpenTable(Protocol):
         """The roles of the table, whose methods it has."""
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Raise TableRefused, by name, when the table has an unsupported feature.
+        """Raise TableRefused, by name, for an unsupported feature; `for_commit`: also for one that is only supported
+        for reading, and when its catalog can't commit."""
 
-        `for_commit`: also for a feature that is only supported for reading, and when its catalog can't commit.
-        """
-
-    def left_alone(self) -> str | None:
+    def skip_reason(self) -> str | None:
         """Why a table under write-audit-publish is not optimized now; None when it may be."""
 
     def io_properties(self) -> Mapping[str, str]:
@@ -99,8 +96,7 @@ class Guard(Protocol):
 class Searchable(OpenTable, Protocol):
     """A table whose locations can be searched for files that it does not reference.
 
-    An exception makes all earlier results void: CatalogUnavailable, DataFileMissing, WorkFailed, UnreadableFile, or
-    TableRefused("location") for a location that may not be read.
+    An exception makes all earlier results void, also WorkFailed, UnreadableFile, and TableRefused("location").
     """
 
     def ground(self) -> TableLocations:
@@ -122,10 +118,7 @@ class Searchable(OpenTable, Protocol):
         """All files below a place, in pages."""
 
     def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """Remove folders below the place that are empty and were last changed before that moment; returns their number.
-
-        Only on local file systems. Hidden folders stay.
-        """
+        """Remove empty folders, last changed before that moment, on local file systems; hidden ones stay. How many."""
 
     def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
         """The files of an inventory, used instead of listing. Raises InvalidArgument for an invalid one."""
@@ -135,22 +128,6 @@ class Searchable(OpenTable, Protocol):
 
     def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
         """The table UUID in each metadata file; "" for one without it, or that no longer exists."""
-
-
-class TrashAccess(Protocol):
-    """Access to files of a table and of its trash. The methods are those of `files.io.FileAccess`."""
-
-    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-        """The present state of each file; None for one that does not exist."""
-
-    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
-        """Delete files, and return the outcome of each."""
-
-    def move_many(self, moves: Mapping[str, str]) -> Mapping[str, Removal]:
-        """Rename files, each to its target, never over a file, and return the outcome of each source."""
-
-    def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """As `Searchable.remove_empty_folders`."""
 
 
 class Sweepable(OpenTable, Protocol):
@@ -163,10 +140,7 @@ class Sweepable(OpenTable, Protocol):
         """A new guard. The table had reached that sequence number when the deletion was planned."""
 
     def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-        """The present state of each file in its storage; None for one that does not exist or is not a file.
-
-        Raises TableRefused("location"), CatalogUnavailable or WorkFailed.
-        """
+        """The present state of each file; None: it is none. Raises TableRefused("location") or WorkFailed."""
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
         """Delete files below the table's write locations without checking references, and return the outcome of each.
@@ -177,11 +151,10 @@ class Sweepable(OpenTable, Protocol):
     def trash(self) -> Trash | None:
         """The trash to which its files are moved; None: they are deleted.
 
-        Raises TableRefused("configuration") for malformed properties or a trash in another storage, ("location") for
-        a trash that no administrator has allowed.
+        Raises TableRefused("configuration") for one in another storage, ("location") for one that is not allowed.
         """
 
-    def trash_access(self, folder: str) -> TrashAccess:
+    def trash_access(self, folder: str) -> FileAccess:
         """Access to the table's files and to the trash that contains the folder."""
 
 
@@ -214,10 +187,7 @@ class Dated(OpenTable, Protocol):
     """A table with a column that tells the age of rows."""
 
     def time_column(self, name: str) -> TimeColumn:
-        """The top-level column of that name in the current schema, with the partition fields derived from it.
-
-        Raises TableRefused("configuration") if there is none, and for one that is not a time.
-        """
+        """The top-level column, with the partition fields derived from it. Raises TableRefused("configuration")."""
 
 
 class Clusterable(OpenTable, Protocol):
@@ -253,17 +223,14 @@ class Sortable(OpenTable, Protocol):
     def layout_of(self, file: DataFile) -> Layout | None:
         """The layout in a clustered file's footer; None without one, or for another group than its name has.
 
-        Raises DataFileMissing, UnreadableFile, TableRefused("location") or CatalogUnavailable.
+        Raises DataFileMissing, UnreadableFile or TableRefused("location").
         """
 
     def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
         """The id of the sort order with exactly these keys in the table as last loaded; 0: it has none."""
 
     def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
-        """The payload that adds a sort order to the reloaded table, never as its default.
-
-        Raises CommitConflict when the name belongs to another table.
-        """
+        """The payload that adds a sort order to the reloaded table, never as its default."""
 
 
 class Expirable(OpenTable, Protocol):
@@ -318,10 +285,6 @@ class Expirable(OpenTable, Protocol):
         """
 
 
-class Upkept(Dated, Clusterable, Sortable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
-    """A table with every role of maintenance."""
-
-
 class Readable(OpenTable, Protocol):
     """A table with snapshots and live files."""
 
@@ -332,11 +295,8 @@ class Readable(OpenTable, Protocol):
         """The current schema and the default partition spec."""
 
     def scan(self) -> TableScan | None:
-        """All live files of main's head with their deletes; None for a table without snapshot.
-
-        Raises TableRefused for unsupported files (location, partition of a delete, format, equality ids); read-only
-        callers use `scan_of`.
-        """
+        """All live files of main's head with their deletes; None without a snapshot. Raises TableRefused for files
+        that are unsupported (location, partition of a delete, format, equality ids)."""
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
         """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
@@ -355,16 +315,10 @@ class Readable(OpenTable, Protocol):
         """Access to the table's files."""
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
-        """A predicate: whether a data file may contain rows that satisfy the condition (`self-optimizing.filter`).
-
-        Raises TableRefused("configuration") for a malformed condition.
-        """
+        """A predicate: whether a data file may contain rows that satisfy the condition. Raises TableRefused."""
 
     def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        """A predicate: whether a partition may contain rows that satisfy the condition, by its values alone.
-
-        Raises InvalidArgument for a condition that is malformed, or that partitions can't decide.
-        """
+        """A predicate: whether a partition may contain such rows. Raises InvalidArgument where it can't decide."""
 
     def partition_path(self, key: PartitionKey) -> str:
         """The partition as Iceberg writes it in paths, "" when unpartitioned."""
@@ -392,27 +346,21 @@ class Rewritable(Readable, Protocol):
         """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
 
     def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
-        """The positions that a delete file deletes in the data files at these normalised paths, with their row counts.
+        """The positions that it deletes in the data files at these normalised paths, with their row counts.
 
         Raises DataFileMissing, UnreadableFile or TableRefused("format").
         """
 
-    def left_out(self, group: Group) -> Mapping[int, PositionSet]:
+    def omitted_rows(self, group: Group) -> Mapping[int, PositionSet]:
         """The rows that a task left out, by the number of the input. Raises DataFileMissing or UnreadableFile."""
 
     def look_up(
         self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
     ) -> Mapping[RowPosition, RowPosition]:
-        """Where rows of the rewritten files of a task that looks rows up are in its outputs.
-
-        Like `amoro_core.files.deletes.row_matcher.look_up`, and raises what that raises.
-        """
+        """Where rows of a task's inputs are in its outputs, like `amoro_core.files.deletes.row_matcher.look_up`."""
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
-        """Write the deletes of these rows, for one attempt of a commit; nothing is visible yet.
-
-        Raises StorageFull; nothing is left of them then.
-        """
+        """Write the deletes of these rows, invisible before the commit. Raises StorageFull; nothing is left then."""
 
 
 class Committable(OpenTable, Protocol):
@@ -427,10 +375,7 @@ class Committable(OpenTable, Protocol):
         """
 
     def trace(self, evidence: Evidence) -> Trace:
-        """Whether a sent change was applied, according to the reloaded table.
-
-        Landed: its evidence is present. Refuted: it can't be applied any more.
-        """
+        """Whether a sent change was applied, as the reloaded table shows. Refuted: it can't be applied any more."""
 
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         """Delete those of our files below the table's location that no snapshot references now.
@@ -451,13 +396,22 @@ class Maintainable(OpenTable, Protocol):
         """
 
     def stage_upgrade(self) -> bytes:
-        """The payload that upgrades the reloaded table to the newest format that is handled; it adds no snapshot.
-
-        Raises TableRefused for a table that is not handled, or while that format is not.
-        """
+        """The payload that upgrades the reloaded table to the newest supported format. Raises TableRefused."""
 
 
-class AnyTable(Rewritable, Committable, Maintainable, Upkept, Protocol):
+class AnyTable(
+    Rewritable,
+    Committable,
+    Maintainable,
+    Dated,
+    Clusterable,
+    Sortable,
+    Sweepable,
+    Expirable,
+    Analyzable,
+    Searchable,
+    Protocol,
+):
     """A table with the requested roles; the caller uses only these."""
 
 
@@ -474,14 +428,14 @@ def with_roles(table: OpenTable, needed: Iterable[Role], work: str) -> AnyTable:
 def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused | None:
     """The refusal of a table whose format lacks any of those roles; None if it has them all."""
     missing = sorted(frozenset(needed) - table.roles)
-    if missing:
-        return TableRefused(
-            f"{table.facts.identifier} has the format {table.facts.format}, which lacks what {work} needs: "
-            f"{', '.join(missing)}",
-            reason="format",
-            hint="Actions that don't need them are not affected.",
-        )
-    return None
+    if not missing:
+        return None
+    facts = table.facts
+    return TableRefused(
+        f"{facts.identifier} has the format {facts.format}, which lacks what {work} needs: {', '.join(missing)}",
+        reason="format",
+        hint="Actions that don't need them are not affected.",
+    )
 
 
 class TableFormat(Protocol):
@@ -501,11 +455,8 @@ class TableFormat(Protocol):
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
-        """The table's present state.
-
-        Raises TableNotFound only when the catalog said that the table does not exist, and TableRefused("format") when
-        it exists in another format.
-        """
+        """The table's present state. Raises TableNotFound only when the catalog said that the table does not exist,
+        and TableRefused("format") when it exists in another format."""
 
 
 @runtime_checkable
@@ -527,7 +478,4 @@ class Revalidating(Protocol):
     """A format that can check whether a table has changed without loading it."""
 
     def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
-        """Whether the table still has that metadata, as the catalog says; False if it can't say so.
-
-        Raises CatalogUnavailable.
-        """
+        """Whether the catalog says that the table still has that metadata. Raises CatalogUnavailable."""

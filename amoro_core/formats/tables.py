@@ -67,7 +67,7 @@ class FileReadCache:
         for group in groups:
             if group.number not in self._left_out:
                 with suppress(*_UNREADABLE):
-                    self._left_out[group.number] = table.left_out(group)
+                    self._left_out[group.number] = table.omitted_rows(group)
             if group.number in self._left_out:
                 left_out[group.number] = self._left_out[group.number]
         view = replace(view, read=Read(positions, left_out))
@@ -149,9 +149,8 @@ class Formats:
         self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
     ) -> Mapping[str, Mapping[tuple[str, ...], str]] | None:
         """Where the metadata of those tables are, by format and name in the catalog; None: asked table by table."""
-        asked = {one.name: one.locations(catalog, names) for one in self._of(catalog) if isinstance(one, Locating)}
-        found = {name: places for name, places in asked.items() if places is not None}
-        return found or None
+        every = ((one.name, one.locations(catalog, names)) for one in self._of(catalog) if isinstance(one, Locating))
+        return {name: places for name, places in every if places is not None} or None
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier, first: str = "") -> OpenTable:
         """The table, in the first format that knows it; `first` is tried before the others.
@@ -206,17 +205,14 @@ class Tables:
         self._on_answer = on_answer
 
     def list_all(self, config: CatalogConfig) -> list[TableIdentifier]:
-        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
+        """As `Formats.list_tables`."""
         with self._reporting(config.name):
             return self.formats.list_tables(config)
 
     def locations(
         self, config: CatalogConfig, names: Collection[tuple[str, ...]]
     ) -> Mapping[str, Mapping[tuple[str, ...], str]] | None:
-        """Where the metadata of those tables are, by format and name in the catalog; None: asked table by table only.
-
-        Raises CatalogUnavailable.
-        """
+        """As `Formats.locations`. Raises CatalogUnavailable."""
         with self._reporting(config.name):
             return self.formats.locations(config, names)
 
@@ -254,14 +250,14 @@ class Tables:
         return self.load(self.catalog(identifier.catalog), identifier, self._find_known(identifier))
 
     def load(self, config: CatalogConfig, identifier: TableIdentifier, known: TableRuntime | None) -> OpenTable:
-        """As `open`, of that catalog, for a caller who has read what is kept about the table; None: nothing."""
-        kept = known.format if known else ""
+        """As `open`, of that catalog; `known` is the table's stored state, if it has any."""
+        before = known.format if known else ""
         with self._reporting(config.name):
-            table = self.formats.load(config, identifier, kept)
+            table = self.formats.load(config, identifier, before)
         facts = table.facts
-        if known and kept and facts.format != kept and facts.uuid == known.uuid:
+        if known and before and facts.format != before and facts.uuid == known.uuid:
             raise TableRefused(
-                f"{identifier} is known as a table of the format {kept} and turns up as one of the format "
+                f"{identifier} is known as a table of the format {before} and turns up as one of the format "
                 f"{facts.format}, under the same id {facts.uuid}",
                 reason="another-format",
                 hint=f"Check {TABLE_FORMATS} of catalog {identifier.catalog}, and who else writes the table.",
@@ -269,9 +265,9 @@ class Tables:
         return table
 
 
-def _misconfigured(catalog: CatalogConfig, what: str) -> CatalogMisconfigured:
+def _misconfigured(catalog: CatalogConfig, problem: str) -> CatalogMisconfigured:
     return CatalogMisconfigured(
-        f"catalog {catalog.name}: {TABLE_FORMATS} {what}",
+        f"catalog {catalog.name}: {TABLE_FORMATS} {problem}",
         hint="Name installed formats, separated by commas; install a package here to plug in another one.",
     )
 

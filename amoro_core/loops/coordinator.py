@@ -449,7 +449,7 @@ class CoordinatorLoops:
         self._services.sessions.trim()
         self._services.blockers.trim()
         self._services.starting.renew_blockers()
-        for process_id in self._services.maintaining.close_held():
+        for process_id in self._services.maintaining.close_unconfirmed():
             log.warning("process.closed", process=process_id, reason="it was not confirmed in time")
 
     def _scale_step(self) -> None:

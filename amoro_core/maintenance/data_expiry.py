@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from functools import cached_property
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -18,7 +18,7 @@ from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.maintenance import DataCommit, TimeColumn, TimeKind, TimePart
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.properties import boolean, declared, name, one_of
-from amoro_core.model.tables import SnapshotFacts
+from amoro_core.model.tables import SnapshotFacts, ancestors
 from amoro_core.scan.live_files import LiveFiles
 
 #: A quoted text (in which '' is a quote), a run of one letter, or anything but letters and quotes.
@@ -32,26 +32,41 @@ _WIDTHS = {
     "mm": "{0.minute:02d}",
     "ss": "{0.second:02d}",
 }
-_DIGITS = {run: f"[0-9]{{{len(run)}}}" for run in _WIDTHS}
 #: From the most to the least significant part.
 _WIDTHS_IN_ORDER = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 
 
+@dataclass(frozen=True)
 class DatePattern:
-    """A pattern of the letters yyyy, yy, MM, dd, HH, mm, ss, and of other text, whose letters must be quoted."""
+    """A pattern of the letters yyyy, yy, MM, dd, HH, mm, ss, and of other text, whose letters must be quoted.
 
-    def __init__(self, pattern: str) -> None:
-        """Raises ValueError for a pattern with other letters, or with an unclosed quote."""
-        self.pattern = pattern
-        tokens = _tokens(pattern)
-        self._parts = [_WIDTHS[token.text] if token.is_letters else _escaped(token.text) for token in tokens]
-        self._letters = [token.text for token in tokens if token.is_letters]
-        groups = (f"({_DIGITS[token.text]})" if token.is_letters else re.escape(token.text) for token in tokens)
-        self._form = re.compile("".join(groups), re.ASCII)
+    The constructor raises ValueError for a pattern with other letters, or with an unclosed quote.
+    """
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        self._form  # noqa: B018 - parses the pattern
+
+    @cached_property
+    def _tokens(self) -> list[tuple[str, bool]]:
+        return _tokens(self.pattern)
+
+    @cached_property
+    def _letters(self) -> list[str]:
+        return [text for text, is_letters in self._tokens if is_letters]
+
+    @cached_property
+    def _form(self) -> re.Pattern[str]:
+        groups = (f"([0-9]{{{len(text)}}})" if is_letters else re.escape(text) for text, is_letters in self._tokens)
+        return re.compile("".join(groups), re.ASCII)
 
     def format(self, moment: datetime) -> str:
         """The moment formatted by the pattern, in its own zone."""
-        return "".join(part.format(moment, moment.year % 100) for part in self._parts)
+        parts = (
+            _WIDTHS[text].format(moment, moment.year % 100) if is_letters else text for text, is_letters in self._tokens
+        )
+        return "".join(parts)
 
     def read(self, text: str) -> datetime | None:
         """The moment in a text of the pattern, without a zone; None for any other text.
@@ -60,16 +75,16 @@ class DatePattern:
         """
         found = self._form.fullmatch(text)
         numbers = () if found is None else map(int, found.groups())
-        said = dict(zip(self._letters, numbers, strict=False))  # empty without numbers
-        if len(said) < len(self._letters):
+        parts = dict(zip(self._letters, numbers, strict=False))  # empty without numbers
+        if len(parts) < len(self._letters):
             return None  # another text, or a pattern with a repeated part
-        year = said.get("yyyy", said.get("yy", -1) + 2000 if "yy" in said else None)
+        year = parts.get("yyyy", parts.get("yy", -1) + 2000 if "yy" in parts else None)
         if year is None or not 0 < year <= 9999:
             return None
-        month = said.get("MM", 12)
+        month = parts.get("MM", 12)
         try:
-            day = said.get("dd", monthrange(year, month)[1])
-            return datetime(year, month, day, said.get("HH", 0), said.get("mm", 0), said.get("ss", 0))
+            day = parts.get("dd", monthrange(year, month)[1])
+            return datetime(year, month, day, parts.get("HH", 0), parts.get("mm", 0), parts.get("ss", 0))
         except ValueError:  # the 30th of February, and the like
             return None
 
@@ -78,23 +93,10 @@ class DatePattern:
         """Whether later moments give greater strings, so that the greatest of many strings is the latest moment."""
         return self._letters == list(_WIDTHS_IN_ORDER[: len(self._letters)]) and bool(self._letters)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DatePattern) and other.pattern == self.pattern
 
-    def __hash__(self) -> int:
-        return hash(self.pattern)
-
-    def __repr__(self) -> str:
-        return f"DatePattern({self.pattern!r})"
-
-
-class _Token(NamedTuple):
-    text: str
-    is_letters: bool
-
-
-def _tokens(pattern: str) -> list[_Token]:
-    found: list[_Token] = []
+def _tokens(pattern: str) -> list[tuple[str, bool]]:
+    """The runs of letters (True) and the texts (False) of a pattern."""
+    found: list[tuple[str, bool]] = []
     position = 0
     while position < len(pattern):
         match = _TOKEN.match(pattern, position)
@@ -102,24 +104,15 @@ def _tokens(pattern: str) -> list[_Token]:
             raise ValueError(f"the quote at character {position + 1} is not closed")
         quoted, letter, other = match.groups()
         if letter is not None:
-            found.append(_Token(_known(match[0]), is_letters=True))
-        elif quoted == "":
-            found.append(_Token("'", is_letters=False))  # '' outside of a quoted text
-        else:
-            text = other if other is not None else quoted.replace("''", "'")
-            found.append(_Token(text, is_letters=False))
+            run = match[0]
+            if run not in _WIDTHS:
+                known = ", ".join(_WIDTHS)
+                raise ValueError(f"{run} is none of {known}; letters that are text stand in quotes: '{run}'")
+            found.append((run, True))
+        else:  # '' outside of a quoted text is a quote, too
+            found.append((other if other is not None else quoted.replace("''", "'") or "'", False))
         position = match.end()
     return found
-
-
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def _known(run: str) -> str:
-    if run not in _WIDTHS:
-        raise ValueError(f"{run} is none of {', '.join(_WIDTHS)}; letters that are text stand in quotes: '{run}'")
-    return run
 
 
 #: The property that switches it on and off.
@@ -250,10 +243,7 @@ def expired(scan: TableScan, limit: Limit) -> Expired:
 
 
 def still_expired(planned: Expired, head: TableScan, level: Level) -> tuple[DataFile, ...]:
-    """The planned files that may be deleted from that head.
-
-    Not a file that is gone or was replaced; on the level `partition`, not a partition with a file that was not planned.
-    """
+    """The planned files that the head has unchanged; on level `partition`, without partitions that have other files."""
     columns = LiveFiles.of(head.files).columns
     places = {PartitionKey(*place): at for at, place in enumerate(columns.places)}
     going: list[DataFile] = []
@@ -361,7 +351,6 @@ def _number(value: bytes, size: int) -> int:
 #: Amoro's words for commits that are maintenance, including ours.
 _MAINTENANCE = frozenset({"OPTIMIZE", "DATA_EXPIRATION", "CLEAN_DANGLING_DELETE"})
 _ADDED = ("added-records", "added-data-files")
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def last_data_commit(
@@ -373,11 +362,9 @@ def last_data_commit(
     writers then drop the parent id), but not if its snapshot still exists: main was then rolled back.
     """
     known = {one.snapshot_id: one for one in snapshots}
-    remaining, snapshot_id = dict(known), head_id
-    while snapshot_id is not None and (found := remaining.pop(snapshot_id, None)) is not None:
+    for found in ancestors(known, head_id):
         if _brought_data(found):
-            return DataCommit(found.snapshot_id, round((found.committed_at - _UNIX_EPOCH).total_seconds() * 1000))
-        snapshot_id = found.parent_id
+            return DataCommit(found.snapshot_id, round((found.committed_at - _EPOCH).total_seconds() * 1000))
     return kept if kept is not None and kept.snapshot_id not in known else None
 
 

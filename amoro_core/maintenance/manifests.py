@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amoro_core.model.properties import boolean, declared, whole
-from amoro_core.model.tables import SnapshotFacts
+from amoro_core.model.tables import SnapshotFacts, summary_count
 
 #: The property that switches it on and off.
 SWITCH = "maintenance.rewrite-manifests.enabled"
@@ -96,10 +96,7 @@ def _at_most(listed: Sequence[Listed], order: Sequence[int]) -> tuple[int, ...]:
 
 
 def layout(points: Sequence[Point], most: int) -> list[tuple[int, int]]:
-    """The ranges of new manifests in entries sorted by partition, none with more than `most`.
-
-    A manifest ends at the end of a partition if it is nearly full there.
-    """
+    """The ranges of new manifests in sorted entries, at most `most` each; one ends with a partition if nearly full."""
     done, start = [], 0
     while start < len(points):
         end = min(start + most, len(points))
@@ -149,21 +146,13 @@ _REMOVED = ("deleted-data-files", "removed-delete-files")
 
 def is_large(snapshots: Iterable[SnapshotFacts]) -> bool:
     """Whether optimizers do what is to be done with all files of a table with these snapshots."""
-    return known_files(snapshots) > LARGE
+    return count_files(snapshots) > LARGE
 
 
-def known_files(snapshots: Iterable[SnapshotFacts]) -> int:
-    """About how many files the snapshots name, as their summaries say: those of the largest, and what others removed.
-
-    What no summary says is not counted.
-    """
+def count_files(snapshots: Iterable[SnapshotFacts]) -> int:
+    """About how many files the snapshots name, by their summaries: those of the largest, and what others removed."""
     most, removed = 0, 0
     for one in snapshots:
-        most = max(most, sum(_count(one, key) for key in _TOTALS))
-        removed += sum(_count(one, key) for key in _REMOVED)
+        most = max(most, sum(summary_count(one.summary, key) or 0 for key in _TOTALS))
+        removed += sum(summary_count(one.summary, key) or 0 for key in _REMOVED)
     return most + removed
-
-
-def _count(snapshot: SnapshotFacts, key: str) -> int:
-    text = dict(snapshot.summary).get(key, "0")
-    return int(text) if text.isascii() and text.isdigit() else 0

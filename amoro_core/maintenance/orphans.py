@@ -68,7 +68,7 @@ class OrphanConditions:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The findings of a search so far."""
 
     orphans: list[Condemned] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Search:
         self._is_needed = terms.is_needed or _among([*terms.around.paths, *terms.in_flight])
         self._is_condemned = terms.is_condemned or _among(terms.around.condemned)
         self._hidden_but = tuple(f"{name}=" for name in ground.partition_fields if name.startswith(("_", ".")))
-        self.found = Found(unseen=set(map(normalise, ground.must_be_listed)))
+        self.found = SearchResult(unseen=set(map(normalise, ground.must_be_listed)))
 
     def see(self, place: str, page: Sequence[StoredFile]) -> None:
         """Evaluate files that lie below a place.
@@ -134,7 +134,7 @@ class Search:
         self.found.metadata_files = []
         self._require_opened()
 
-    def end(self) -> Found:
+    def end(self) -> SearchResult:
         """The findings, once everything was seen.
 
         Raises CatalogUnavailable when most files have no time, a file that certainly exists is missing, or a manifest
@@ -154,7 +154,7 @@ class Search:
         return found
 
     def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
-        if not self._is_known(one.path):
+        if not self._is_in_range(one.path):
             self.found.kept["spelled in a way that is looked for elsewhere"] += 1
         elif is_shared and f"/{self._ground.context}/" not in f"/{below}":
             self.found.kept["in a place that tables share"] += 1
@@ -224,7 +224,7 @@ class Search:
                 hint="It is tried again by itself; an inventory has to be of today.",
             )
 
-    def _is_known(self, path: str) -> bool:
+    def _is_in_range(self, path: str) -> bool:
         """Whether all is known of the path, in each of its spellings."""
         within = self._terms.within
         return within is EVERYWHERE or all(map(within.holds, path_aliases(path)))
@@ -273,7 +273,7 @@ def kind_of(path: str, in_metadata: bool) -> FileKind:
     return FileKind.OTHER
 
 
-def breaker(found: Found) -> str:
+def breaker(found: SearchResult) -> str:
     """Why a person must confirm the deletion of so much; "" when it is ordinary."""
     files = len(found.orphans) + found.kept[BEYOND]
     size = sum(one.size_bytes or 0 for one in found.orphans) + found.beyond_bytes

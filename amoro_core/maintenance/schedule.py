@@ -66,10 +66,7 @@ class MaintenanceConfig:
 
 
 def next_run(last: datetime | None, every: timedelta, table: str, action: str, now: datetime) -> datetime:
-    """When an action is due on a table, by its last run: at once where there was none.
-
-    Intervals vary by up to a tenth, by table and action, so that actions enabled together spread out.
-    """
+    """When an action is due by its last run, at once without one; intervals vary by a tenth, to spread the load."""
     if last is None:
         return now
     return last + every * (1 + SPREAD * _fraction(f"{table} {action}"))

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, whole
-from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
+from amoro_core.model.tables import MAIN, Ref, SnapshotFacts, ancestors, summary_count
 
 #: Iceberg's default, if neither its property nor Amoro's is set; Amoro's own default is 720 min.
 DEFAULT_AGE = timedelta(days=5)
@@ -133,7 +133,7 @@ PROTECTIONS = (KeepReason.CHAIN, KeepReason.PIN, KeepReason.LEASE)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSnapshot:
+class RetainedSnapshot:
     """Why one snapshot is kept."""
 
     ground: KeepReason
@@ -155,7 +155,7 @@ class Target:
 class SnapshotSelection:
     """The decision on every snapshot and reference of a table; each snapshot is in exactly one of the two maps."""
 
-    stay: Mapping[int, KeptSnapshot]
+    stay: Mapping[int, RetainedSnapshot]
     go: Mapping[int, str]  # to the reason; the oldest first
     refs: Mapping[str, str]  # branches and tags that go, to the reason
     refused: Mapping[int, str]  # snapshots that were named and can't go, to the reason
@@ -192,7 +192,7 @@ def select(
     count = max(config.min_count if target.min_count is None else target.min_count, 1)
     expired = _expired_refs(history, refs, config, now)
     kept = [ref for ref in refs if ref.name not in expired]
-    stay: dict[int, KeptSnapshot] = {}
+    stay: dict[int, RetainedSnapshot] = {}
     for ref in kept:
         ground = KeepReason.BRANCH if ref.is_branch else KeepReason.TAG
         _keep(stay, [ref.snapshot_id], ground, f"{ground.value} {ref.name}")
@@ -220,31 +220,23 @@ def select(
 
 
 class _History:
-    """Snapshots by their ids, and their ancestors as far as the table still has them."""
+    """Snapshots by their ids."""
 
     def __init__(self, snapshots: Sequence[SnapshotFacts]) -> None:
         self.known = {one.snapshot_id: one for one in snapshots}
-
-    def ancestors(self, snapshot_id: int | None) -> Iterator[SnapshotFacts]:
-        """The snapshot and its ancestors, the newest first."""
-        seen: set[int] = set()
-        while snapshot_id is not None and snapshot_id not in seen and (found := self.known.get(snapshot_id)):
-            seen.add(snapshot_id)
-            yield found
-            snapshot_id = found.parent_id
 
     def reached(self, refs: Iterable[Ref]) -> Iterator[int]:
         """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
         for ref in refs:
             if ref.is_branch:
-                yield from (one.snapshot_id for one in self.ancestors(ref.snapshot_id))
+                yield from (one.snapshot_id for one in ancestors(self.known, ref.snapshot_id))
             else:
                 yield ref.snapshot_id
 
 
-def _keep(stay: dict[int, KeptSnapshot], snapshot_ids: Iterable[int], ground: KeepReason, reason: str) -> None:
+def _keep(stay: dict[int, RetainedSnapshot], snapshot_ids: Iterable[int], ground: KeepReason, reason: str) -> None:
     for snapshot_id in snapshot_ids:
-        stay.setdefault(snapshot_id, KeptSnapshot(ground, reason))
+        stay.setdefault(snapshot_id, RetainedSnapshot(ground, reason))
 
 
 def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
@@ -254,18 +246,18 @@ def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfi
         snapshot = history.known.get(ref.snapshot_id)
         age = config.max_ref_age if ref.max_ref_age is None else ref.max_ref_age
         if ref.name != MAIN and snapshot is not None and age is not None and now - snapshot.committed_at > age:
-            found[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {told(age)}"
+            found[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {duration_text(age)}"
     return found
 
 
 def _keep_branch(
-    stay: dict[int, KeptSnapshot], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
+    stay: dict[int, RetainedSnapshot], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
 ) -> None:
     if ref.max_snapshot_age is not None:
         cutoff = now - ref.max_snapshot_age
     if ref.min_snapshots_to_keep is not None:
         count = max(ref.min_snapshots_to_keep, 1)
-    for number, one in enumerate(history.ancestors(ref.snapshot_id), 1):
+    for number, one in enumerate(ancestors(history.known, ref.snapshot_id), 1):
         if one.committed_at >= cutoff:
             _keep(stay, [one.snapshot_id], KeepReason.AGE, f"in the history of {ref.name}, and young")
         elif number <= count:
@@ -275,7 +267,7 @@ def _keep_branch(
 
 
 def _keep_needed(
-    stay: dict[int, KeptSnapshot],
+    stay: dict[int, RetainedSnapshot],
     history: _History,
     kept: Sequence[Ref],
     config: RetentionConfig,
@@ -285,7 +277,7 @@ def _keep_needed(
     """Keep what a writer, a process, an undo or a lease needs."""
     for ref in kept:
         if ref.is_branch:
-            chain = list(history.ancestors(ref.snapshot_id))
+            chain = list(ancestors(history.known, ref.snapshot_id))
             _keep_chains(stay, chain, _states(chain, config, now), KeepReason.CHAIN)
             pins = {
                 at: target.pinned[one.snapshot_id] for at, one in enumerate(chain) if one.snapshot_id in target.pinned
@@ -310,7 +302,7 @@ def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: dateti
 
 
 def _keep_chains(
-    stay: dict[int, KeptSnapshot], chain: Sequence[SnapshotFacts], ends: Mapping[int, str], ground: KeepReason
+    stay: dict[int, RetainedSnapshot], chain: Sequence[SnapshotFacts], ends: Mapping[int, str], ground: KeepReason
 ) -> None:
     """Keep the chain from the head down to each of these positions, the nearest first."""
     for end in sorted(ends):
@@ -330,16 +322,13 @@ def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
     return "older than is to be kept" if snapshot_id in reached else "no branch or tag reaches it, and it is old"
 
 
-def told(age: timedelta) -> str:
+def duration_text(age: timedelta) -> str:
     """A duration in its largest whole unit, such as "5d" or "90min"."""
     seconds = age // timedelta(seconds=1)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds and seconds % size == 0:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
-
-
-_ABSURD_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,38 +358,22 @@ class Comparison:
 
 def totals_of(summary: Mapping[str, str]) -> SnapshotTotals:
     """The totals of a snapshot's summary; what is missing or no number is not known."""
-
-    def number(key: str) -> int | None:
-        text = summary.get(key, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < _ABSURD_DIGITS else None
-
     return SnapshotTotals(
-        data_files=number("total-data-files"),
-        delete_files=number("total-delete-files"),
-        records=number("total-records"),
-        position_deletes=number("total-position-deletes"),
-        equality_deletes=number("total-equality-deletes"),
-        bytes=number("total-files-size"),
+        data_files=summary_count(summary, "total-data-files"),
+        delete_files=summary_count(summary, "total-delete-files"),
+        records=summary_count(summary, "total-records"),
+        position_deletes=summary_count(summary, "total-position-deletes"),
+        equality_deletes=summary_count(summary, "total-equality-deletes"),
+        bytes=summary_count(summary, "total-files-size"),
     )
 
 
 def compare(snapshots: Sequence[SnapshotFacts], before: SnapshotFacts, after: SnapshotFacts) -> Comparison:
     """Compare two of the table's snapshots, all of which are given."""
-    known = {one.snapshot_id: one for one in snapshots}
-    path: list[SnapshotFacts] = []
-    seen: set[int] = set()
-    at: SnapshotFacts | None = after
-    while at is not None and at.snapshot_id != before.snapshot_id and at.snapshot_id not in seen:
-        seen.add(at.snapshot_id)
-        path.append(at)
-        at = None if at.parent_id is None else known.get(at.parent_id)
-    led = at is not None and at.snapshot_id == before.snapshot_id
-    return Comparison(
-        before,
-        after,
-        totals_of(before.summary),
-        totals_of(after.summary),
-        led,
-        len(path) if led else 0,
-        sum(PROCESS_ID in one.summary for one in path) if led else 0,
-    )
+    history = list(ancestors({one.snapshot_id: one for one in snapshots}, after.snapshot_id))
+    ids = [one.snapshot_id for one in history]
+    is_ancestor = before.snapshot_id in ids
+    path = history[: ids.index(before.snapshot_id)] if is_ancestor else []
+    own = sum(PROCESS_ID in one.summary for one in path)
+    totals = totals_of(before.summary), totals_of(after.summary)
+    return Comparison(before, after, *totals, is_ancestor, len(path), own)

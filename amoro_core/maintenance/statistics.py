@@ -7,7 +7,7 @@ from datetime import datetime
 from amoro_core.errors import TableRefused
 from amoro_core.model.commits import StatisticsEntries
 from amoro_core.model.properties import boolean, declared, fraction
-from amoro_core.model.tables import SnapshotFacts
+from amoro_core.model.tables import SnapshotFacts, summary_count
 
 _COLUMNS_KEY = "maintenance.compute-statistics.columns"
 #: The counts in a snapshot's summary from which the number of changed rows is estimated.
@@ -33,10 +33,7 @@ class StatisticsConfig:
     min_change: float = declared("maintenance.compute-statistics.min-change", "0.1", fraction(0))
 
     def field_ids(self, known: Mapping[str, int]) -> tuple[int, ...]:
-        """The ids of the wanted columns; `known` are those that can be counted, by name.
-
-        Raises TableRefused("configuration") for one that is not among them.
-        """
+        """The ids of the wanted columns, of `known` ones by name. Raises TableRefused("configuration") for others."""
         for name in self.columns:
             if name not in known:
                 raise TableRefused(
@@ -105,14 +102,9 @@ def _changed(since: Sequence[SnapshotFacts], base: SnapshotFacts) -> float | Non
     for one in since:
         if one.operation == _REPLACE:
             continue
-        counts = [_count(one.summary, key) for key in _CHANGES]
+        counts = [summary_count(one.summary, key) for key in _CHANGES]
         if all(count is None for count in counts):
             return None
         changed += sum(count or 0 for count in counts)
-    total = _count(base.summary, "total-records")
+    total = summary_count(base.summary, "total-records")
     return None if total is None else changed / max(total, 1)
-
-
-def _count(summary: Mapping[str, str], key: str) -> int | None:
-    text = summary.get(key, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None

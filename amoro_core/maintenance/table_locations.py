@@ -78,10 +78,7 @@ def refuse_shared(name: str, ground: TableLocations, places: Iterable[str], neig
 
 
 def settled_names(text: str) -> dict[str, str]:
-    """The value of `equal-schemes` and `equal-authorities`: `a,b=c; d=e` treats a and b as c, and d as e.
-
-    Raises ValueError.
-    """
+    """The value of `equal-schemes` or `equal-authorities`: `a,b=c; d=e` treats a and b as c. Raises ValueError."""
     found: dict[str, str] = {}
     for part in filter(None, (one.strip() for one in text.split(";"))):
         names, equals, one = (side.strip() for side in part.partition("="))

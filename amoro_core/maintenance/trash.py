@@ -78,10 +78,7 @@ class Trash:
 
 
 def trash_of(properties: Mapping[str, str], identifier: TableIdentifier, location: str) -> Trash | None:
-    """The trash of a table at that location; None where its files are deleted.
-
-    Raises TableRefused("configuration") for malformed properties, and where a move would be a copy.
-    """
+    """The trash of a table; None: files are deleted. Raises TableRefused("configuration") where a move is a copy."""
     config = parse_into(TrashConfig, properties)
     if not config.enabled:
         return None

@@ -1,7 +1,7 @@
 """Tables: names, discovery filters, runtime state, lists, blockers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -217,6 +217,20 @@ class SnapshotFacts:
     operation: str
     summary: Mapping[str, str]
     refs: tuple[str, ...]  # branches and tags that point at it
+
+
+def ancestors(known: Mapping[int, SnapshotFacts], snapshot_id: int | None) -> Iterator[SnapshotFacts]:
+    """The snapshot and its ancestors, the newest first, as far as they are known by id."""
+    left = dict(known)
+    while snapshot_id is not None and (snapshot := left.pop(snapshot_id, None)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_id
+
+
+def summary_count(summary: Mapping[str, str], key: str) -> int | None:
+    """A count in a snapshot's summary; None if it is missing, malformed or needs more than 64 bits."""
+    text = summary.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,7 @@ def decide(
 
 
 def orphans(known: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain]:
-    """Drains of optimizers that were started as an unknown resource, as after a restored backup.
-
-    Only for ids in our format: optimizers that are started by hand may have any other.
-    """
+    """Drains of optimizers started as an unknown resource, as after a restored backup; only for ids in our format."""
     return [
         Drain(optimizer.optimizer_id, optimizer.resource_id)
         for optimizer in live

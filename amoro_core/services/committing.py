@@ -77,7 +77,6 @@ from amoro_core.transactions.advance_process import (
 )
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from amoro_core.transactions.process_context import (
-    LandedGroups,
     attempt_of,
     base_metadata_files,
     config_of,
@@ -458,9 +457,8 @@ class CommittingService:
         """The commit of some groups has landed: the process goes on with the others, or ends."""
         action, effects = self._action(case), Effects()
         keys = action.optimized(case, attempt.groups)
-        made = action.made(case, attempt.groups) if isinstance(action, Clustering) else ()
-        landed = LandedGroups(attempt, keys, made, dropped)
-        self._store.write(lambda db: keep_landed(db, landed, effects, self._clock()))
+        groups = action.clustered_groups(case, attempt.groups) if isinstance(action, Clustering) else ()
+        self._store.write(lambda db: keep_landed(db, attempt, keys, groups, dropped, effects, self._clock()))
         self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
         failpoint("commit.after_done")
         log.info("groups.committed", process=attempt.process_id, groups=len(attempt.groups), what=attempt.words)

@@ -47,13 +47,20 @@ from amoro_core.transactions.maintenance_schedule import (
     surroundings,
     with_clustered,
 )
-from amoro_core.transactions.process_context import Ending, Pins, close_held, pins, require_unreserved, undo_request
+from amoro_core.transactions.process_context import (
+    Ending,
+    Pins,
+    close_unconfirmed,
+    pins,
+    require_unreserved,
+    undo_request,
+)
 from amoro_core.transactions.process_context import close as close_process
 from amoro_core.transactions.store_plan import (
     EVALUATION,
     ProcessRequest,
     beyond,
-    is_held,
+    confirmation_required,
     keep_plan,
     log_planned,
     planned,
@@ -299,9 +306,9 @@ class MaintenanceService:
             if isinstance(action, Interruptible):
                 action.interrupt()
 
-    def close_held(self) -> list[str]:
+    def close_unconfirmed(self) -> list[str]:
         """Close processes that were not confirmed in time; returns their ids."""
-        return self._store.write(lambda db: close_held(db, HELD_FOR, self._clock()))
+        return self._store.write(lambda db: close_unconfirmed(db, HELD_FOR, self._clock()))
 
     # Planning
 
@@ -353,7 +360,7 @@ class MaintenanceService:
         """Resume a held process, planned again. Raises Held without confirmation, and beyond what was confirmed."""
         runtime = self._store.read(lambda db: tables.get(db, held.table_id))
         if not options.confirmed:
-            raise is_held(held, runtime, held.failure)
+            raise confirmation_required(held, runtime, held.failure)
         kept = self._store.read(lambda db: plans.get_plan(db, held.process_id))
         inspection = self._look(runtime.identifier, action, runtime, held.process_id)
         if inspection.table.facts.uuid != held.table_uuid:
@@ -374,7 +381,7 @@ class MaintenanceService:
                 keep_plan(db, again, made, kept.options, self._clock())
 
             self._store.write(hold)
-            raise is_held(again, runtime, again.failure)
+            raise confirmation_required(again, runtime, again.failure)
         return self._go_on(held, runtime, inspection, action, made, request)
 
     def _go_on(

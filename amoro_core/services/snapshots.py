@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action
-from amoro_core.actions.expiring import NAME as EXPIRY
+from amoro_core.actions.snapshots import NAME as EXPIRY
 from amoro_core.errors import (
     AmoroError,
     CommitConflict,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from amoro_core.actions.action_api import Action
-from amoro_core.actions.rewriting import told_copying
+from amoro_core.actions.rewriting import copy_description
 from amoro_core.errors import AmoroError, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
@@ -38,7 +38,13 @@ from amoro_core.model.tables import (
 )
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.planning.optimizing.messages import evaluate_totals, excluding_reserved, kept_in, told, totals_of
+from amoro_core.planning.optimizing.messages import (
+    evaluate_totals,
+    excluding_reserved,
+    ordered_groups,
+    totals_of,
+    with_reserved,
+)
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.scheduling.policy import REFRESH_INTERVAL
@@ -215,9 +221,9 @@ class TableService:
         others = self._store.read(lambda db: self._taken(db, known, loaded.table.facts.uuid))
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
-            scan, loaded.config, last, now, requested, force, path_of, selects, chooses, kept_in(scan)
+            scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan)
         )
-        evaluation = told(evaluation, scan, others)
+        evaluation = with_reserved(evaluation, scan, others)
         made = None
         if scan is not None:
             capacity = self._store.read(lambda db: groups.capacity(db, loaded.config.group))
@@ -231,7 +237,7 @@ class TableService:
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
         own = loaded.table.facts.properties
-        copying = told_copying(made.tasks, own, loaded.config, made.type) if made else ""
+        copying = copy_description(made.tasks, own, loaded.config, made.type) if made else ""
         return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)), copying)
 
     def _load(self, runtime: TableRuntime) -> LoadedTable:
@@ -245,7 +251,7 @@ class TableService:
         config = parse_config(effective_properties(defaults, own))
         decide_enabled(runtime.enabled_override, own, defaults)  # a malformed value refuses the table
         table.refuse_unsupported()
-        return LoadedTable(table, config, defaults, table.left_alone())
+        return LoadedTable(table, config, defaults, table.skip_reason())
 
     def _refuse_twins(self, runtime: TableRuntime, loaded: LoadedTable) -> None:
         """Refuse a table that is known under another name already: it would be optimized twice."""
@@ -289,10 +295,10 @@ class TableService:
         self._look(runtime, table, scan)
         selects = excluding_reserved(others, loaded.selects)
         found = evaluate(
-            scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=kept_in(scan)
+            scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=ordered_groups(scan)
         )
         document = None if found.digest is None else table_stats.pack_digest(found.digest)
-        return Evaluated(told(found, scan, others), now, document)
+        return Evaluated(with_reserved(found, scan, others), now, document)
 
     def _taken(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
         """The files that are in plans which have not ended, each with its process in words."""

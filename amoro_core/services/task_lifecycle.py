@@ -21,7 +21,14 @@ from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue,
 from amoro_core.store import processes, tables, tasks
 from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, advance_process, committing, left_over, measure, take_back
+from amoro_core.transactions.advance_process import (
+    Effects,
+    advance_process,
+    committing,
+    list_leftover,
+    measure,
+    take_back,
+)
 from amoro_core.transactions.journal import append_event
 from amoro_core.transactions.process_context import Ending, close, unwanted
 from amoro_core.transactions.task_queue import PollRequest, ScheduledTask, TaskScheduler, may_schedule, with_work
@@ -382,7 +389,7 @@ class OptimizingService:
             if process.status is ProcessStatus.RUNNING:
                 advance_process(db, process.process_id, effects, now)
         effects.commits += committing(db)
-        effects.left_over += left_over(db)
+        effects.left_over += list_leftover(db)
         for runtime in tables.list_tables(db, status=OptimizingStatus.PLANNING):
             if processes.find_active(db, runtime.table_id) is None:
                 event = table_machine.PlanFailed("the coordinator ended while it planned")

@@ -61,10 +61,7 @@ def succeeded(known: ActionRecord) -> ActionRecord:
 
 
 def failed(known: ActionRecord, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
-    """The record after one more failure in a row; the third pauses the action.
-
-    `is_outage`: the failure is not the table's, such as an unavailable catalog: it backs off and never pauses.
-    """
+    """The record after one more failure in a row; the third pauses the action, unless the failure is an outage."""
     found = backed_off(known, now)
     if is_outage or found.failures < MOST:
         return found

@@ -91,17 +91,15 @@ _OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
 
 
 def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask], settled: Settled = NOTHING_SETTLED) -> Decision:
-    """The next step of a process, from the states of all its tasks.
+    """The next step of a process, from the states of all its tasks. Only a RUNNING process has anything to decide.
 
-    The caller carries it out and asks again, in the same transaction, until there is nothing to carry out: Wait, or
-    the process runs no more. Only a RUNNING process has anything to decide.
+    The caller carries it out and asks again, in the same transaction, until it is Wait or the process runs no more.
 
     - A task is lost for good when it was cancelled, when it failed more often than `max_retries`, or when it is
       poisoned and not just held by an optimizer (which may still bring its result).
-    - Without `allow_partial_commit` one lost task fails the process at once.
-    - With it the others go on; when none is open, what succeeded is committed, and nothing succeeded is a failure.
+    - Without `allow_partial_commit` one lost task fails the process at once. With it the others go on; when none is
+      open, what succeeded is committed, and nothing succeeded is a failure.
     - A failed task with runs left is planned again, lowest number first.
-    - A process without tasks has nothing open.
     - One that commits by groups begins a commit once its share of the groups is ready, though others are open; a
       group that was dropped is none that was lost.
     """
@@ -191,15 +189,9 @@ APART: frozenset[tuple[str, str]] = frozenset({(LAYOUT, "expire-data")})
 
 
 def conflicting_process(
-    lane: str,
-    active: Iterable[OptimizingProcess],
-    excluding: frozenset[frozenset[str]] = EXCLUDING,
-    action: str = "",
-    apart: frozenset[tuple[str, str]] = APART,
+    lane: str, active: Iterable[OptimizingProcess], action: str = ""
 ) -> tuple[OptimizingProcess, str] | None:
-    """The active process of the table that prevents another one from starting in the lane, and why; None: it may start.
-
-    `action` is that of the one which is to start.
+    """The active process of the table that prevents one of the action from starting in the lane, and why; None: none.
 
     While it is unknown whether a commit was applied nothing else starts in any lane: the commit's evidence must stay.
     """
@@ -210,10 +202,10 @@ def conflicting_process(
             continue  # it is asked for its lane when it starts
         if one.lane == lane:
             return one, f"it holds the lane {lane}"
-        if frozenset({one.lane, lane}) in excluding:
+        if frozenset({one.lane, lane}) in EXCLUDING:
             return one, f"the lanes {one.lane} and {lane} exclude each other"
-        if (lane, one.action) in apart or (one.lane, action) in apart:
-            named, other = (one.action, lane) if (lane, one.action) in apart else (action, one.lane)
+        if (lane, one.action) in APART or (one.lane, action) in APART:
+            named, other = (one.action, lane) if (lane, one.action) in APART else (action, one.lane)
             return one, f"{named} and the lane {other} exclude each other"
     return None
 

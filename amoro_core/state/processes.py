@@ -11,27 +11,35 @@ from amoro_core.state.backoff import pause
 
 
 @dataclass(frozen=True, slots=True)
-class BeginCommit:
+class _Event:
+    """An event that says nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Receipted:
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    code: str
+    message: str
+
+
+class BeginCommit(_Event):
     """No task is open any more, and there is something to commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSent:
+class CommitSent(_Event):
     """A commit attempt is stored and about to be sent, for the first time or again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(_Receipted):
     """The table has the whole result."""
 
-    receipt: Receipt
 
-
-@dataclass(frozen=True, slots=True)
-class CommittedPartly:
+class CommittedPartly(_Receipted):
     """The table has the result without some groups (failed, cancelled or in conflict)."""
-
-    receipt: Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,8 @@ class Cleared:
     receipt: Receipt | None = None  # None: its present one
 
 
-@dataclass(frozen=True, slots=True)
-class ClearedPartly:
+class ClearedPartly(_Failure):
     """The work is done, but some files could not be removed and are given up."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +76,19 @@ class CommitUnclear:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRefuted:
+class CommitRefuted(_Event):
     """The table shows that no attempt was or ever can be applied; the commit is made again or fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableGone:
+class TableMissing(_Failure):
     """The catalog says that the table does not exist: the outcome of a sent attempt will never be known.
 
     Nor can it do harm any more. No file of it is removed: it may be live under a name that is unknown here.
     """
 
-    code: str
-    message: str
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessFailed:
+class ProcessFailed(_Failure):
     """Nothing was committed and nothing will be."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +106,15 @@ class Hold:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(_Event):
     """A stored plan starts, by command or because its time has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedSome:
+class CommittedSome(_Event):
     """The table has the results of some groups; the others follow, or are still being worked on."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsDropped:
+class GroupsDropped(_Event):
     """None of the groups that were to be committed together can be; the others go on."""
 
 
@@ -135,8 +127,7 @@ class EndedPartly:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(_Event):
     """A person confirmed it; the process was planned again."""
 
 
@@ -151,7 +142,7 @@ ProcessEvent = (
     | CommitDelayed
     | CommitUnclear
     | CommitRefuted
-    | TableGone
+    | TableMissing
     | ProcessFailed
     | ProcessClosed
     | Hold
@@ -165,12 +156,9 @@ ProcessEvent = (
 #: Permissions that were just granted take a moment to take effect everywhere.
 MAX_REFUSALS = 3
 
-#: The next status by status and event. More edges may come from rows of the store, as for lanes.
-Transitions = Mapping[tuple[str, type], str]
-
 #: An unknown commit ends by what the table shows, or when the table is gone: before, it can't fail or be closed.
 #: A clearing process has done its work: it can't fail, and only be closed if nothing was committed (`state.leases`).
-TRANSITIONS: Transitions = MappingProxyType(
+TRANSITIONS: Mapping[tuple[str, type], str] = MappingProxyType(
     {
         (ProcessStatus.REQUESTED, Started): ProcessStatus.RUNNING,
         (ProcessStatus.REQUESTED, ProcessClosed): ProcessStatus.CLOSED,
@@ -189,7 +177,7 @@ TRANSITIONS: Transitions = MappingProxyType(
         (ProcessStatus.COMMITTING, CommitUnclear): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMITTING, ProcessFailed): ProcessStatus.FAILED,
         (ProcessStatus.COMMITTING, ProcessClosed): ProcessStatus.CLOSED,
-        (ProcessStatus.COMMITTING, TableGone): ProcessStatus.FAILED,
+        (ProcessStatus.COMMITTING, TableMissing): ProcessStatus.FAILED,
         (ProcessStatus.COMMITTING, BeginClearing): ProcessStatus.CLEARING,
         (ProcessStatus.COMMITTING, CommittedSome): ProcessStatus.RUNNING,
         (ProcessStatus.COMMITTING, GroupsDropped): ProcessStatus.RUNNING,
@@ -199,7 +187,7 @@ TRANSITIONS: Transitions = MappingProxyType(
         (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): ProcessStatus.PARTIAL,
         (ProcessStatus.COMMIT_UNKNOWN, CommitDelayed): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): ProcessStatus.COMMITTING,
-        (ProcessStatus.COMMIT_UNKNOWN, TableGone): ProcessStatus.FAILED,
+        (ProcessStatus.COMMIT_UNKNOWN, TableMissing): ProcessStatus.FAILED,
         (ProcessStatus.COMMIT_UNKNOWN, BeginClearing): ProcessStatus.CLEARING,
         (ProcessStatus.COMMIT_UNKNOWN, CommittedSome): ProcessStatus.RUNNING,
         (ProcessStatus.CLEARING, CommitDelayed): ProcessStatus.CLEARING,
@@ -215,13 +203,10 @@ TRANSITIONS: Transitions = MappingProxyType(
 
 
 def advance(  # noqa: C901, PLR0912 - one case an event
-    process: OptimizingProcess, event: object, now: datetime, transitions: Transitions = TRANSITIONS
+    process: OptimizingProcess, event: ProcessEvent, now: datetime
 ) -> OptimizingProcess:
-    """The process after the event; an event that is unknown here changes only the status.
-
-    Raises IllegalState for an edge that is not in the table.
-    """
-    status = transitions.get((process.status, type(event)))
+    """The process after the event. Raises IllegalState for an edge that is not in the table."""
+    status = TRANSITIONS.get((process.status, type(event)))
     if status is None:
         raise IllegalState(f"process {process.process_id} is {process.status}: {type(event).__name__} is not possible")
     moved = replace(process, status=status)
@@ -248,7 +233,7 @@ def advance(  # noqa: C901, PLR0912 - one case an event
             return replace(moved, failure_code="", failure="")
         case CommitUnclear(message):
             return replace(moved, failure=message, delay=None)
-        case ProcessFailed(code, message) | TableGone(code, message) | ProcessClosed(message, code):
+        case ProcessFailed(code, message) | TableMissing(code, message) | ProcessClosed(message, code):
             return replace(moved, finished_at=now, delay=None, failure_code=code, failure=message, receipt=None)
     return moved
 

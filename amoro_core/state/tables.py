@@ -11,6 +11,13 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRunti
 
 
 @dataclass(frozen=True, slots=True)
+class _Event:
+    """An event with a reason for people."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Necessary:
     """The evaluator found work of this type."""
 
@@ -18,67 +25,40 @@ class Necessary:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unnecessary:
+class Unnecessary(_Event):
     """The evaluator found nothing to do, or optimizing is not enabled."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class BeginPlan:
+class BeginPlan(_Event):
     """A plan is being made, outside of any transaction."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class PlannedMinor:
+class PlannedMinor(_Event):
     """A minor process begins."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class PlannedMajor:
+class PlannedMajor(_Event):
     """A major process begins."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class PlannedFull:
+class PlannedFull(_Event):
     """A full process begins."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class PlanEmpty:
+class PlanEmpty(_Event):
     """The plan has no tasks."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class PlanFailed:
+class PlanFailed(_Event):
     """Planning failed, or the coordinator ended during it."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class BeginCommit:
+class BeginCommit(_Event):
     """The process commits; an unknown commit counts as this until it is reconciled."""
 
-    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
+class ProcessEnded(_Event):
     """The process is over, however it ended."""
-
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +69,8 @@ class Refuse:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
+class Mended(_Event):
     """The reason for which the table was refused is gone."""
-
-    reason: str = ""
 
 
 Planned = PlannedMinor | PlannedMajor | PlannedFull
@@ -110,14 +87,6 @@ TableEvent = (
     | ProcessEnded
     | Refuse
     | Mended
-)
-
-_PLANNED: Mapping[OptimizingType, type[Planned]] = MappingProxyType(
-    {
-        OptimizingType.MINOR: PlannedMinor,
-        OptimizingType.MAJOR: PlannedMajor,
-        OptimizingType.FULL: PlannedFull,
-    }
 )
 
 #: A table is refused only while it has no process; otherwise once the process has ended.
@@ -152,7 +121,13 @@ TRANSITIONS: Mapping[tuple[OptimizingStatus, type[TableEvent]], OptimizingStatus
 
 def planned(type_: OptimizingType, reason: str = "") -> Planned:
     """The event that says a process of this type begins."""
-    return _PLANNED[type_](reason)
+    match type_:
+        case OptimizingType.MINOR:
+            return PlannedMinor(reason)
+        case OptimizingType.MAJOR:
+            return PlannedMajor(reason)
+        case OptimizingType.FULL:
+            return PlannedFull(reason)
 
 
 def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRuntime:
@@ -178,7 +153,7 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
 
 
 def with_evaluation(
-    runtime: TableRuntime, evaluation: Evaluation, left_alone: str | None, now: datetime
+    runtime: TableRuntime, evaluation: Evaluation, skip_reason: str | None, now: datetime
 ) -> TableRuntime:
     """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason."""
     runtime = replace(
@@ -192,7 +167,7 @@ def with_evaluation(
     )
     if runtime.status is OptimizingStatus.REFUSED:
         runtime = advance(runtime, Mended(), now)
-    held = _held_back(runtime, left_alone, now)
+    held = _blocked_reason(runtime, skip_reason, now)
     if evaluation.type is None:
         return advance(runtime, Unnecessary(evaluation.reason), now)
     if held is not None:
@@ -200,11 +175,11 @@ def with_evaluation(
     return advance(runtime, Necessary(evaluation.type, evaluation.reason), now)
 
 
-def _held_back(runtime: TableRuntime, left_alone: str | None, now: datetime) -> str | None:
+def _blocked_reason(runtime: TableRuntime, skip_reason: str | None, now: datetime) -> str | None:
     if not runtime.enabled:
         return runtime.enabled_origin
-    if left_alone is not None:
-        return left_alone
+    if skip_reason is not None:
+        return skip_reason
     if runtime.retry_at is not None and runtime.retry_at > now:
         return f"after {runtime.failures} failures in a row it is retried at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
     return None

@@ -36,7 +36,7 @@ def list_waiting_processes(db: Connection, group: str) -> list[WaitingProcess]:
         "AND task_sum.status = 'planned' AND group_name = :group AND tasks > 0) ORDER BY created_at_ms, process_id",
         {"group": group},
     )
-    return [WaitingProcess(**row) for row in rows]
+    return [WaitingProcess(row["process_id"], row["table_id"], row["quota"]) for row in rows]
 
 
 def has_planned(db: Connection, group: str, kinds: Iterable[str]) -> bool:
@@ -78,7 +78,7 @@ def next_planned(
 def count_assigned(db: Connection, group: str) -> dict[int, int]:
     """How many of the group's tasks optimizers hold, by table."""
     rows = db.select(
-        "SELECT table_id, count(*) AS tasks FROM task_runtime INDEXED BY task_runtime_held "
+        "SELECT table_id, count(*) AS tasks FROM task_runtime INDEXED BY task_runtime_held_by_table "
         "WHERE optimizer_id IS NOT NULL AND group_name = :group GROUP BY table_id",
         {"group": group},
     )

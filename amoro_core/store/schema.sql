@@ -432,6 +432,7 @@ CREATE TABLE task_runtime (
 ) STRICT;
 CREATE INDEX task_runtime_planned ON task_runtime (group_name, process_id, task_number) WHERE status = 'planned';
 CREATE INDEX task_runtime_held ON task_runtime (process_id, task_number) WHERE optimizer_id IS NOT NULL;
+CREATE INDEX task_runtime_held_by_table ON task_runtime (group_name, table_id) WHERE optimizer_id IS NOT NULL;
 CREATE INDEX task_runtime_by_optimizer ON task_runtime (optimizer_id) WHERE optimizer_id IS NOT NULL;
 CREATE INDEX task_runtime_ended ON task_runtime (finished_at_ms) WHERE finished_at_ms IS NOT NULL;
 CREATE TRIGGER task_sum_insert AFTER INSERT ON task_runtime

@@ -37,10 +37,7 @@ _AGAINST = frozenset({BlockedOperation.BATCH_WRITE})
 
 
 def block_writers(db: Connection, runtime: TableRuntime, process: OptimizingProcess, now: datetime) -> Blocker:
-    """Block batch writers that ask, until the process ends: for a day, and longer as it is renewed.
-
-    Raises TableBlocked if another holder has such a blocker: a batch write is under way.
-    """
+    """Block batch writers that ask, for a day. Raises TableBlocked if another holder has such a blocker."""
     held = actions.find_blocker_against(db, runtime.table_id, _AGAINST, now)
     if held is not None:
         raise TableBlocked(
@@ -48,7 +45,7 @@ def block_writers(db: Connection, runtime: TableRuntime, process: OptimizingProc
             hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
         )
     blocker = Blocker(
-        uuid7(now), runtime.table_id, _AGAINST, now, now + LONGEST_HOLD, LONGEST_HOLD, _reason(process.process_id)
+        uuid7(now), runtime.table_id, _AGAINST, now, now + LONGEST_HOLD, LONGEST_HOLD, _block_reason(process)
     )
     return actions.add_blocker(db, blocker)
 
@@ -58,9 +55,8 @@ def renew_block(db: Connection, process: OptimizingProcess, now: datetime) -> bo
 
     A blocker that has expired, as while no coordinator ran, is taken anew unless somebody else has one.
     """
-    own = next((one for one in actions.list_blockers(db, now, process.table_id) if _is_of(one, process)), None)
-    if own is not None:
-        actions.save_blocker(db, replace(own, expires_at=now + LONGEST_HOLD))
+    if own := _own_blockers(db, process, now):
+        actions.save_blocker(db, replace(own[0], expires_at=now + LONGEST_HOLD))
     elif actions.find_blocker_against(db, process.table_id, _AGAINST, now) is None:
         block_writers(db, tables.get(db, process.table_id), process, now)
     else:
@@ -70,23 +66,22 @@ def renew_block(db: Connection, process: OptimizingProcess, now: datetime) -> bo
 
 def block_needs_renewal(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
     """Whether less than half a day of what the process has blocked is left."""
-    held = (one.expires_at for one in actions.list_blockers(db, now, process.table_id) if _is_of(one, process))
-    return max(held, default=now) - now < LONGEST_HOLD / 2
+    ends = (one.expires_at for one in _own_blockers(db, process, now))
+    return max(ends, default=now) - now < LONGEST_HOLD / 2
 
 
 def release_block(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Release what the process has blocked, if it has."""
-    for one in actions.list_blockers(db, now, process.table_id):
-        if _is_of(one, process):
-            actions.remove_blocker(db, one.blocker_id)
+    for one in _own_blockers(db, process, now):
+        actions.remove_blocker(db, one.blocker_id)
 
 
-def _is_of(blocker: Blocker, process: OptimizingProcess) -> bool:
-    return blocker.reason == _reason(process.process_id)
+def _own_blockers(db: Connection, process: OptimizingProcess, now: datetime) -> list[Blocker]:
+    return [one for one in actions.list_blockers(db, now, process.table_id) if one.reason == _block_reason(process)]
 
 
-def _reason(process_id: str) -> str:
-    return f"process {process_id} orders rows"
+def _block_reason(process: OptimizingProcess) -> str:
+    return f"process {process.process_id} orders rows"
 
 
 def settled_groups(db: Connection, process: OptimizingProcess) -> Settled:
@@ -103,49 +98,42 @@ def committed_groups(attempts: Iterable[CommitAttempt]) -> frozenset[int]:
     return frozenset(number for one in attempts if one.outcome is CommitOutcome.DONE for number in one.groups)
 
 
-def landed_attempts(attempts: Iterable[CommitAttempt]) -> list[CommitAttempt]:
+def _landed_attempts(db: Connection, process: OptimizingProcess) -> list[CommitAttempt]:
     """The attempts that have landed with results, in the order in which they were sent."""
+    attempts = processes.list_commits(db, process.process_id)
     return [one for one in attempts if one.outcome is CommitOutcome.DONE and one.groups]
 
 
 def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
-    """The receipt of all commits of a process that ends; None if it has committed nothing.
-
-    Groups that it has not committed count as dropped.
-    """
-    landed = landed_attempts(processes.list_commits(db, process.process_id))
+    """The receipt of all commits of a process that ends, other groups dropped; None if it has committed nothing."""
+    landed = _landed_attempts(db, process)
     if not landed:
         return None
     groups = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
-    receipt = merged([one.receipt for one in landed], len(landed))
+    receipt = merged([one.receipt for one in landed])
     dropped = Figure("groups_dropped", len(groups - committed_groups(landed)), "groups")
     return replace(receipt, more=(*receipt.more, dropped))
 
 
-def merged(receipts: Sequence[Receipt], commits_made: int = 1) -> Receipt:
+def merged(receipts: Sequence[Receipt]) -> Receipt:
     """The receipt of several commits of one process: counts in sum, what holds of the table as the last one has it.
 
     Figures that end in `_before` or `_after` and are of no file, row or byte are those of the first and the last one.
     """
-    first, last = receipts[0], receipts[-1]
-
     return replace(
-        last,
-        data_files_before=sum(one.data_files_before for one in receipts),
-        data_files_after=sum(one.data_files_after for one in receipts),
-        delete_files_before=sum(one.delete_files_before for one in receipts),
-        delete_files_after=sum(one.delete_files_after for one in receipts),
-        bytes_before=sum(one.bytes_before for one in receipts),
-        bytes_after=sum(one.bytes_after for one in receipts),
-        rows_before=sum(one.rows_before for one in receipts),
-        rows_after=sum(one.rows_after for one in receipts),
-        disputed_deletes=sum(one.disputed_deletes for one in receipts),
-        base_snapshot_id=first.base_snapshot_id,
-        more=(*_figures(receipts), Figure("commits", commits_made, "")),
+        receipts[-1],
+        **{name: sum(getattr(one, name) for one in receipts) for name in _SUMMED},
+        base_snapshot_id=receipts[0].base_snapshot_id,
+        more=(*_figures(receipts), Figure("commits", len(receipts), "")),
     )
 
 
-#: Of figures in these units several commits are summed up.
+#: Counts of a receipt that several commits add up.
+_SUMMED = (
+    *("data_files_before", "data_files_after", "delete_files_before", "delete_files_after"),
+    *("bytes_before", "bytes_after", "rows_before", "rows_after", "disputed_deletes"),
+)
+#: Units of figures that several commits add up.
 _COUNTED = ("files", "rows", "bytes", "ms", "groups")
 
 
@@ -176,7 +164,7 @@ def failure_of(
     message = f"{error.message} ({error.hint})" if error.hint else error.message
     if any(attempt.is_open for attempt in attempts):
         unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
-        return process_machine.TableGone(error.code, unknown)
+        return process_machine.TableMissing(error.code, unknown)
     partly = partial_end(db, process, error.code, message)
     return partly or process_machine.ProcessFailed(error.code, message)
 
@@ -208,10 +196,7 @@ def finish_text(process: OptimizingProcess, attempt: CommitAttempt | None) -> st
 def end_process(
     db: Connection, process: OptimizingProcess, event: process_machine.ProcessEvent, now: datetime
 ) -> OptimizingProcess:
-    """End a process without a commit; the files it wrote are left over until they are removed.
-
-    Files that it was about to condemn are not condemned.
-    """
+    """End a process without a commit: its files are left over, and nothing of its plan is condemned."""
     pending_deletions.remove_written(db, process.process_id)
     tasks.remove_blobs(db, process.process_id)
     return keep_process(db, process, replace(process_machine.advance(process, event, now), left_over=True), now)
@@ -341,30 +326,33 @@ def advance_process(db: Connection, process_id: str, effects: Effects, now: date
             case process_decisions.Wait():
                 return
             case process_decisions.RetryTask(task_id):
-                task = tasks.get(db, task_id)
-                advance_task(db, task, task_machine.Retry(), now)
+                advance_task(db, tasks.get(db, task_id), task_machine.Retry(), now)
                 effects.work = True
             case process_decisions.GiveUpTask(task_id, reason):
-                task = tasks.get(db, task_id)
-                advance_task(db, task, task_machine.Cancel(reason), now)
+                advance_task(db, tasks.get(db, task_id), task_machine.Cancel(reason), now)
             case process_decisions.StartCommit():
                 keep_process(db, process, process_machine.advance(process, process_machine.BeginCommit(), now), now)
-                runtime = tables.get(db, process.table_id)
                 if process.is_optimizing:
+                    runtime = tables.get(db, process.table_id)
                     tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
-                effects.commits.append((process_id, runtime.identifier.catalog))
+                effects.commits.append(_with_catalog(db, process))
                 return
             case process_decisions.EndCommitted(code, reason):
                 _end_committed(db, process, code, reason, now)
-                effects.left_over.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                effects.left_over.append(_with_catalog(db, process))
                 return
             case process_decisions.EndWork():
-                effects.commits.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                effects.commits.append(_with_catalog(db, process))
                 return
             case process_decisions.FailProcess(code, reason):
                 _fail(db, process, code, reason, now)
-                effects.left_over.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                effects.left_over.append(_with_catalog(db, process))
                 return
+
+
+def _with_catalog(db: Connection, process: OptimizingProcess) -> tuple[str, str]:
+    """The process's id with the catalog of its table."""
+    return process.process_id, tables.get(db, process.table_id).identifier.catalog
 
 
 def _end_committed(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
@@ -376,7 +364,7 @@ def _end_committed(db: Connection, process: OptimizingProcess, code: str, reason
     ended = replace(process_machine.advance(process, event, now), left_over=True)
     keep_process(db, process, ended, now)
     cancel_open_tasks(db, process.process_id, reason, now)
-    last = landed_attempts(processes.list_commits(db, process.process_id))[-1]
+    last = _landed_attempts(db, process)[-1]
     finish_table(db, process, finish_text(process, last), now, last.snapshot_id)
     settling_log.info(
         "process.committed", process=process.process_id, rows=receipt.rows_after, partial=bool(reason), why=reason
@@ -418,7 +406,7 @@ def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, no
 def committing(db: Connection, now: datetime | None = None) -> list[tuple[str, str]]:
     """Committing processes, oldest first; with `now`, without those that are retried later."""
     return [
-        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
+        _with_catalog(db, process)
         for process in processes.list_active(db)
         if process.status not in IN_NO_LANE
         and (process.status is not ProcessStatus.RUNNING or (not process.commits and has_ended_work(db, process)))
@@ -426,9 +414,6 @@ def committing(db: Connection, now: datetime | None = None) -> list[tuple[str, s
     ]
 
 
-def left_over(db: Connection) -> list[tuple[str, str]]:
+def list_leftover(db: Connection) -> list[tuple[str, str]]:
     """Processes that ended without a commit and whose files are not removed yet."""
-    return [
-        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
-        for process in processes.list_uncleaned(db)
-    ]
+    return [_with_catalog(db, process) for process in processes.list_uncleaned(db)]

@@ -151,25 +151,18 @@ class _Scheduled:
     def of(cls, action: Action, action_intervals: Mapping[str, timedelta | None]) -> "_Scheduled":
         """The action, at the interval of the settings or its own."""
         periodic = action if isinstance(action, Periodic) else None
-        return cls(
-            action,
-            action_intervals.get(action.name, timedelta() if periodic is None else periodic.every),
-            periodic,
-            orders=isinstance(action, Clustering),
-            sweeps=isinstance(action, Sweeping),
-            # An action of another package that declares none uses all.
-            keys=_keys_of(action.configuration) if isinstance(action, Configured) else None,
-        )
+        every = action_intervals.get(action.name, timedelta() if periodic is None else periodic.every)
+        # An action of another package that declares none uses all.
+        keys = None
+        if isinstance(action, Configured):
+            keys = tuple(one.key for one in properties_of(action.configuration))
+        return cls(action, every, periodic, isinstance(action, Clustering), isinstance(action, Sweeping), keys)
 
     def digest(self, properties: Mapping[str, str]) -> str:
         """A digest of the set properties that the action uses: eight bytes, as hex."""
         keys = properties if self.keys is None else self.keys
         own = {key: properties[key] for key in keys if key in properties}
         return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _keys_of(configuration: type) -> tuple[str, ...]:
-    return tuple(one.key for one in properties_of(configuration))
 
 
 class MaintenanceSchedule:
@@ -193,14 +186,11 @@ class MaintenanceSchedule:
         config = parse_into(MaintenanceConfig, properties)
         found: dict[str, ActionState] = {}
         for one in self._scheduled:
-            refusal = lacking(table, one.action.roles, one.action.name)
-            consent = (
-                ScheduleDecision(False, refusal.message) if refusal else _consent(one, properties, enabled, override)
-            )
-            every = one.every or timedelta()
-            found[one.action.name] = ActionState(
-                consent, None, every, config, facts.uuid, one.sweeps, one.digest(properties)
-            )
+            consent = _consent(one, properties, enabled, override)
+            if refusal := lacking(table, one.action.roles, one.action.name):
+                consent = ScheduleDecision(False, refusal.message)
+            every, digest = one.every or timedelta(), one.digest(properties)
+            found[one.action.name] = ActionState(consent, None, every, config, facts.uuid, one.sweeps, digest)
         return found
 
     def ask(self, table: OpenTable, defaults: Mapping[str, str], looks: Looks, now: datetime) -> Looks:
@@ -234,8 +224,7 @@ def _consent(
     if one.orders and not enabled.value:
         return ScheduleDecision(False, f"the table is only observed, whatever {action.switch} says")
     if action.switch in properties:
-        said = f"{action.switch}={properties[action.switch]}"
-        return ScheduleDecision(action.enabled(properties), said)
+        return ScheduleDecision(action.enabled(properties), f"{action.switch}={properties[action.switch]}")
     if not enabled.value:
         return ScheduleDecision(False, f"the table is only observed, and {action.switch} is not set")
     is_on = action.enabled(properties)

@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action, Based, Request, Undoing
@@ -118,11 +118,10 @@ _ALL = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """Snapshots and files that must stay."""
+    """Snapshots, by id with the reason, and files that must stay."""
 
-    snapshot_ids: frozenset[int]
+    reasons: Mapping[int, str]
     paths: frozenset[str]
-    reasons: Mapping[int, str] = field(default_factory=dict, compare=False)  # of each snapshot
 
 
 def pins(db: Connection, table_id: int, find_action: Callable[[str], Action], own: str = "") -> Pins:
@@ -146,7 +145,7 @@ def pins(db: Connection, table_id: int, find_action: Callable[[str], Action], ow
         for attempt in case.attempts:
             reasons.update(dict.fromkeys(_snapshots_of(attempt.evidence), words))
             paths.update((*attempt.files, *attempt.metadata_files))
-    return Pins(frozenset(reasons), frozenset(paths), reasons)
+    return Pins(reasons, frozenset(paths))
 
 
 def base_metadata_files(db: Connection, table_id: int, find_action: Callable[[str], Action]) -> frozenset[str]:
@@ -194,11 +193,11 @@ def require_unreserved(
     `known` is what was left out when it was planned, so that only plans stored since then are read.
     """
     since = reserved_files(db, process.table_id, process.table_uuid, find_action, known, process.process_id)
-    both = [(path, words) for path in data_files if (words := since.paths.get(normalise(path))) is not None]
+    both = [path for path in data_files if normalise(path) in since.paths]
     if both:
-        path, words = both[0]
         raise TableBusy(
-            f"{len(both)} files of the plan are in another one by now: {path} is in that of {words}",
+            f"{len(both)} files of the plan are in another one by now: {both[0]} is in that of "
+            f"{since.paths[normalise(both[0])]}",
             hint="Try again: they are left out then.",
         )
 
@@ -209,19 +208,14 @@ def _snapshots_of(evidence: Evidence) -> tuple[int, ...]:
             return snapshot_id, parent_id
         case SnapshotsRemoved(snapshot_ids):
             return snapshot_ids
-        case RefAt(_, snapshot_id):
+        case RefAt(_, snapshot_id) | StatisticsNamed(snapshot_id) | StatisticsRemoved(snapshot_id):
             return (snapshot_id,)
         case SortOrderAdded():
             return ()
-        case StatisticsNamed(snapshot_id) | StatisticsRemoved(snapshot_id):
-            return (snapshot_id,)
 
 
 def undo_request(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[ProcessContext, Undoing, Request]:
-    """The process, the action that undoes it, and the request for that action.
-
-    Raises ProcessNotFound, CannotUndo for a process that has not ended, or of a kind that has no undo.
-    """
+    """The process, the action that undoes it, and the request for it. Raises ProcessNotFound, CannotUndo."""
     case = read_context(db, process_id)
     process = case.process
     found = next((action for action in known if process.type in action.undoes), None)
@@ -261,11 +255,7 @@ def retry_commit(
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Repeat the attempt until it is true: first immediately, then after waits with jitter.
-
-    Jitter keeps losing writers out of lockstep. Raises CommitConflict once the time is over, and
-    what `attempt` raises.
-    """
+    """Repeat the attempt until it is true; jitter keeps losing writers out of lockstep. Raises CommitConflict."""
     started, tries, longest = now(), 1, 0.0
     while not attempt():
         spent = now() - started
@@ -276,24 +266,25 @@ def retry_commit(
         tries += 1
 
 
-@dataclass(frozen=True, slots=True)
-class LandedGroups:
-    """A commit of some groups that has landed."""
+def keep_landed(
+    db: Connection,
+    attempt: CommitAttempt,
+    partitions: Iterable[PartitionKey],
+    groups: Iterable[ClusteredGroup],
+    dropped: Mapping[int, str],
+    effects: Effects,
+    now: datetime,
+) -> None:
+    """After a commit of some groups the process goes on with the others, or ends where none is left.
 
-    attempt: CommitAttempt
-    partitions: Iterable[PartitionKey]  # whose last times move
-    made: Iterable[ClusteredGroup]  # groups of files that are known from now on
-    dropped: Mapping[int, str]  # groups that were ready and that the commit lacks
-
-
-def keep_landed(db: Connection, landed: LandedGroups, effects: Effects, now: datetime) -> None:
-    """The process goes on with its other groups, or ends where none is left."""
-    attempt = landed.attempt
+    `partitions`: whose last times move; `groups` of files that are known from now on; `dropped`: groups that were ready
+    and that the commit lacks.
+    """
     processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
-    table_stats.add_dropped_groups(db, attempt.process_id, landed.dropped)
+    table_stats.add_dropped_groups(db, attempt.process_id, dropped)
     process = move_process(db, attempt.process_id, process_machine.CommittedSome(), now)
-    table_stats.add_cluster_groups(db, process.table_id, process.table_uuid, landed.made, now)
-    tables.record_partitions(db, process.table_id, landed.partitions, process.type, process.created_at)
+    table_stats.add_cluster_groups(db, process.table_id, process.table_uuid, groups, now)
+    tables.record_partitions(db, process.table_id, partitions, process.type, process.created_at)
     advance_process(db, attempt.process_id, effects, now)
 
 
@@ -341,7 +332,7 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
         actions.save(db, replace(known, last_at=now))
 
 
-def close_held(db: Connection, after: timedelta, now: datetime) -> list[str]:
+def close_unconfirmed(db: Connection, after: timedelta, now: datetime) -> list[str]:
     """Close processes that were not confirmed within this time; their ids."""
     ending = Ending(f"nobody confirmed it within {after.days} days")
     held = [one for one in processes.list_active(db) if one.status == ProcessStatus.HELD]

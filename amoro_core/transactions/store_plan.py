@@ -90,10 +90,7 @@ def require_unblocked(
 
 
 def require_no_lease_since(db: Connection, runtime: TableRuntime, lane: str, since: datetime, now: datetime) -> None:
-    """Raise TableBusy if a snapshot was leased after that moment, for lanes whose processes remove snapshots.
-
-    Planning has not seen the lease; the next one will.
-    """
+    """Raise TableBusy if a snapshot was leased after planning began, for lanes whose processes remove snapshots."""
     if lane != METADATA:
         return
     for lease in snapshot_leases.list_leases(db, now, runtime.table_id, runtime.uuid):
@@ -151,10 +148,7 @@ def store_planned(
     *,
     before: OptimizingProcess | None = None,
 ) -> None:
-    """Store the process with its tasks; `before`: its former state, which is replaced, if it is not new.
-
-    Raises GroupNotFound for tasks of a group that does not exist, TableBusy for another process in the lane.
-    """
+    """Store the process with its tasks, in place of its former state `before`. Raises GroupNotFound, TableBusy."""
     if works and groups.find(db, works[0][0].group) is None:
         known = ", ".join(item.name for item in groups.list_groups(db))
         raise GroupNotFound(
@@ -179,7 +173,7 @@ def beyond(made: Plan, confirmed: Mapping[str, int]) -> str:
     return f"{made.held or made.reason}; more than was confirmed: {words}"
 
 
-def is_held(process: OptimizingProcess, runtime: TableRuntime, why: str) -> ConfirmationRequired:
+def confirmation_required(process: OptimizingProcess, runtime: TableRuntime, why: str) -> ConfirmationRequired:
     """The error that a process must be confirmed first, with the command."""
     name = str(runtime.identifier)
     return ConfirmationRequired(

@@ -138,7 +138,7 @@ class LoadedTable:
     table: OpenTable
     config: OptimizingConfig
     defaults: Mapping[str, str]  # of its catalog
-    left_alone: str | None
+    skip_reason: str | None
 
     @property
     def refusal(self) -> TableRefused | None:
@@ -186,7 +186,7 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
         refreshed_at=now,
     )
     if found is not None and runtime.status not in BUSY:
-        runtime = with_evaluation(runtime, found.evaluation, loaded.left_alone, now)
+        runtime = with_evaluation(runtime, found.evaluation, loaded.skip_reason, now)
         runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(loaded.config))
     if loaded.refusal is not None:
         return after_refusal(runtime, loaded.refusal, loaded.config, now)

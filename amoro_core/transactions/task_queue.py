@@ -85,10 +85,7 @@ class TaskScheduler:
         self._core_ms.update(self._read_core_ms())
 
     def schedule(self, db: Connection, request: PollRequest, effects: Effects, now: datetime) -> list[OptimizingTask]:
-        """Schedule at most one planned task for each free thread, in their order.
-
-        Raises UnknownToken when the optimizer's registration has ended.
-        """
+        """Schedule at most one planned task for each free thread, in their order. Raises UnknownToken."""
         now = as_stored(now)
         optimizer = groups.get_optimizer(db, request.optimizer_id)
         self.note_core_time()
@@ -98,10 +95,10 @@ class TaskScheduler:
             take_back(db, task, f"thread {thread_id} asked for work again", effects, now, lost=False)
         chosen = _fitting(db, self._choose(db, optimizer, request.group, len(request.thread_ids), now))
         before = tasks.get_many(db, chosen)
-        changes = [
-            (before[task_id], _scheduled(before[task_id], OptimizerThread(optimizer.optimizer_id, thread_id), now))
-            for task_id, thread_id in zip(chosen, request.thread_ids, strict=False)
-        ]
+        changes = []
+        for task_id, thread_id in zip(chosen, request.thread_ids, strict=False):
+            event = task_machine.Schedule(OptimizerThread(optimizer.optimizer_id, thread_id))
+            changes.append((before[task_id], task_machine.advance(before[task_id], event, now)))
         keep_tasks(db, changes, now)
         for _, task in changes:
             log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=optimizer.optimizer_id)
@@ -158,10 +155,6 @@ def _planned(
         yield from queue_stats.next_planned(
             db, process.process_id, group, optimizer.kinds, optimizer.max_cluster_bytes, limit
         )
-
-
-def _scheduled(task: OptimizingTask, thread: OptimizerThread, now: datetime) -> OptimizingTask:
-    return task_machine.advance(task, task_machine.Schedule(thread), now)
 
 
 def _fitting(db: Connection, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:

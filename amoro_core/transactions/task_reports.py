@@ -174,10 +174,7 @@ class Begins(Protocol):
 
 
 def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
-    """That piece of a blob of the attempt's process, from 0; None after the last one.
-
-    Raises TaskNotFound unless the optimizer has acknowledged the attempt and holds it, and where there is no such blob.
-    """
+    """A piece of a blob, from 0; None after the last. Raises TaskNotFound unless the optimizer runs the attempt."""
     held = [one for one in tasks.list_assigned(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
     is_acked = any(one.status is TaskStatus.ACKED for one in held)
     found = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None

@@ -77,7 +77,7 @@ class JournalTable:
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Every journal is supported."""
 
-    def left_alone(self) -> None:
+    def skip_reason(self) -> None:
         """No journal is skipped."""
 
     def io_properties(self) -> Mapping[str, str]:

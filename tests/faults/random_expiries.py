@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from amoro_core.actions.expiring import NAME
+from amoro_core.actions.snapshots import NAME
 from amoro_core.errors import AmoroError
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus

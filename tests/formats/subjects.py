@@ -24,8 +24,7 @@ from amoro_core.validation.view import build_view
 from tests.engine import builders, oracle, writer
 from tests.extension.journal import JournalFormat, JournalTable
 from tests.iceberg.rewriting import rewritten
-from tests.simulation.lake import Lake, Rows, data_file
-from tests.simulation.lake_format import LakeFormat, LakeTableAtOnce
+from tests.simulation.lake import Lake, LakeFormat, LakeTableAtOnce, Rows, data_file
 
 TABLE = TableIdentifier("cat", ("db",), "t")
 

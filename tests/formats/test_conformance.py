@@ -64,7 +64,7 @@ def test_a_catalog_lists_its_table_and_loads_it_with_equal_facts_each_time(subje
     assert subject.format.list_tables(subject.catalog) == [TABLE]
     table = opened(subject)
     table.refuse_unsupported()
-    assert table.left_alone() is None
+    assert table.skip_reason() is None
     assert table.facts == table.facts == opened(subject).facts
     assert (table.facts.identifier, table.facts.format) == (TABLE, subject.format.name)
 

@@ -37,8 +37,8 @@ from tests.prove.proof import CROSS, Batch, Kind
 from tests.rewrite import random_tables
 from tests.rewrite.random_copies import copy_files
 from tests.simulation import simulation
-from tests.unit.planning.clustering.random_tables import arrivals, changes_of_choice, random_table
-from tests.unit.planning.differences import lived
+from tests.unit.planning.clustering.world import arrivals, changes_of_choice, random_table
+from tests.unit.planning.random_tables import lived
 
 #: By their names on the page and for --only.
 KINDS: dict[str, Kind] = {}
@@ -114,7 +114,7 @@ def _copies(seed: int, totals: Counter[str]) -> None:
 
 @_kind("differences", 30, {"histories": 2000, "real histories": 2000})
 def _differences(seed: int, totals: Counter[str]) -> None:
-    """20 tables in memory with randomly added and removed manifests (`tests/unit/planning/differences.py`), and 20
+    """20 tables in memory with randomly added and removed manifests (`tests/unit/planning/random_tables.py`), and 20
     real ones of all formats with 12 commits of all kinds (`tests/iceberg/histories.py`): those of other engines and
     pyiceberg, and our rewrites of files and manifests, planned and staged with the manifest cache. Each commit is
     followed by a scan with the cache and one without; real tables are also read entry by entry and matched file by
@@ -322,7 +322,7 @@ def _simulation(seed: int, totals: Counter[str]) -> None:
 
 @_kind("clustering", 60, {"tables": 500, "days": 600})
 def _clustering(seed: int, totals: Counter[str]) -> None:
-    """Fifty random tables (`tests/unit/planning/clustering/random_tables.py`) are planned and clustered by a model of
+    """Fifty random tables (`tests/unit/planning/clustering/world.py`) are planned and clustered by a model of
     the executor until there is nothing to do. A mismatch: more than two plans. Then sixty days of arrivals at one
     table; a mismatch: more than 8 bytes written per arriving byte, or a point query that reads more than 4 times the
     files of a table clustered at once. Then sixty days of queries on random columns; a mismatch: `auto` chooses others.

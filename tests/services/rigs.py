@@ -26,7 +26,7 @@ LIMITS = {
     "deleted_by_a_task": "amoro_core.actions.empty_trash.FILES_OF_A_TASK",
     "deleting_tasks": "amoro_core.actions.empty_trash.MOST_TASKS",
     "sketched_by_a_task": "amoro_core.actions.statistics.FILES_OF_A_TASK",
-    "files_of_an_expiry": "amoro_core.actions.expiring.MOST_FILES",
+    "files_of_an_expiry": "amoro_core.actions.snapshots.MOST_FILES",
     "files_of_a_batch": "amoro_core.store.pending_deletions.MOST_IN_A_BATCH",
     "piece_of_a_blob": "amoro_core.store.tasks.PIECE_BYTES",
     "cleared_at_once": "amoro_core.services.post_commit_cleanup.CLEARED_AT_ONCE",

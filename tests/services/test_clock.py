@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.actions.expiring import NAME as EXPIRY
+from amoro_core.actions.snapshots import NAME as EXPIRY
 from amoro_core.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -310,9 +310,9 @@ def test_a_plan_that_is_confirmed_from_the_start_is_not_held(place: Place) -> No
 
 def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) -> None:
     place.world.later(6.9 * DAY_S)
-    assert place.world.maintaining.close_held() == []
+    assert place.world.maintaining.close_unconfirmed() == []
     place.world.later(0.2 * DAY_S)
-    assert place.world.maintaining.close_held() == [held]
+    assert place.world.maintaining.close_unconfirmed() == [held]
     assert (place.of(held).status, place.of(held).failure) == (
         ProcessStatus.CLOSED,
         "nobody confirmed it within 7 days",

@@ -414,7 +414,7 @@ def test_expiry_keeps_the_base_of_a_plan_that_waits(world: World) -> None:
     process_id = cluster_with(world, Grouping(), SCHEDULED)
     base = process_of(world, process_id).snapshot_id
     needed = world.maintaining.pinned(world.table().table_id)
-    assert base in needed.snapshot_ids
+    assert base in needed.reasons
     assert set(inputs_of(world, process_id)) <= needed.paths
     # Everything else of the table is replaced and expired: what the plan reads stays.
     writer.append(world.catalog.load_table("db.t"), [row(500, "a")])

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.actions.expiring import NAME
+from amoro_core.actions.snapshots import NAME
 from amoro_core.errors import InvalidArgument, StoreFailed, TableNotFound, TableRefused
 from amoro_core.formats.tables import Tables
 from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of

@@ -259,7 +259,7 @@ def test_a_refused_table_is_not_tagged(world: World, table: Table) -> None:
 
 def pinned(world: World) -> tuple[set[int], set[str]]:
     found = world.maintaining.pinned(world.table().table_id)
-    return set(found.snapshot_ids), set(found.paths)
+    return set(found.reasons), set(found.paths)
 
 
 def pins(snapshot_ids: Iterable[int] = (), paths: Iterable[str] = ()) -> tuple[set[int], set[str]]:
@@ -282,7 +282,7 @@ def test_what_active_processes_need_can_be_asked_for(world: World, table: Table)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.store.read(lambda db: processes.list_commits(db, rewrite))
     needed = world.maintaining.pinned(table_id)
-    assert needed.snapshot_ids == {head, attempt.snapshot_id}
+    assert set(needed.reasons) == {head, attempt.snapshot_id}
     assert needed.paths == inputs | outputs | set(attempt.metadata_files)
     world.iceberg.restore()
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS

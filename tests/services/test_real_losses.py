@@ -25,7 +25,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from amoro_core import failpoints
-from amoro_core.actions import dangling
+from amoro_core.actions import file_removal
 from amoro_core.actions import orphans as orphan_action
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergTable
@@ -389,7 +389,7 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
     writer.upsert(scene.table, [row(1, "a", "new")], ["id"])
     deleted = scene.world.table_head()
     writer.remove_files(scene.table, old)
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, dangling.NAME, trigger="request")
+    begun = scene.world.maintaining.begin(scene.world.table().table_id, file_removal.DANGLING, trigger="request")
     assert begun.process_id
     planned = scene.table.refresh().metadata.current_snapshot_id
     writer.rollback(scene.table, deleted)
@@ -407,13 +407,13 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
         return head(table, *given)
 
     scene.off(IcebergTable, "head", headed)
-    scene.off(dangling, "dangling_deletes", of_the_plan)
+    scene.off(file_removal, "dangling_deletes", of_the_plan)
     with told():
         scene.world.committing.commit(begun.process_id)
     return {str(one) for one in oracle.live_rows(scene.table) - rows}
 
 
-_DANGLING = dangling.dangling_deletes
+_DANGLING = file_removal.dangling_deletes
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,36 @@
-"""A coordinator that lives on one thread: its pools queue what they are to do, and it may die at any of its effects."""
+"""The coordinator and the optimizers of the simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amoro_core.actions.registry import Actions
 from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.containers.base import ExternalContainer
+from amoro_core.errors import GroupNotFound, UnknownToken
 from amoro_core.formats.tables import Formats
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
+from amoro_core.model.clustering import CLUSTER, ClusterOutput, group_suffix
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
-from amoro_core.model.task_payload import RewriteOutput, WorkResult
+from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, WorkResult
+from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_output
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.optimizers import Registered
 from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from tests.condemning import Sweeping
-from tests.simulation.lake_format import LakeFormat
+from tests.simulation.lake import Lake, LakeFormat, Rows, data_file, delete_file
 from tests.store.builders import open_store
-from tests.work import as_result
+from tests.work import as_result, rewrite_input
 
 ACK = timedelta(seconds=30)
 CLOSE = timedelta(minutes=10)
@@ -188,3 +192,172 @@ class Coordinator:
         optimizer = self.optimizers.authenticate(token)
         self.optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
         self.optimizers.forget(optimizer.optimizer_id)
+
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+
+class Unanswered(Exception):
+    """The message or its answer was lost: nobody knows which."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What a thread works on."""
+
+    handed: ScheduledTask
+    acked: bool = False
+    result: RewriteOutput | WorkResult | Failure | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.handed.attempt
+
+
+@dataclass(slots=True)
+class Worker:
+    """One optimizer process; `step` is one thing that one of its threads does."""
+
+    name: int
+    group: str
+    threads: int
+    token: str = ""
+    optimizer_id: str = ""
+    draining: bool = False
+    gone: bool = False
+    hung: bool = False
+    works: dict[int, Work] = field(default_factory=dict)
+
+    def step(self, world: Simulation) -> object:
+        return self.attempt(world, self._step)
+
+    def attempt(self, world: Simulation, what: Callable[[Simulation], object]) -> object:
+        """Do it as far as the coordinator answers, and knows who asks."""
+        try:
+            return what(world)
+        except Unanswered:
+            return "unanswered"
+        except UnknownToken:
+            self.token = ""
+            return "unknown"
+        except GroupNotFound:
+            return "no group"
+
+    def _step(self, world: Simulation) -> str:
+        if not self.token:
+            return self.register(world)
+        if self.hung:
+            return self.heartbeat(world)
+        what = world.chance.choice(("heartbeat", "poll", "poll", "work", "work", "work"))
+        if what == "heartbeat":
+            return self.heartbeat(world)
+        if what == "poll" and len(self.works) < self.threads and not self.draining:
+            return self.poll(world)
+        if self.works:
+            return self.work(world, world.chance.choice(sorted(self.works)))
+        if self.draining:
+            return self.leave(world)
+        return "idle"
+
+    def register(self, world: Simulation) -> str:
+        running, previous = tuple(work.attempt for work in self.works.values() if work.acked), self.optimizer_id
+        registered = world.call(lambda: world.coordinator.register(self.group, self.threads, running, previous))
+        self.token, self.optimizer_id = registered.token, registered.optimizer.optimizer_id
+        self.works = {
+            thread: work for thread, work in self.works.items() if work.attempt in registered.adopted or not work.acked
+        }
+        return f"registered {self.optimizer_id[-6:]}"
+
+    def heartbeat(self, world: Simulation) -> str:
+        token, running = self.token, tuple(work.attempt for work in self.works.values() if work.acked)
+        abandon, draining = world.call(lambda: world.coordinator.heartbeat(token, self.threads, running))
+        self.works = {thread: work for thread, work in self.works.items() if work.attempt not in abandon}
+        self.draining = self.draining or draining
+        return f"beat, abandons {len(abandon)}"
+
+    def poll(self, world: Simulation) -> str:
+        free = tuple(thread for thread in range(1, self.threads + 1) if thread not in self.works)
+        token, group = self.token, self.group
+        handed = world.call(lambda: world.polled(group, free, lambda: world.coordinator.poll(token, free)))
+        for task in handed:
+            self.works[task.thread_id] = Work(task)
+        return f"got {[f'{task.attempt.task_id.number}-{task.attempt.number}' for task in handed]}"
+
+    def work(self, world: Simulation, thread: int) -> str:
+        """Acknowledge, then execute, then report; each may take several tries."""
+        work, token = self.works[thread], self.token
+        if not work.acked:
+            if not world.call(lambda: world.coordinator.ack(token, work.attempt)):
+                self._let_go(thread, work)
+                return "stale ack"
+            work.acked = True
+            return "acked"
+        if work.result is None:
+            if world.faulty and world.chance.random() < 0.08:
+                work.result = Failure("AMORO-1001", "out of luck")
+            else:
+                work.result = execute(work.handed, world.lake)
+            return "executed"
+        accepted = world.call(lambda: world.completed(token, work))
+        self._let_go(thread, work)
+        return f"completed {accepted}"
+
+    def _let_go(self, thread: int, work: Work) -> None:
+        # While the answer was under way the thread may have got other work.
+        if self.works.get(thread) is work:
+            del self.works[thread]
+
+    def leave(self, world: Simulation) -> str:
+        token = self.token
+        world.call(lambda: world.coordinator.deregister(token))
+        self.gone = True
+        return "left"
+
+
+def execute(handed: ScheduledTask, lake: Lake) -> RewriteOutput | WorkResult:
+    """The task's result, its files written to the lake."""
+    if handed.work.kind != CLUSTER:
+        return rewrite(rewrite_input(handed.work), handed.attempt, lake)
+    given = decode_cluster_input(handed.work.payload)
+    made = rewrite(given.rewrite, handed.attempt, lake, group_suffix(given.group_id))
+    return WorkResult(CLUSTER, encode_cluster_output(ClusterOutput(made, b"", ())))
+
+
+def rewrite(work: RewriteInput, attempt: Attempt, lake: Lake, suffix: str = "") -> RewriteOutput:
+    """What rewriting makes, its files written to the lake under names with that end."""
+    start = f"{work.table.data_location}/{attempt.task_id.process_id}-{attempt.task_id.number}-{attempt.number}"
+    read = sum(given.data.record_count for given in work.rewritten)
+    rows = sorted(row for given in work.rewritten for row in _live(work, given, lake))
+    data: list[DataFile] = []
+    deletes: list[DeleteFile] = []
+    for part in range(min(work.output_count, len(rows))):
+        path = f"{start}-{part}{suffix}.parquet"
+        lake.files[path] = frozenset(rows[part :: work.output_count])
+        kept = len(rows[part :: work.output_count])
+        data.append(data_file(path, work.rewritten[0].data.partition, kept, work.sequence_number))
+    for part, given in enumerate(work.converted):
+        gone = lake.rows_of(given.data.path) - _live(work, given, lake)
+        if gone:
+            path = f"{start}-{part}-deletes.parquet"
+            lake.files[path] = gone
+            kind, partition = DeleteKind.POSITION, given.data.partition
+            deletes.append(delete_file(path, partition, kind, len(gone), work.sequence_number, given.data.path))
+    return RewriteOutput(
+        data_files=tuple(data),
+        delete_files=tuple(deletes),
+        rows_read=read,
+        rows_deleted=read - len(rows),
+        rows_written=len(rows),
+        positions_written=sum(file.record_count for file in deletes),
+        bytes_read=0,
+        duration_ms=0,
+        peak_memory_bytes=0,
+    )
+
+
+def _live(work: RewriteInput, given: InputFile, lake: Lake) -> Rows:
+    rows = lake.rows_of(given.data.path)
+    for index in given.deletes:
+        rows = lake.without(rows, work.deletes[index])
+    return rows

@@ -28,11 +28,9 @@ from tests.engine.chance import seed_ids
 from tests.model.clustered import planned_by
 from tests.model.conftest import quick_directory
 from tests.services.clustered import Grouping
-from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died
+from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died, Unanswered, Work, Worker
 from tests.simulation.invariants import Watch
-from tests.simulation.lake import Lake, LakeTable
-from tests.simulation.lake_format import LakeFormat, unavailable
-from tests.simulation.workers import Unanswered, Work, Worker
+from tests.simulation.lake import Lake, LakeFormat, LakeTable, unavailable
 
 T = TypeVar("T")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.actions.expiring import NAME
+from amoro_core.actions.snapshots import NAME
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance.expiry import stage_expiry
 from amoro_core.iceberg.maintenance.reachable import would_release

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amoro_core.actions.rewriting import copy_rule, encoded_files, rewrite_work, told_copying
+from amoro_core.actions.rewriting import copy_description, copy_rule, encoded_files, rewrite_work
 from amoro_core.model.clustering import OTHERS, PLANNED, UNTOLD, EncodedFiles, Layout, LayoutKey, Strategy, commonest
 from amoro_core.model.commits import Group
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat, ScannedFile
@@ -130,7 +130,7 @@ SMALL = "smaller than 8 MiB on average"
 
 def told(*tasks: TaskPlan, kind: OptimizingType = MAJOR, written: dict[str, str] | None = None, **more: str) -> str:
     properties = {f"self-optimizing.rewrite.{key.replace('_', '-')}": value for key, value in more.items()}
-    return told_copying(tasks, written or {}, parse_config(properties), kind)
+    return copy_description(tasks, written or {}, parse_config(properties), kind)
 
 
 def test_a_plan_says_which_row_groups_it_copies() -> None:

@@ -37,7 +37,7 @@ from amoro_core.state.processes import (
     CommitUnclear,
     ProcessClosed,
     ProcessEvent,
-    TableGone,
+    TableMissing,
     is_refused_for_good,
 )
 from amoro_core.state.tables import PlanFailed, TableEvent
@@ -313,7 +313,7 @@ CHANGES: tuple[tuple[ProcessEvent, dict[str, Any]], ...] = (
     *(
         (event, {"failure_code": code, "failure": "no", "delay": None, "finished_at": LATER, "receipt": None})
         for event, code in (
-            (TableGone("AMORO-3002", "no"), "AMORO-3002"),
+            (TableMissing("AMORO-3002", "no"), "AMORO-3002"),
             (processes.ProcessFailed("AMORO-5001", "no"), "AMORO-5001"),
             (ProcessClosed("no"), ""),
         )
@@ -347,7 +347,7 @@ def test_no_sequence_of_events_breaks_an_invariant_of_processes(events: list[Pro
             process = processes.advance(process, event, LATER)
         except IllegalState:
             continue
-        told = CommitRefuted | Committed | CommittedPartly | CommittedSome | TableGone | processes.BeginClearing
+        told = CommitRefuted | Committed | CommittedPartly | CommittedSome | TableMissing | processes.BeginClearing
         unclear = isinstance(event, CommitUnclear) or (unclear and not isinstance(event, told))
         assert process.is_active == (process.status in ACTIVE_PROCESS_STATUSES)
         assert (process.receipt is not None) == (process.status in (P.CLEARING, P.SUCCESS, P.PARTIAL))

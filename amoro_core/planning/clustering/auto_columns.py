@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from math import floor, log2, sqrt
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,15 +30,12 @@ class Reading:
     per_day: Mapping[frozenset[str], float]
 
     @property
-    def is_known(self) -> bool:
+    def has_scans(self) -> bool:
         """Whether any scan was reported."""
         return bool(self.per_day)
 
     def spared_ms(self, size_bytes: int, columns: Mapping[str, tuple[float, float]]) -> float:
-        """CPU milliseconds a day that scans save by not reading that many bytes.
-
-        `columns` has, by name, the share of the bytes that a point query on it reads, before and after.
-        """
+        """CPU milliseconds a day that scans save; `columns`: shares of the bytes of a point query, before and after."""
         spared = 0.0
         for filtered, scans in self.per_day.items():
             before = after = 1.0
@@ -92,8 +90,6 @@ _ERRORS = 6.0
 _ALONE = 0.8
 #: A smaller table is treated as if it had grown: with two files a second column would never save much.
 _LEAST_FILES = 64.0
-#: Of fewer files one has but one value, which says nothing.
-_TWO = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,6 @@ class Decided:
 
     choice: ColumnChoice | None
     reason: str
-    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +134,7 @@ def decide(facts: ClusterFacts) -> Decided:
     if found is None:
         return Decided(before, f"none of {scans} scans filters by a column that rows can be ordered by")
     if before is None:
-        return Decided(found, f"chosen by {scans} scans", is_new=True)
+        return Decided(found, f"chosen by {scans} scans")
     if found.columns == before.columns:
         return Decided(before, "the same columns as before are the best")
     spared_before = spared(uses, before.columns, before.strategy, files)
@@ -148,12 +143,12 @@ def decide(facts: ClusterFacts) -> Decided:
         return Decided(before, f"{', '.join(found.columns)} would spare {better}, {BETTER} × needed")
     if _is_chance(uses, found, before, files):
         return Decided(before, f"{', '.join(found.columns)} may be better by chance alone, by {scans} scans")
-    return Decided(found, f"chosen by {scans} scans", is_new=True)
+    return Decided(found, f"chosen by {scans} scans")
 
 
 def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
-    """Those of the columns that have one value in the whole table, which orders nothing."""
-    if facts.scan is None or len(facts.scan.files) < _TWO:
+    """Those of the columns that have one value in the whole table, which order nothing; one file says nothing."""
+    if facts.scan is None or len(facts.scan.files) < 2:
         return set()
     datas = [file.data for file in facts.scan.files]
     ranged = ((one, facts.sorting.bound_key(one.field_id)) for one in facts.sorting.columns if one.name in names)
@@ -162,15 +157,12 @@ def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
 
 def _is_chance(uses: Sequence[_Use], found: ColumnChoice, before: ColumnChoice, files: float) -> bool:
     """Whether the difference between two choices may be chance, given the number of scans."""
+
+    def share(use: _Use, choice: ColumnChoice) -> float:
+        return spared((use,), choice.columns, choice.strategy, files)
+
     scans = sum(one.weight for one in uses)
-    differences = [
-        (
-            one.weight,
-            spared((one,), found.columns, found.strategy, files)
-            - spared((one,), before.columns, before.strategy, files),
-        )
-        for one in uses
-    ]
+    differences = [(one.weight, share(one, found) - share(one, before)) for one in uses]
     mean = sum(weight * value for weight, value in differences) / scans
     variance = sum(weight * (value - mean) ** 2 for weight, value in differences) / scans
     return mean <= _ERRORS * sqrt(variance / scans)
@@ -187,7 +179,6 @@ def spared(uses: Sequence[_Use], columns: Sequence[str], strategy: Strategy, fil
 
 
 def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int) -> ColumnChoice | None:
-    total = sum(one.weight for one in uses)
     by_column: dict[str, float] = {}
     for one in uses:
         for name in one.columns:
@@ -195,9 +186,8 @@ def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int)
     if not by_column:
         return None
     first = min(by_column, key=lambda name: (-by_column[name], name))
-    everything = sum(one.weight for one in uses if one.columns) / total
     chain = [(first, spared(uses, (first,), Strategy.LINEAR, files))]
-    if by_column[first] / total <= _ALONE * everything:
+    if by_column[first] <= _ALONE * sum(one.weight for one in uses if one.columns):
         while len(chain) < min(MAX_CURVE_COLUMNS, len(by_column)):
             chosen = tuple(name for name, _ in chain)
             reached = {
@@ -252,7 +242,7 @@ class Suggested:
 
 
 def suggest(
-    facts: ClusterFacts, filtered: Collection[str] = (), distinct: Mapping[int, int] | None = None
+    facts: ClusterFacts, filtered: Collection[str] = (), distinct: Mapping[int, int] = MappingProxyType({})
 ) -> Suggested:
     """Columns suggested by facts of the table itself.
 
@@ -281,20 +271,16 @@ def suggest(
     named = list(reasons)
     rest = sorted(
         (field_id for field_id in met if field_id not in reasons and met[field_id] > 1),
-        key=lambda field_id: (-met[field_id] * _many(field_id, distinct), field_id),
+        key=lambda field_id: (-met[field_id] * max(1, distinct.get(field_id, 1)), field_id),
     )
     for field_id in rest:
-        known = None if distinct is None else distinct.get(field_id)
+        known = distinct.get(field_id)
         add([field_id], "it lies deep" if known is None else f"it lies deep and has about {known:,} values")
     found = [
         Suggestion(usable[field_id], "; ".join(reasons[field_id]), met.get(field_id))
         for field_id in [*named, *(one for one in rest if one in reasons)]
     ]
     return Suggested(tuple(found[:MOST_SUGGESTED]), decide(facts), files)
-
-
-def _many(field_id: int, distinct: Mapping[int, int] | None) -> int:
-    return 1 if distinct is None else max(1, distinct.get(field_id, 1))
 
 
 def _equality_ids(facts: ClusterFacts) -> list[int]:

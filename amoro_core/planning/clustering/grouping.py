@@ -1,6 +1,4 @@
-"""Groups of files to cluster in a partition, and the depth of a column.
-
-How many files a point query meets: the depth of a column, and what a perfect layout would reach.
+"""Groups of files to cluster in a partition, and the depth of a column: how many files a point query meets.
 
 Where `units` are given a file counts as that many: one of several times the target size is read like several files.
 """
@@ -13,7 +11,7 @@ import numpy.typing as npt
 
 from amoro_core.model.clustering import BoundKey, SortKey, Strategy
 from amoro_core.model.files import DataFile, ScannedFile
-from amoro_core.planning.clustering.layouts import KeptFiles, Layouts, Resolved, Sealing
+from amoro_core.planning.clustering.layouts import GroupFiles, Layouts, Resolved, Sealing
 from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, GroupBy
 from amoro_core.planning.optimizing.tasks import pack
 from amoro_core.scan.columns import Mask, Numbers
@@ -167,10 +165,7 @@ _Spans = tuple[Numbers, Numbers]
 
 
 def _by_range(ranges: Ranges) -> tuple[Numbers, _Spans]:
-    """The files by lower bound, with the bounds in that order.
-
-    A file without bounds overlaps with all; one of nulls alone lies before all values.
-    """
+    """The files by lower bound, with the bounds; one without overlaps with all, one of nulls alone comes first."""
     above = int(ranges.upper.max(initial=0)) + 1
     unknown = ranges.is_met & ~ranges.is_known
     lower, upper = np.where(unknown, -2, ranges.lower), np.where(unknown, above, ranges.upper)
@@ -236,16 +231,16 @@ class _Tiered:
     upper: int
     live_bytes: int
     stored_bytes: int
-    parts: tuple[KeptFiles, ...]
+    parts: tuple[GroupFiles, ...]
 
 
 def merging_tiers(
-    sealed: Sequence[KeptFiles],
-    span: Callable[[KeptFiles], tuple[int, int]],
+    sealed: Sequence[GroupFiles],
+    span: Callable[[GroupFiles], tuple[int, int]],
     stored: Numbers,
     sealing: Sealing,
     most_bytes: int,
-) -> list[tuple[KeptFiles, ...]]:
+) -> list[tuple[GroupFiles, ...]]:
     """Sealed groups that become one: `fanout` of one tier whose spans of the first column overlap.
 
     Where what comes out makes enough of the next tier it joins them at once, and nothing is written twice.

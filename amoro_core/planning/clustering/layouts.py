@@ -23,7 +23,7 @@ from amoro_core.planning.clustering.model import (
     ClusterFacts,
     ClusteringConfig,
     ClusterRequest,
-    KeptGroup,
+    GroupState,
 )
 from amoro_core.scan.columns import FEW, Numbers, Paths
 from amoro_core.scan.live_files import LiveFiles
@@ -47,21 +47,15 @@ class Resolved:
         return ids[:1] if self.layout.strategy is Strategy.LINEAR else ids
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutSource:
-    """Who named columns and strategy: a request or properties; what is wrong is said to them."""
-
-    asked: bool
-
-    def wrong(self, key: str, value: str, problem: str, hint: str) -> AmoroError:
-        """The error for a value that can't be followed."""
-        if self.asked:
-            return InvalidArgument(f"{value!r}: {problem}", hint=hint)
-        return TableRefused(
-            f"property {key} has the value {value!r}: {problem}",
-            reason="configuration",
-            hint=f"{hint} Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…').",
-        )
+def _wrong(asked: bool, key: str, value: str, problem: str, hint: str) -> AmoroError:
+    """The error for a value that can't be followed, of a request (`asked`) or of properties."""
+    if asked:
+        return InvalidArgument(f"{value!r}: {problem}", hint=hint)
+    return TableRefused(
+        f"property {key} has the value {value!r}: {problem}",
+        reason="configuration",
+        hint=f"{hint} Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…').",
+    )
 
 
 def resolve(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> Resolved:
@@ -71,16 +65,15 @@ def resolve(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReque
     can't be ordered by; InvalidArgument where a request says it.
     """
     if request.columns:
-        return _named(facts, request.columns, request.strategy, LayoutSource(True))
-    strategy = request.strategy or config.strategy
-    source = LayoutSource(request.strategy is not None)
+        return _named(facts, request.columns, request.strategy, asked=True)
+    strategy, asked = request.strategy or config.strategy, request.strategy is not None
     if config.columns == AUTO:
         if facts.choice is None:
             raise ValueError("auto has chosen no columns yet")
-        return _named(facts, facts.choice.columns, strategy or facts.choice.strategy, source)
+        return _named(facts, facts.choice.columns, strategy or facts.choice.strategy, asked=asked)
     if config.columns:
-        return _named(facts, config.columns, strategy, source)
-    return _ordered(facts, strategy, source)
+        return _named(facts, config.columns, strategy, asked=asked)
+    return _ordered(facts, strategy, asked=asked)
 
 
 def names_columns(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> bool:
@@ -97,7 +90,7 @@ def sort_order_id(layout: Layout, orders: Iterable[SortOrder]) -> int:
     return min(same, default=0)
 
 
-def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None, source: LayoutSource) -> Resolved:
+def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None, *, asked: bool) -> Resolved:
     value = ",".join(names)
     keys = []
     for name in names:
@@ -105,20 +98,20 @@ def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None,
         if column is None:
             close = difflib.get_close_matches(name, [one.name for one in facts.sorting.columns], n=1)
             hint = f"Did you mean {close[0]}?" if close else f"One of: {_orderable(facts.sorting)}."
-            raise source.wrong(COLUMNS_KEY, value, f"the table has no column {name}", hint)
+            raise _wrong(asked, COLUMNS_KEY, value, f"the table has no column {name}", hint)
         if column.problem:
             hint = f"One of: {_orderable(facts.sorting)}."
-            raise source.wrong(COLUMNS_KEY, value, f"column {name} {column.problem}", hint)
+            raise _wrong(asked, COLUMNS_KEY, value, f"column {name} {column.problem}", hint)
         keys.append(LayoutKey(column.field_id))
     kept, notes = _without_partition_columns(facts.sorting, keys)
     if not kept:
-        raise source.wrong(
-            COLUMNS_KEY, value, "each of them has one value in a whole partition", "Name a column that does not."
+        raise _wrong(
+            asked, COLUMNS_KEY, value, "each of them has one value in a whole partition", "Name a column that does not."
         )
-    return _laid_out(facts, kept, notes, strategy, source, value)
+    return _laid_out(facts, kept, notes, strategy, value, asked=asked)
 
 
-def _ordered(facts: ClusterFacts, strategy: Strategy | None, source: LayoutSource) -> Resolved:
+def _ordered(facts: ClusterFacts, strategy: Strategy | None, *, asked: bool) -> Resolved:
     order = facts.sorting.default_order
     if not order.keys and not order.problem:
         raise TableRefused(
@@ -142,7 +135,7 @@ def _ordered(facts: ClusterFacts, strategy: Strategy | None, source: LayoutSourc
         )
     if strategy is None and not _fits_curve(keys):
         strategy = Strategy.LINEAR
-    return _laid_out(facts, keys, notes, strategy, source, f"sort order {order.order_id}")
+    return _laid_out(facts, keys, notes, strategy, f"sort order {order.order_id}", asked=asked)
 
 
 def _laid_out(
@@ -150,14 +143,16 @@ def _laid_out(
     keys: Sequence[LayoutKey],
     notes: Sequence[str],
     strategy: Strategy | None,
-    source: LayoutSource,
     value: str,
+    *,
+    asked: bool,
 ) -> Resolved:
     for key in keys:
         _refuse_without_bounds(facts, key.field_id)
     many = len(keys) > MAX_CURVE_COLUMNS
     if strategy is None and many:
-        raise source.wrong(
+        raise _wrong(
+            asked,
             COLUMNS_KEY,
             value,
             f"a curve takes at most {MAX_CURVE_COLUMNS} columns, these are {len(keys)}",
@@ -174,7 +169,7 @@ def _laid_out(
             if many
             else f"a curve takes no transforms, {value} has {', '.join(one.transform for one in keys)}"
         )
-        raise source.wrong(STRATEGY_KEY, wanted.value, what, f"Say linear, or name columns with {COLUMNS_KEY}.")
+        raise _wrong(asked, STRATEGY_KEY, wanted.value, what, f"Say linear, or name columns with {COLUMNS_KEY}.")
     return Resolved(Layout(wanted, tuple(LayoutKey(key.field_id) for key in keys)), tuple(notes))
 
 
@@ -196,17 +191,13 @@ def _without_partition_columns(
 def _refuse_without_bounds(facts: ClusterFacts, field_id: int) -> None:
     name = facts.sorting.name_of(field_id)
     key = f"{_METRICS_KEY}{name}"
-    value = _value(facts.properties, key)
+    value = facts.properties.get(key, "").strip().lower()
     if value in _WITHOUT_BOUNDS:
         raise TableRefused(
             f"property {key} has the value {value!r}: without bounds of {name} readers skip no files by it",
             reason="configuration",
             hint=f"Remove it: ALTER TABLE … UNSET TBLPROPERTIES ('{key}'), or cluster by another column.",
         )
-
-
-def _value(properties: Mapping[str, str], key: str) -> str:
-    return properties.get(key, "").strip().lower()
 
 
 def _orderable(sorting: Sorting) -> str:
@@ -245,7 +236,7 @@ def group_ids(paths: pa.ChunkedArray | pa.Array) -> GroupIds:
     return ids
 
 
-def kept_groups(parts: Iterable[Paths], known: Mapping[str, Layout], current: Layout | None) -> frozenset[str]:
+def preserved_groups(parts: Iterable[Paths], known: Mapping[str, Layout], current: Layout | None) -> frozenset[str]:
     """The groups whose order others leave alone: all but those that are known to have another layout than the table.
 
     `current` None: it is not known which one the table has; then no order is lost for it.
@@ -311,10 +302,10 @@ class Sealing:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFiles:
+class GroupFiles:
     """A kept group with the indexes of its files among those of the partition."""
 
-    group: KeptGroup
+    group: GroupState
     at: Numbers
 
 
@@ -322,16 +313,16 @@ class KeptFiles:
 class PartitionGroups:
     """The files of one partition: those of kept groups, and those that are not clustered, by index."""
 
-    kept: tuple[KeptFiles, ...]  # by group id
+    kept: tuple[GroupFiles, ...]  # by group id
     unclustered: Numbers
 
     @property
-    def open(self) -> tuple[KeptFiles, ...]:
+    def open(self) -> tuple[GroupFiles, ...]:
         """The groups that new files join."""
         return tuple(one for one in self.kept if one.group.is_current and one.group.is_open)
 
     @property
-    def sealed(self) -> tuple[KeptFiles, ...]:
+    def sealed(self) -> tuple[GroupFiles, ...]:
         """The groups that stay as they are until several become one."""
         return tuple(one for one in self.kept if one.group.is_current and not one.group.is_open)
 
@@ -369,5 +360,5 @@ def groups_in(
         is_current = layout == current
         is_open = is_current and sealing.is_open(here, there)
         tier = sealing.tier(there)
-        kept.append(KeptFiles(KeptGroup(group_id, layout, is_current, is_open, tier, len(files), there), files))
+        kept.append(GroupFiles(GroupState(group_id, layout, is_current, is_open, tier, len(files), there), files))
     return PartitionGroups(tuple(kept), np.array(sorted(loose), np.int64))

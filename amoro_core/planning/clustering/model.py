@@ -180,18 +180,6 @@ class ClusteringConfig:
 CORE_MS_PER_MB = 40.0
 
 
-def _nothing_learned(file: DataFile) -> Layout | None:
-    return None
-
-
-def _every_partition(condition: str) -> Callable[[PartitionKey], bool]:
-    return lambda key: True
-
-
-def _no_path(key: PartitionKey) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """What is known of a table for which a plan is made."""
@@ -204,11 +192,11 @@ class ClusterFacts:
     properties: Mapping[str, str] = field(default_factory=dict)  # the table's, where metrics are switched off
     groups: Mapping[str, Layout] = field(default_factory=dict)  # the layouts of groups that are known, by group id
     #: Reads the layout from a file's footer, None without one; called for one file of each unknown group.
-    learn: Callable[[DataFile], Layout | None] = _nothing_learned
+    learn: Callable[[DataFile], Layout | None] = lambda file: None
     pinned: frozenset[str] = frozenset()  # paths of files that other plans have, data and deletes
     #: A test of partitions made of a condition. Raises InvalidArgument for one that is malformed.
-    chooses: Callable[[str], Callable[[PartitionKey], bool]] = _every_partition
-    path_of: Callable[[PartitionKey], str] = _no_path
+    chooses: Callable[[str], Callable[[PartitionKey], bool]] = lambda condition: lambda key: True
+    path_of: Callable[[PartitionKey], str] = lambda key: ""
     selects: Callable[[DataFile], bool] | None = None  # `self-optimizing.filter`: other files are left alone
     scans: tuple[ScanUse, ...] = ()  # reported reads of the table
     choice: ColumnChoice | None = None  # the columns that `auto` chose last
@@ -243,7 +231,7 @@ class ColumnDepth:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptGroup:
+class GroupState:
     """Files that were clustered together."""
 
     group_id: str
@@ -266,7 +254,7 @@ class PartitionDepth:
     bytes: int
     unclustered_files: int = 0
     unclustered_bytes: int = 0
-    groups: tuple[KeptGroup, ...] = ()
+    groups: tuple[GroupState, ...] = ()
     columns: tuple[ColumnDepth, ...] = ()
     ratio: float = 1.0  # mean of depth ÷ ideal over the columns
     due_at: datetime | None = None
@@ -321,6 +309,13 @@ class ClusterVerdict:
 NO_SNAPSHOT = "nothing to do: the table has no snapshot"
 NO_FILES = "nothing to do: the table has no data files"
 NO_COLUMNS = "nothing to do: no columns are set"
+#: Why nothing is planned though a trigger fires or a request was made.
+NO_GROUPS = "nothing to do: no files that would gain together"
+RESERVED = "nothing to do yet: other plans have the unclustered files"
+#: The note on what is shown of a table without columns.
+BY_NEWEST_GROUP = (
+    f"no columns are set: shown is the layout of the newest group; set {COLUMNS_KEY} for more to be clustered so"
+)
 _UNITS = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("KB", 1024))
 
 
@@ -335,11 +330,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def as_last_clustered() -> str:
-    """The note that no columns are set and the newest group's layout is shown."""
-    return f"no columns are set: shown is the layout of the newest group; set {COLUMNS_KEY} for more to be clustered so"
-
-
 def chosen(choice: ColumnChoice, reason: str) -> str:
     """The columns that `auto` has chosen, with what each of them adds, and why they stand."""
     each = ", ".join(f"{name} {share:.0%}" for name, share in choice.evidence.items())
@@ -347,11 +337,6 @@ def chosen(choice: ColumnChoice, reason: str) -> str:
         f"auto chose {', '.join(choice.columns)} on {choice.chosen_at:%Y-%m-%d} by {count(choice.scans, 'scan')}, "
         f"which it spares {choice.saved:.0%} of the bytes ({each}); {reason}"
     )
-
-
-def left_out(why: str) -> str:
-    """Why a partition is skipped."""
-    return f"nothing to do: {why}"
 
 
 def quiet(until: datetime, quiet: timedelta) -> str:
@@ -379,22 +364,12 @@ def gains_little(ratio: float, reached: float) -> str:
     )
 
 
-def no_groups() -> str:
-    """Why nothing is planned though a trigger fires or a request was made."""
-    return "nothing to do: no files that would gain together"
-
-
 def pays_not_back(core_ms: int, spared_ms: float, within: timedelta) -> str:
     """Why it is not worth it by the scans that are known."""
     return (
         f"nothing to do: about {core_ms / 1000:.0f} CPU s, of which scans would spare {spared_ms / 1000:.1f} s a day, "
         f"and not all within {within.days} d"
     )
-
-
-def taken() -> str:
-    """Why nothing is planned where other plans have the files."""
-    return "nothing to do yet: other plans have the unclustered files"
 
 
 def by_depth(ratio: float, trigger: float) -> str:

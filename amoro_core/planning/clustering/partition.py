@@ -30,7 +30,7 @@ from amoro_core.planning.clustering.grouping import (
     ranges_of,
     units_of,
 )
-from amoro_core.planning.clustering.layouts import GroupIds, KeptFiles, PartitionGroups, clustered_at, groups_in
+from amoro_core.planning.clustering.layouts import GroupFiles, GroupIds, PartitionGroups, clustered_at, groups_in
 from amoro_core.planning.clustering.model import (
     PARTITION_FILTER_KEY,
     PARTITIONS_KEY,
@@ -179,6 +179,7 @@ class PartitionCase:
         self.paths = files.files.columns.paths_of(files.ids)
         self._pinned = pinned[files.ids]
         self._group_ids = group_ids[files.ids]
+        self.key, self.has_deletes = partition.key, files.has_deletes
 
     @cached_property
     def groups(self) -> PartitionGroups:
@@ -274,10 +275,7 @@ class PartitionCase:
         return depth(self.ranges[field_id].part(at), self.records[at], units)
 
     def ideal(self, field_id: int, at: Numbers) -> float:
-        """How many files of target size a point query on the column reads of these in the best of layouts.
-
-        That is a perfect one, or what an earlier clustering showed to be possible.
-        """
+        """How many of these a point query reads in a perfect layout, or in the best that was reached before."""
         return self._perfect(at) * self._reached[field_id]
 
     def _perfect(self, at: Numbers) -> float:
@@ -288,14 +286,13 @@ class PartitionCase:
     def _reached(self) -> Mapping[int, float]:
         """By column how far above the ideal groups lie that were clustered: more is not to be had."""
         current = [one for one in self.groups.kept if one.group.is_current]
-        found = {}
-        for field_id in self.terms.resolved.counted:
-            weights = [float(one.group.live_bytes) for one in current]
-            ratios = [self.depth(field_id, one.at) / self._perfect(one.at) for one in current]
-            total = sum(weights)
-            known = sum(ratio * weight for ratio, weight in zip(ratios, weights, strict=True)) / total if total else 1.0
-            found[field_id] = max(1.0, known)
-        return found
+        total = sum(float(one.group.live_bytes) for one in current)
+
+        def reached(field_id: int) -> float:
+            weighted = (self.depth(field_id, one.at) / self._perfect(one.at) * one.group.live_bytes for one in current)
+            return max(1.0, sum(weighted) / total if total else 1.0)
+
+        return {field_id: reached(field_id) for field_id in self.terms.resolved.counted}
 
     def ratio_of(self, at: Numbers) -> float:
         """The mean of depth ÷ ideal of these files over the counted columns."""
@@ -305,16 +302,6 @@ class PartitionCase:
     def ratio(self) -> float:
         """That of the candidates."""
         return mean([one.depth / one.ideal for one in self.columns])
-
-    @property
-    def key(self) -> PartitionKey:
-        """The partition."""
-        return self.partition.key
-
-    @property
-    def has_deletes(self) -> Mask:
-        """Which files have deletes."""
-        return self.partition.files.has_deletes
 
     @property
     def has_pinned(self) -> bool:
@@ -376,25 +363,28 @@ class PartitionCase:
     def trigger(self) -> tuple[str, datetime | None]:
         """What the triggers say: why the partition is due, or "" with the time when that may change."""
         config, facts = self.terms.config, self.terms.facts
-        if self.has_much:
-            if self.ratio > config.trigger_depth_ratio:
-                return model.by_depth(self.ratio, config.trigger_depth_ratio), None
-            if config.trigger_commits is not None:
-                commits = commits_since(self.last, facts.snapshots)
-                if commits >= config.trigger_commits:
-                    return model.by_commits(commits, config.trigger_commits), None
-            if config.trigger_interval is not None:
-                due = None if self.last is None else self.last + config.trigger_interval
-                if due is None or due <= facts.now:
-                    return model.by_interval(self.last, config.trigger_interval), None
-                return "", due
-        return "", None
+        if not self.has_much:
+            return "", None
+        if self.ratio > config.trigger_depth_ratio:
+            return model.by_depth(self.ratio, config.trigger_depth_ratio), None
+        if config.trigger_commits is not None:
+            commits = commits_since(self.last, facts.snapshots)
+            if commits >= config.trigger_commits:
+                return model.by_commits(commits, config.trigger_commits), None
+        if config.trigger_interval is None:
+            return "", None
+        due = None if self.last is None else self.last + config.trigger_interval
+        if due is None or due <= facts.now:
+            return model.by_interval(self.last, config.trigger_interval), None
+        return "", due
 
-    def told(self, is_due: bool, reason: str, due_at: datetime | None = None, *, deep: bool = True) -> PartitionDepth:
+    def verdict(
+        self, is_due: bool, reason: str, due_at: datetime | None = None, *, deep: bool = True
+    ) -> PartitionDepth:
         """The verdict on it; `deep`: with the depth of its columns."""
         columns = self.columns if deep else ()
         return PartitionDepth(
-            key=self.partition.key,
+            key=self.key,
             is_due=is_due,
             reason=reason,
             files=len(self.sizes),
@@ -429,11 +419,6 @@ class Piece:
         return max(0.0, 1 - REACHED / self.ratio)
 
 
-def reached_ratio() -> float:
-    """The ratio that clustering is expected to reach."""
-    return REACHED
-
-
 def pieces_of(case: PartitionCase, *, with_candidates: bool) -> list[Piece]:
     """The groups that would gain: sealed ones that become one and, where these are due, what is not clustered."""
     found = list(_merges(case))
@@ -460,12 +445,10 @@ def _gains(case: PartitionCase, at: Numbers) -> bool:
         return True
     if case.is_in_order(at) or int(case.sizes[at].sum()) > case.terms.most_bytes:
         return False
-    return (len(at) == 1 and bool(case.has_deletes[at[0]])) or _is_worth(case, case.ratio_of(at))
-
-
-def _is_worth(case: PartitionCase, ratio: float) -> bool:
-    """Whether the gain is large enough; on request a smaller gain is accepted."""
-    return (1.0 if case.terms.request.asked else _WORTH) * ratio > REACHED
+    if len(at) == 1 and case.has_deletes[at[0]]:
+        return True
+    # On request a smaller gain is accepted.
+    return (1.0 if case.terms.request.asked else _WORTH) * case.ratio_of(at) > REACHED
 
 
 def _merges(case: PartitionCase) -> Iterator[Piece]:
@@ -473,7 +456,7 @@ def _merges(case: PartitionCase) -> Iterator[Piece]:
         return
     first = case.ranges[case.terms.resolved.counted[0]]
 
-    def span(one: KeptFiles) -> tuple[int, int]:
+    def span(one: GroupFiles) -> tuple[int, int]:
         if not first.is_known[one.at].all():
             return -1, int(first.upper.max(initial=0))
         return int(first.lower[one.at].min()), int(first.upper[one.at].max())

@@ -12,7 +12,7 @@ from amoro_core.model.files import TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.planning.clustering import auto_columns, model
 from amoro_core.planning.clustering.auto_columns import Reading, core_ms, pays_back, rank, reading_of
-from amoro_core.planning.clustering.grouping import PlanContext
+from amoro_core.planning.clustering.grouping import REACHED, PlanContext
 from amoro_core.planning.clustering.layouts import (
     Layouts,
     Resolved,
@@ -33,7 +33,7 @@ from amoro_core.planning.clustering.model import (
     GroupPlan,
     PartitionDepth,
 )
-from amoro_core.planning.clustering.partition import Chosen, PartitionCase, Piece, choose, pieces_of, reached_ratio
+from amoro_core.planning.clustering.partition import Chosen, PartitionCase, Piece, choose, pieces_of
 from amoro_core.planning.optimizing.partitions import PartitionFiles, partitions_of
 from amoro_core.planning.optimizing.tasks import deletes_of, read_cost
 from amoro_core.scan.live_files import LiveFiles
@@ -56,7 +56,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         chosen_columns, notes = decided.choice, (model.chosen(decided.choice, decided.reason),)
         facts = replace(facts, choice=chosen_columns)
     if request.shows and not names_columns(facts, config, request):
-        shown = _shown(facts, config, request)
+        shown = _by_newest_group(facts, config, request)
         if shown is not None:
             return shown
     resolved = resolve(facts, config, request)
@@ -70,7 +70,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     if not partitions:
         return replace(told, reason=model.NO_FILES)
     terms = PlanContext(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
-    looked = _look(partitions, facts.scan, chosen, terms)
+    looked = _evaluations(partitions, facts.scan, chosen, terms)
     if (constant := _constant(looked, resolved, facts)) is not None:
         if by_choice:
             return replace(told, reason=f"nothing to gain: {constant}")
@@ -92,7 +92,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     )
 
 
-def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict | None:
+def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict | None:
     """How well it is clustered by the layout of its newest group, where no columns are set; None: it has no group."""
     if facts.scan is None:
         return None
@@ -103,9 +103,9 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
         return None
     partitions = partitions_of(facts.scan, facts.optimizing)
     chosen = choose([one.key for one in partitions], facts, config, request)
-    resolved = Resolved(layout, (model.as_last_clustered(),))
+    resolved = Resolved(layout, (model.BY_NEWEST_GROUP,))
     terms = PlanContext(facts, config, request, resolved, layouts)
-    looked = _look(partitions, facts.scan, chosen, terms)
+    looked = _evaluations(partitions, facts.scan, chosen, terms)
     told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in looked)
     return ClusterVerdict(
         False, model.NO_COLUMNS, layout=layout, notes=resolved.notes, partitions=told, learned=layouts.learned
@@ -113,7 +113,7 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _Evaluated:
     """One evaluated partition, with the files that would be clustered."""
 
     case: PartitionCase
@@ -121,73 +121,71 @@ class _Looked:
     pieces: tuple[tuple[Piece, GroupPlan], ...] = ()
 
 
-def _look(partitions: Sequence[PartitionFiles], scan: TableScan, chosen: Chosen, terms: PlanContext) -> list[_Looked]:
+def _evaluations(
+    partitions: Sequence[PartitionFiles], scan: TableScan, chosen: Chosen, terms: PlanContext
+) -> list[_Evaluated]:
     live = LiveFiles.of(scan.files)
     names = group_ids(live.columns.paths)
     pinned = np.zeros(len(live.columns), np.bool_)
     pinned[live.ids_of(sorted(terms.facts.pinned))] = True
     reading = reading_of(terms.facts.scans, terms.facts.now.date())
     cases = {one.key: PartitionCase(one, names, pinned, terms) for one in partitions}
-    found = [_looked(cases[key], scan, terms, reading) for key in chosen.order]
-    return [*found, *(_left(cases[key], chosen) for key in sorted(chosen.left, key=list(cases).index))]
+    found = [_evaluated(cases[key], scan, terms, reading) for key in chosen.order]
+    return [*found, *(_skipped(cases[key], chosen) for key in sorted(chosen.left, key=list(cases).index))]
 
 
-def _left(case: PartitionCase, chosen: Chosen) -> _Looked:
+def _skipped(case: PartitionCase, chosen: Chosen) -> _Evaluated:
     why, due_at = chosen.left[case.key]
-    return _Looked(case, case.told(False, model.left_out(why), due_at, deep=case.terms.request.explain))
+    return _Evaluated(case, case.verdict(False, f"nothing to do: {why}", due_at, deep=case.terms.request.explain))
 
 
-def _looked(case: PartitionCase, scan: TableScan, terms: PlanContext, reading: Reading) -> _Looked:
+def _evaluated(case: PartitionCase, scan: TableScan, terms: PlanContext, reading: Reading) -> _Evaluated:
     config, request = terms.config, terms.request
     reason = model.by_request(case.unclustered_bytes, request.full)
     if not request.asked:
         if not case.has_much and not case.may_merge:
             why = model.too_little(case.unclustered_bytes, config.least_bytes(terms.target))
-            return _Looked(case, case.told(False, why, deep=request.explain))
+            return _Evaluated(case, case.verdict(False, why, deep=request.explain))
         if (until := case.quiet_until()) is not None:
-            return _Looked(case, case.told(False, model.quiet(until, config.quiet), until))
+            return _Evaluated(case, case.verdict(False, model.quiet(until, config.quiet), until))
         reason, due_at = case.trigger()
         if not reason and not case.may_merge:
-            return _Looked(case, case.told(False, model.shallow(case.ratio, config.trigger_depth_ratio), due_at))
+            return _Evaluated(case, case.verdict(False, model.shallow(case.ratio, config.trigger_depth_ratio), due_at))
     pieces = pieces_of(case, with_candidates=bool(reason))
     groups = [(piece, _group(case, piece, scan, terms, reading)) for piece in pieces]
     if not groups:
-        return _Looked(case, case.told(False, _why_none(case, terms)))
-    paying = tuple(one for one in groups if request.asked or _pays(one[1], terms, reading))
+        return _Evaluated(case, case.verdict(False, _why_none(case)))
+    within = config.max_payback
+    paying = tuple(
+        one
+        for one in groups
+        if request.asked or not reading.has_scans or pays_back(one[1].core_ms, one[1].gain * one[1].core_ms, within)
+    )
     if not paying:
         cost, spared = groups[0][1].core_ms, groups[0][1].gain * groups[0][1].core_ms
-        return _Looked(case, case.told(False, model.pays_not_back(cost, spared, config.max_payback)))
+        return _Evaluated(case, case.verdict(False, model.pays_not_back(cost, spared, within)))
     because = reason or next(piece.why for piece, _ in paying)
-    return _Looked(case, case.told(True, because), paying)
+    return _Evaluated(case, case.verdict(True, because), paying)
 
 
-def _why_none(case: PartitionCase, terms: PlanContext) -> str:
+def _why_none(case: PartitionCase) -> str:
     if case.has_pinned and not len(case.unclustered):
-        return model.taken()
+        return model.RESERVED
     if not len(case.unclustered):
         return model.too_little(0, 0)
     if case.ratio > 1.0:
-        return model.gains_little(case.ratio, reached_ratio())
-    return model.no_groups()
-
-
-def _pays(group: GroupPlan, terms: PlanContext, reading: Reading) -> bool:
-    if not reading.is_known:
-        return True
-    return pays_back(group.core_ms, group.gain * group.core_ms, terms.config.max_payback)
+        return model.gains_little(case.ratio, REACHED)
+    return model.NO_GROUPS
 
 
 def _group(case: PartitionCase, piece: Piece, scan: TableScan, terms: PlanContext, reading: Reading) -> GroupPlan:
-    files = tuple(
-        sorted(
-            (case.rows[at] for at in piece.at.tolist()), key=lambda file: (file.data.sequence_number, file.data.path)
-        )
-    )
+    rows = [case.rows[at] for at in piece.at.tolist()]
+    files = tuple(sorted(rows, key=lambda file: (file.data.sequence_number, file.data.path)))
     size = sum(file.data.size_bytes for file in files)
     input_bytes = size + sum(delete.size_bytes for delete in deletes_of(files).values())
     work = core_ms(input_bytes, terms.facts.core_ms_per_mb)
     gain = piece.saved
-    if reading.is_known:
+    if reading.has_scans:
         gain = reading.spared_ms(size, piece.shares) / work
     group_id, seed = _identity(scan.snapshot_id, terms.resolved.layout, [file.data.path for file in files])
     return GroupPlan(
@@ -211,7 +209,7 @@ def _identity(snapshot_id: int, layout: Layout, paths: Sequence[str]) -> tuple[s
     return digest.hexdigest()[:12], int.from_bytes(digest.digest()[6:], "big")
 
 
-def _plan(looked: Sequence[_Looked], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
+def _plan(looked: Sequence[_Evaluated], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
     """The groups that fit into one process, the most worthwhile first; at least one."""
     order: Mapping[PartitionKey, int] = {one.verdict.key: at for at, one in enumerate(looked)}
     groups = sorted(
@@ -244,7 +242,7 @@ def _plan(looked: Sequence[_Looked], scan: TableScan, terms: PlanContext) -> Clu
     )
 
 
-def _constant(looked: Sequence[_Looked], resolved: Resolved, facts: ClusterFacts) -> str | None:
+def _constant(looked: Sequence[_Evaluated], resolved: Resolved, facts: ClusterFacts) -> str | None:
     """A warning that a column has one value in the whole table and orders nothing; given once all files were read."""
     cases = [one.case for one in looked]
     files = sum(len(case.sizes) for case in cases)

@@ -1,6 +1,6 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -9,7 +9,7 @@ from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, FileDigest, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning.optimizing import messages
-from amoro_core.planning.optimizing.messages import held_until
+from amoro_core.planning.optimizing.messages import precheck_until
 from amoro_core.planning.optimizing.partitions import (
     FileClass,
     PartitionFiles,
@@ -94,21 +94,23 @@ def evaluate(
     if selects is not None:
         parts = {one.key: parted(one, selects) for one in everything}
         partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
-        staying = _staying(others for _, others in parts.values())
+        # Files outside the filter, which need these equality deletes, are never converted or rewritten.
+        staying = staying.union(*(needed_by(one.files.files, one.files.ids) for _, one in parts.values()))
     verdicts = []
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now)
-        decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
+        decision = _prechecked(case, _decide(case)) if requested is None else _grant(case, requested, force)
         verdicts.append(_verdict(case, decision, staying))
     stats = [partition.stats for partition in everything]
     scores = [scores_of(one, config) for one in stats]
     health = mean_health(scores)
     scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
+    outside = messages.OUTSIDE_FILTER if chosen else messages.NOT_CHOSEN
     return Evaluation(
         scan.snapshot_id,
         max(kinds, key=WEIGHT.__getitem__, default=None),
-        messages.of_table(verdicts, path_of) if verdicts or not everything else _outside(chosen),
+        messages.of_table(verdicts, path_of) if verdicts or not everything else outside,
         tuple(verdicts),
         summarize(scan, everything, health),
         min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
@@ -116,15 +118,6 @@ def evaluate(
         basis_of(stats, config),
         digest_of(scan, scored, verdicts, config.target_size, path_of),
     )
-
-
-def _outside(chosen: Sequence[PartitionFiles]) -> str:
-    return messages.OUTSIDE_FILTER if chosen else messages.NOT_CHOSEN
-
-
-def _staying(others: Iterable[PartitionFiles]) -> frozenset[DeleteIdentity]:
-    """The equality deletes needed by files outside the filter, which will never be converted or rewritten."""
-    return frozenset[DeleteIdentity]().union(*(needed_by(one.files.files, one.files.ids) for one in others))
 
 
 def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity]) -> PartitionVerdict:
@@ -179,23 +172,21 @@ def _decide(case: _Case) -> _Decision:
     return _postponed(case)
 
 
-def _held(case: _Case, decision: _Decision) -> _Decision:
+def _prechecked(case: _Case, decision: _Decision) -> _Decision:
     """The decision, or that it waits because the metadata pre-check holds the partition back."""
     if decision.type is None:
         return decision
-    until = held_until(case.partition, case.config, case.last, case.now)
+    until = precheck_until(case.partition, case.config, case.last, case.now)
     if until is None:
         return decision
-    return _Decision(None, messages.held_back(decision.reason, case.config, until), due_at=until)
+    return _Decision(None, messages.delayed(decision.reason, case.config, until), due_at=until)
 
 
 def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
     """The decision on a request, regardless of counts, ratios and intervals."""
-    if requested is OptimizingType.MINOR and not _deserves_minor(case.partition):
-        return _Decision(None, messages.nothing_requested(requested, case.partition))
     selection = PartitionSelection(requested, requested=True, force=force and requested is OptimizingType.FULL)
     tasks = tasks_of(case.partition, selection, case.config)
-    if not tasks:
+    if not tasks or (requested is OptimizingType.MINOR and not _deserves_minor(case.partition)):
         return _Decision(None, messages.nothing_requested(requested, case.partition))
     return _Decision(requested, messages.requested(requested, case.partition, selection.force), tasks)
 
@@ -256,6 +247,10 @@ def _minor_due_at(case: _Case) -> datetime | None:
     return _due_at(case, case.last.minor, case.config.minor_trigger_interval)
 
 
+def _full_due_at(case: _Case) -> datetime | None:
+    return _due_at(case, case.last.full, case.config.full_trigger_interval)
+
+
 def _coarse_due_at(case: _Case) -> datetime | None:
     return _due_at(case, _encoded_at(case), case.config.coarse_interval)
 
@@ -264,10 +259,6 @@ def _encoded_at(case: _Case) -> datetime | None:
     """When coarse files of the partition were encoded last; where they never were, when the last may have been made."""
     encoded = [at for at in (case.last.major, case.last.full) if at is not None]
     return max(encoded, default=case.last.minor)
-
-
-def _full_due_at(case: _Case) -> datetime | None:
-    return _due_at(case, case.last.full, case.config.full_trigger_interval)
 
 
 def _due_at(case: _Case, last: datetime | None, interval: timedelta | None) -> datetime | None:

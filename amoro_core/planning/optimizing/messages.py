@@ -1,9 +1,7 @@
 """Pre-checks, reasons and messages of optimizing, and plans that exclude reserved files.
 
-Pre-checks: cheap figures that make the evaluation of a table or partition unnecessary.
-
-This is Amoro's metadata pre-check, active only if `self-optimizing.evaluation.fallback-interval` is set. What it holds
-back is evaluated in full once that interval has passed.
+Amoro's metadata pre-check holds tables and partitions back by cheap figures, for the time of
+`self-optimizing.evaluation.fallback-interval`, if that is set.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +12,8 @@ from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict
-from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
-from amoro_core.planning.clustering.layouts import kept_groups
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType, summary_count
+from amoro_core.planning.clustering.layouts import preserved_groups
 from amoro_core.planning.optimizing.partitions import PartitionFiles, PartitionStats, order_of
 from amoro_core.scan.live_files import LiveFiles
 
@@ -29,17 +27,12 @@ class TableTotals:
     bytes: int
 
 
-#: A count with this many digits does not fit into 64 bits, so it is invalid.
-_ABSURD_DIGITS = 19
-
-
 def totals_of(summary: Mapping[str, str]) -> TableTotals | None:
     """The totals of a snapshot's summary; None if one is missing or invalid."""
-    keys = ("total-data-files", "total-delete-files", "total-files-size")
-    found = [summary.get(key, "") for key in keys]
-    if not all(text.isascii() and text.isdigit() and len(text) < _ABSURD_DIGITS for text in found):
-        return None
-    return TableTotals(*map(int, found))
+    files, deletes, size = (
+        summary_count(summary, key) for key in ("total-data-files", "total-delete-files", "total-files-size")
+    )
+    return None if files is None or deletes is None or size is None else TableTotals(files, deletes, size)
 
 
 def evaluate_totals(
@@ -81,7 +74,7 @@ def evaluate_totals(
     )
 
 
-def held_until(
+def precheck_until(
     partition: PartitionFiles, config: OptimizingConfig, last: LastOptimized, now: datetime
 ) -> datetime | None:
     """Until when a partition is held back because its small files are too few or near the target; None: it is not."""
@@ -212,11 +205,11 @@ def nothing(
     if stats.vectors:
         found.append(f"{_count(stats.vectors, 'deletion vector')} within bounds")
     if due_at is not None and kind is not None:
-        found.append(_next(kind, due_at))
+        found.append(f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval")
     return f"nothing to do: {'; '.join(found)}"
 
 
-def held_back(reason: str, config: OptimizingConfig, until: datetime) -> str:
+def delayed(reason: str, config: OptimizingConfig, until: datetime) -> str:
     """Why the metadata pre-check holds back what is due."""
     near = f" or all within {_size(config.mse_tolerance)} of {_size(config.min_target_size)}"
     check = f"fewer than two small files{near if config.mse_tolerance else ''}"
@@ -248,10 +241,6 @@ def _named(verdict: PartitionVerdict, path_of: Callable[[PartitionKey], str] | N
     return f"{name}: {verdict.reason}" if name else verdict.reason
 
 
-def _next(kind: OptimizingType, due_at: datetime) -> str:
-    return f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval"
-
-
 def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | None) -> str:
     if last is None:
         return f"never {kind} optimized"
@@ -264,12 +253,12 @@ def _coarse_files(stats: PartitionStats) -> str:
 
 def _small_files(stats: PartitionStats) -> str:
     words = _count(stats.small_files, "small file")
-    equality, position = (
-        _count(stats.fresh_equality_deletes, "equality delete"),
-        _count(len(stats.to_fold), "position delete"),
-    )
-    of = f"{position} of {_count(stats.files_to_fold, 'file')} to fold"
-    among = [one for one, count in ((equality, stats.fresh_equality_deletes), (of, len(stats.to_fold))) if count]
+    among = []
+    if stats.fresh_equality_deletes:
+        among.append(_count(stats.fresh_equality_deletes, "equality delete"))
+    if stats.to_fold:
+        files = _count(stats.files_to_fold, "file")
+        among.append(f"{_count(len(stats.to_fold), 'position delete')} of {files} to fold")
     return f"{words} ({', '.join(among)} among them)" if among else words
 
 
@@ -309,7 +298,7 @@ def excluding_reserved(taken: Mapping[str, str], selects: Selects | None) -> Sel
     return lambda file: normalise(file.path) not in taken and selects(file)
 
 
-def told(evaluation: Evaluation, scan: TableScan | None, taken: Mapping[str, str]) -> Evaluation:
+def with_reserved(evaluation: Evaluation, scan: TableScan | None, taken: Mapping[str, str]) -> Evaluation:
     """The evaluation, which says in its reason how many live files were left to other plans."""
     if scan is None or not taken:
         return evaluation
@@ -323,6 +312,8 @@ def told(evaluation: Evaluation, scan: TableScan | None, taken: Mapping[str, str
     return replace(evaluation, reason=f"{evaluation.reason}; {files} left to {plans}")
 
 
-def kept_in(scan: TableScan | None) -> frozenset[str]:
+def ordered_groups(scan: TableScan | None) -> frozenset[str]:
     """The groups of live files whose order rewriting leaves as it is; their ids."""
-    return frozenset() if scan is None else frozenset(kept_groups(LiveFiles.of(scan.files).columns.parts, {}, None))
+    return (
+        frozenset() if scan is None else frozenset(preserved_groups(LiveFiles.of(scan.files).columns.parts, {}, None))
+    )

@@ -70,11 +70,6 @@ class AssessedFile:
         """Whether its size makes it a fragment."""
         return self.file_class is FileClass.FRAGMENT
 
-    @property
-    def is_undersized(self) -> bool:
-        """Whether its size is above a fragment's and below the target."""
-        return self.file_class is FileClass.UNDERSIZED
-
 
 def classify(size_bytes: int, config: OptimizingConfig) -> FileClass:
     """The class of a data file of that size."""
@@ -95,7 +90,9 @@ def is_own(delete: DeleteFile, data: DataFile) -> bool:
     """Whether an earlier conversion of that data file, ours or Amoro's, wrote the position delete."""
     if delete.kind is not DeleteKind.POSITION:
         return False
-    if _name(delete.path).startswith(f"{_stem(data.path)}-delete-"):
+    name = data.path.rpartition("/")[2]
+    stem = name.rpartition(".")[0] if "." in name else name
+    if delete.path.rpartition("/")[2].startswith(f"{stem}-delete-"):
         return True
     return delete.is_converted and is_file_scoped(delete, data.path)
 
@@ -123,22 +120,9 @@ def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...], car
     return any(
         delete.sequence_number > carried_through
         if delete.kind is DeleteKind.EQUALITY
-        else delete in positions and not _is_of_file(delete, scanned.data)
+        else delete in positions and not is_file_scoped(delete, scanned.data.path) and not is_own(delete, scanned.data)
         for delete in scanned.deletes
     )
-
-
-def _is_of_file(delete: DeleteFile, data: DataFile) -> bool:
-    return is_file_scoped(delete, data.path) or is_own(delete, data)
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _stem(path: str) -> str:
-    stem, dot, extension = _name(path).rpartition(".")
-    return stem if dot else extension
 
 
 def live_bytes(scanned: ScannedFile) -> int:
@@ -489,8 +473,8 @@ def digest_of(
         snapshot_id=scan.snapshot_id,
         target_bytes=target_bytes,
         data=histogram(live.columns.sizes),
-        position_deletes=histogram(_sizes(one.identity.size for one in deletes if one.kind is DeleteKind.POSITION)),
-        equality_deletes=histogram(_sizes(one.identity.size for one in deletes if one.kind is DeleteKind.EQUALITY)),
+        position_deletes=_delete_histogram(deletes, DeleteKind.POSITION),
+        equality_deletes=_delete_histogram(deletes, DeleteKind.EQUALITY),
         partitions=tuple(_partition(one, by_key.get(one.partition.key), path_of) for one in chosen),
         partitions_total=len(scored),
     )
@@ -507,8 +491,8 @@ def histogram(sizes: Numbers) -> SizeHistogram:
     return SizeHistogram(tuple(files), tuple(summed))
 
 
-def _sizes(sizes: Iterable[int]) -> Numbers:
-    return np.fromiter(sizes, np.int64)
+def _delete_histogram(deletes: Iterable[DeleteFile], kind: DeleteKind) -> SizeHistogram:
+    return histogram(np.fromiter((one.identity.size for one in deletes if one.kind is kind), np.int64))
 
 
 def _need(one: ScoredPartition, verdicts: Mapping[PartitionKey, PartitionVerdict]) -> tuple[bool, int, int]:
@@ -534,7 +518,6 @@ def _partition(
     )
 
 
-_NO_FAULT = Fraction(0)
 _EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
 _POSITION_CAP = Fraction(1, 5)
 
@@ -558,20 +541,15 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: Hea
     )
 
 
-def health_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthParts:
-    """The mean over partitions, each part rounded up: Amoro's score, but over all files."""
-    return mean_health([scores_of(stats, config) for stats in partitions])
-
-
 def mean_health(parts: Sequence[tuple[int, int, int]]) -> HealthParts:
-    """The mean over the partitions' points, each part rounded up; faultless without any."""
+    """The mean over the partitions' points, each part rounded up: Amoro's score, but over all files."""
     if not parts:
         return FAULTLESS
     return HealthParts(*(ceil(Fraction(sum(scores), len(parts))) for scores in zip(*parts, strict=True)))
 
 
 def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthBasis:
-    """The parameters of `health_of`: the mean weight of the partitions, and the sizes."""
+    """The parameters of `mean_health`: the mean weight of the partitions, and the sizes."""
     total = sum(_weight_parts(stats, config) for stats in partitions)
     return HealthBasis(
         weight=float(Fraction(total, len(partitions) * _whole_weight(config))) if partitions else 0.0,
@@ -583,27 +561,22 @@ def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> 
 
 def scores_of(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:
     """The points of one partition: for small files, for equality deletes, for position deletes."""
-    weight = _weight(stats, config)
+    weight = Fraction(_weight_parts(stats, config), _whole_weight(config))
     average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
     small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
     return (
-        _left_of(FAULTLESS.small_files, weight, small),
-        _left_of(FAULTLESS.equality_deletes, weight, _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP)),
-        _left_of(FAULTLESS.position_deletes, weight, _deleted(stats.position_deletes, stats.records, _POSITION_CAP)),
+        _points(FAULTLESS.small_files, weight, small),
+        _points(FAULTLESS.equality_deletes, weight, _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP)),
+        _points(FAULTLESS.position_deletes, weight, _deleted(stats.position_deletes, stats.records, _POSITION_CAP)),
     )
 
 
-def _left_of(points: int, weight: Fraction, fault: Fraction) -> int:
+def _points(points: int, weight: Fraction, fault: Fraction) -> int:
     return ceil(points * (1 - weight * fault)) if fault else points
 
 
-def _weight(stats: PartitionStats, config: OptimizingConfig) -> Fraction:
-    """The weight of a partition's faults: low for few files or bytes, 0 for a single file."""
-    return Fraction(_weight_parts(stats, config), _whole_weight(config))
-
-
 def _weight_parts(stats: PartitionStats, config: OptimizingConfig) -> int:
-    """The weight of a partition's faults in parts of `_whole_weight`."""
+    """The weight of a partition's faults in parts of `_whole_weight`: low for few files or bytes, 0 for one file."""
     if stats.data_files <= 1:
         return 0
     least = config.min_target_size
@@ -616,7 +589,7 @@ def _whole_weight(config: OptimizingConfig) -> int:
 
 def _deleted(deletes: Sequence[DeleteFile], records: int, cap: Fraction) -> Fraction:
     if not deletes:
-        return _NO_FAULT
+        return Fraction(0)
     rows = sum(delete.record_count for delete in deletes)
     share = Fraction(min(rows, records), records) if records else Fraction(min(rows, 1))
     return min(share, cap) / cap

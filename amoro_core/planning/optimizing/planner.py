@@ -25,9 +25,13 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
     """
     if file_count(tasks) <= limit:
         return tuple(tasks)
+
+    def is_later(task: TaskPlan) -> bool:
+        return all(one.kind is not DeleteKind.EQUALITY for one in deletes_of(inputs_of(task)).values())
+
     kept: list[TaskPlan] = []
     data_files, deletes = 0, set[DeleteIdentity]()
-    for task in sorted(tasks, key=lambda task: not _has_equality_deletes(task)):
+    for task in sorted(tasks, key=is_later):
         inputs = inputs_of(task)
         if data_files + len(inputs) + len(deletes | deletes_of(inputs).keys()) > limit:
             shorter = _shortened(task, limit - data_files, deletes, first=not kept)
@@ -59,10 +63,6 @@ def settled(
             result.append(_part(task, rest, config) if stuck else task)
         result += [rewriting_alone(task.key, file, live_bytes(file), config) for file in stuck]
     return tuple(result)
-
-
-def _has_equality_deletes(task: TaskPlan) -> bool:
-    return any(delete.kind is DeleteKind.EQUALITY for file in inputs_of(task) for delete in file.deletes)
 
 
 def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[TaskPlan, ...]:
@@ -146,19 +146,15 @@ def plan(
     scan: TableScan,
     evaluation: Evaluation,
     config: OptimizingConfig,
-    *,
     threads: int,
     max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES,
-    requested: OptimizingType | None = None,
-    force: bool = False,
     max_partitions: int | None = None,
 ) -> OptimizingPlan | None:
     """The tasks of one process on the evaluated scan; None when nothing would be gained.
 
-    `requested` and `force` are those of the evaluation, whose verdicts contain the work. Partitions are taken by cost,
-    the most expensive first, until their sum exceeds the limit of all threads, at most `max_partitions`. A partition
-    that does not fit into `max_file_count` with those before it waits for the next process; the first one is cut.
-    Raises ValueError when the evaluation is of another snapshot.
+    Partitions are taken by cost, the most expensive first, until their sum exceeds the limit of all threads, at most
+    `max_partitions`. A partition that does not fit into `max_file_count` with those before it waits for the next
+    process; the first one is cut. Raises ValueError when the evaluation is of another snapshot.
     """
     if evaluation.snapshot_id != scan.snapshot_id:
         raise ValueError(f"the evaluation is of snapshot {evaluation.snapshot_id}, not of {scan.snapshot_id}")
@@ -167,7 +163,7 @@ def plan(
     chosen: list[TaskPlan] = []
     partitions, files_left, spent = 0, config.max_file_count, 0
     for verdict in sorted(evaluation.partitions, key=lambda verdict: (-verdict.cost, order_of(verdict.key))):
-        if spent > budget or (max_partitions is not None and partitions >= max_partitions):
+        if spent > budget or partitions == max_partitions:
             break
         if verdict.type is None:
             continue

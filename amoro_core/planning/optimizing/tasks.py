@@ -36,10 +36,7 @@ def file_count(tasks: Iterable[TaskPlan]) -> int:
 
 
 def weigh(tasks: Sequence[TaskPlan], config: OptimizingConfig) -> tuple[int, int]:
-    """The bytes of all files that the tasks read, each once, and Amoro's cost of them.
-
-    In the cost, rewritten files count double, converted ones a tenth.
-    """
+    """The bytes of the files, each once, and Amoro's cost: rewritten ones count double, converted ones a tenth."""
     rewritten = sum(file.data.size_bytes for task in tasks for file in task.rewritten)
     converted = sum(file.data.size_bytes for task in tasks for file in task.converted)
     deletes = deletes_of(file for task in tasks for file in inputs_of(task))
@@ -134,7 +131,7 @@ def tasks_of(
     for bin_ in (*_bins(candidates, selection, config), *(_bin((file,), config) for file in in_order)):
         if len(bin_.files) > 1 or selection.force or _gains_alone(bin_.files[0], selection):
             bins.append(bin_)
-        elif _is_converted(bin_.files[0], selection):
+        elif selection.type is not OptimizingType.FULL and bin_.files[0].convertible:
             converted.append(bin_.files[0])
         else:
             passed_over.append(bin_)
@@ -166,14 +163,6 @@ def _candidates(files: AssessedColumns, selection: PartitionSelection, config: O
             return wanted | files.has_deletes | ~files.is_target_size | files.coarse
 
 
-def _is_requested(file: AssessedFile, selection: PartitionSelection) -> bool:
-    return selection.requested and selection.type is OptimizingType.MAJOR and bool(file.deletes)
-
-
-def _is_converted(file: AssessedFile, selection: PartitionSelection) -> bool:
-    return selection.type is not OptimizingType.FULL and file.convertible
-
-
 def _gains_alone(file: AssessedFile, selection: PartitionSelection) -> bool:
     if not file.deletes:
         return file.is_coarse
@@ -183,7 +172,7 @@ def _gains_alone(file: AssessedFile, selection: PartitionSelection) -> bool:
         or file.too_short
         or file.is_coarse
         or selection.type is OptimizingType.FULL
-        or _is_requested(file, selection)
+        or (selection.requested and selection.type is OptimizingType.MAJOR)
     )
 
 
@@ -277,18 +266,17 @@ def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig
 
 
 def _converting(key: PartitionKey, files: Sequence[AssessedFile], config: OptimizingConfig) -> list[TaskPlan]:
+    def order(file: AssessedFile) -> tuple[int, int, str]:
+        return file.carried_through, file.data.sequence_number, file.data.path
+
     # Least recently converted first, so that a limit can't leave out the same files each time.
-    ordered = [file.scanned for file in sorted(files, key=_conversion_order)]
+    ordered = [file.scanned for file in sorted(files, key=order)]
     costs = [read_cost((file,), config) for file in ordered]
     tasks = []
     for indexes in pack_evenly(costs, _capacity(config)):
         some = tuple([ordered[index] for index in indexes])
         tasks.append(TaskPlan(key, (), some, 0, costs[indexes[0]] if len(some) == 1 else read_cost(some, config)))
     return tasks
-
-
-def _conversion_order(file: AssessedFile) -> tuple[int, int, str]:
-    return file.carried_through, file.data.sequence_number, file.data.path
 
 
 def _capacity(config: OptimizingConfig) -> int:

@@ -12,10 +12,10 @@ from amoro_core.maintenance.orphans import (
     IN_FLIGHT,
     LEAST_AGE,
     MOST_AHEAD,
-    Found,
     OrphanConditions,
     OrphanConfig,
     Search,
+    SearchResult,
     breaker,
     is_in_flight,
     kind_of,
@@ -61,13 +61,13 @@ def terms(**more: object) -> OrphanConditions:
 
 def searched(
     *files: StoredFile, ground: TableLocations = GROUND, place: str = DATA, by: OrphanConditions | None = None
-) -> Found:
+) -> SearchResult:
     search = Search(ground, named(f"{DATA}/named"), by or terms())
     search.see(place, files)
     return search.end()
 
 
-def orphans(found: Found) -> list[str]:
+def orphans(found: SearchResult) -> list[str]:
     return [one.path.removeprefix(f"{DATA}/") for one in found.orphans]
 
 
@@ -136,7 +136,7 @@ def test_outputs_of_an_active_process_are_kept_and_those_of_an_ended_one_go_soon
 def test_the_same_path_in_another_bucket_stops_the_search_unless_the_two_are_equal() -> None:
     other = file("s3://c/wh/db/t/data/x")
 
-    def search(ground: TableLocations) -> Found:
+    def search(ground: TableLocations) -> SearchResult:
         made = Search(ground, named(other.path), terms())
         made.see("s3://c/wh/db/t/data", [other])
         return made.end()
@@ -300,17 +300,17 @@ def some(count: int, size: int = 1) -> list[Condemned]:
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        (Found(some(20), files=100, bytes=100), ""),
-        (Found(some(21), files=100, bytes=1000), "20 %"),
-        (Found(some(1, 21), files=100, bytes=100), "20 % of bytes"),
-        (Found(some(99), files=99, bytes=99), ""),  # too few to tell
-        (Found(some(10_000), files=100_000, bytes=10**6), ""),
-        (Found(some(10_001), files=100_000, bytes=10**6), "more than 10000"),
-        (Found(some(1, 10**12), files=10**6, bytes=10**14), ""),
-        (Found(some(1, 10**12 + 1), files=10**6, bytes=10**14), "bytes"),
+        (SearchResult(some(20), files=100, bytes=100), ""),
+        (SearchResult(some(21), files=100, bytes=1000), "20 %"),
+        (SearchResult(some(1, 21), files=100, bytes=100), "20 % of bytes"),
+        (SearchResult(some(99), files=99, bytes=99), ""),  # too few to tell
+        (SearchResult(some(10_000), files=100_000, bytes=10**6), ""),
+        (SearchResult(some(10_001), files=100_000, bytes=10**6), "more than 10000"),
+        (SearchResult(some(1, 10**12), files=10**6, bytes=10**14), ""),
+        (SearchResult(some(1, 10**12 + 1), files=10**6, bytes=10**14), "bytes"),
     ],
 )
-def test_too_much_at_a_time_is_held(found: Found, word: str) -> None:
+def test_too_much_at_a_time_is_held(found: SearchResult, word: str) -> None:
     said = breaker(found)
     assert bool(said) == bool(word)
     assert word.split(" of ")[0] in said

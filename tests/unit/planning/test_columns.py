@@ -41,8 +41,7 @@ from amoro_core.validation import matching as one_by_one
 from amoro_core.validation.removable_deletes import removable_deletes
 from tests.tiers import count, seeds
 from tests.unit.planning.builders import MIB, NOW, data, equality_delete, position_delete, scan_of
-from tests.unit.planning.differences import lived
-from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
+from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, lived, random_config, random_files
 from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_matching import said_of
 from tests.unit.test_validating import group
@@ -80,24 +79,9 @@ def test_columns_match_as_rows_do_on_random_tables() -> None:
     assert min(seen[what] for what in ("refused", "by row", "by columns", "dangling")) > 3, seen
 
 
-def test_verdicts_and_plans_on_columns_are_those_on_rows() -> None:
-    kinds: Counter[OptimizingType | None] = Counter()
-    for seed in range(count(200, 500)):
-        chance = random.Random(seed)
-        files, deletes = random_files(chance)
-        rows, dangling = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
-        if not isinstance(rows, tuple):
-            continue
-        live, _ = in_columns.match(gathered(files).columns(), deletes, UNPARTITIONED)
-        asked = _asked(chance)
-        by_rows, by_columns = (decided(TableScan(7, 9, some, dangling), asked) for some in (rows, live))
-        assert by_columns == by_rows, seed
-        kinds[by_rows[0].type] += 1
-    assert min(kinds[kind] for kind in (None, *OptimizingType)) > 3, kinds
-
-
-def test_a_commit_removes_the_same_deletes_by_columns_and_by_rows() -> None:
+def test_verdicts_plans_and_the_deletes_that_a_commit_removes_are_the_same_by_columns_and_by_rows() -> None:
     removed = 0
+    kinds: Counter[OptimizingType | None] = Counter()
     for seed in range(count(150, 400)):
         chance = random.Random(seed)
         files, deletes = random_files(chance)
@@ -105,13 +89,18 @@ def test_a_commit_removes_the_same_deletes_by_columns_and_by_rows() -> None:
         if not isinstance(rows, tuple):
             continue
         live, _ = in_columns.match(gathered(files).columns(), deletes, UNPARTITIONED)
-        _, _, made = decided(TableScan(7, 9, live, dangling), _asked(chance))
+        asked = _asked(chance)
+        of_rows, of_columns = (decided(TableScan(7, 9, some, dangling), asked) for some in (rows, live))
+        assert of_columns == of_rows, seed
+        kinds[of_rows[0].type] += 1
+        made = of_columns[2]
         tasks = [task for task in made.tasks if chance.random() < 0.8] if made is not None else []
         groups = [group(at, task.rewritten, task.converted) for at, task in enumerate(tasks)]
         by_rows, by_columns = (removable_deletes(groups, TableScan(7, 9, some, dangling), 4) for some in (rows, live))
         assert by_columns == by_rows, seed
         removed += len(by_columns)
     assert removed > 20
+    assert min(kinds[kind] for kind in (None, *OptimizingType)) > 3, kinds
 
 
 def _asked(chance: random.Random) -> dict[str, Any]:
@@ -130,7 +119,7 @@ def _asked(chance: random.Random) -> dict[str, Any]:
 def decided(scan: TableScan, asked: dict[str, Any]) -> tuple[Evaluation, object, OptimizingPlan | None]:
     """The verdict with the work that it does not compare, and the plan."""
     found = evaluate(scan, now=NOW, **asked)
-    made = plan(scan, found, asked["config"], threads=1, requested=asked["requested"], force=asked["force"])
+    made = plan(scan, found, asked["config"], threads=1)
     return found, ([one.work for one in found.partitions], found.basis), made
 
 

@@ -92,7 +92,7 @@ def scans(draw: st.DrawFn) -> TableScan:
 
 def plan_now(scan: TableScan, config: OptimizingConfig, **options: Any) -> OptimizingPlan | None:
     evaluation = evaluate(scan, config, {}, NOW, **options)
-    made = plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS, **options)
+    made = plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS)
     assert (made is None) == (evaluation.type is None), "a verdict is a plan"
     return made
 

@@ -13,7 +13,7 @@ from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import TaskPlan
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.clustering.layouts import kept_groups
+from amoro_core.planning.clustering.layouts import preserved_groups
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.scan.columns import Paths
 from amoro_core.scan.matching import match
@@ -126,6 +126,6 @@ def test_groups_that_are_known_to_have_another_layout_are_not_kept() -> None:
     now, before = Layout(Strategy.LINEAR, (LayoutKey(1),)), Layout(Strategy.LINEAR, (LayoutKey(2),))
     one, two = [*clustered(2, 1), *many(2, 1)], clustered(1, 1, TWO)
     paths = [Paths(pa.array([file.path for file in files])) for files in (one, two)]
-    assert kept_groups(paths, {}, now) == BOTH
-    assert kept_groups(paths, {ONE: before, TWO: now}, now) == {TWO}
-    assert kept_groups(paths, {ONE: before}, None) == BOTH
+    assert preserved_groups(paths, {}, now) == BOTH
+    assert preserved_groups(paths, {ONE: before, TWO: now}, now) == {TWO}
+    assert preserved_groups(paths, {ONE: before}, None) == BOTH

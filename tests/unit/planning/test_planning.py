@@ -61,8 +61,7 @@ def planned_as_it_is(
     scan: TableScan | None, config: OptimizingConfig, budget: int, **options: Any
 ) -> OptimizingPlan | None:
     assert scan is not None
-    evaluation = evaluate(scan, config, {}, NOW, **options)
-    return plan(scan, evaluation, config, threads=1, max_input_per_thread=budget, **options)
+    return plan(scan, evaluate(scan, config, {}, NOW, **options), config, 1, budget)
 
 
 def shapes(made: OptimizingPlan | None) -> list[tuple[list[str], list[str], int]]:
@@ -279,15 +278,6 @@ def test_partitions_outside_the_filter_have_no_verdict() -> None:
     evaluation, _ = filtered(scan_of(files, unpartitioned_specs=()), lambda file: file.partition == (b"b",))
     assert [verdict.key for verdict in evaluation.partitions] == [PartitionKey(0, (b"b",))]
     assert evaluation.summary.data_files == 4
-
-
-def test_plan_takes_the_costliest_partitions_when_their_number_is_limited() -> None:
-    sizes = [("a", 12), ("b", 14), ("c", 13)]
-    files = [one for name, count in sizes for one in many(count, MIB, prefix=name, partition=(name.encode(),))]
-    scan = scan_of(files, unpartitioned_specs=())
-    made = plan(scan, evaluate(scan, CONFIG, {}, NOW), CONFIG, threads=1, max_partitions=2)
-    assert made is not None
-    assert [task.key.partition for task in made.tasks] == [(b"b",), (b"c",)]
 
 
 def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:

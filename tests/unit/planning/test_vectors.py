@@ -271,7 +271,7 @@ def test_what_was_folded_needs_no_further_plan(limit: int) -> None:
         scan = random_segments(chance)
         while True:
             found = evaluated(scan, config, requested=MINOR)
-            next_plan = plan(scan, found, config, threads=1, requested=MINOR)
+            next_plan = plan(scan, found, config, threads=1)
             if next_plan is None:
                 break
             seen["plans"] += 1

@@ -15,9 +15,18 @@ from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, Sc
 from amoro_core.planning.clustering.auto_columns import decide
 from amoro_core.planning.clustering.model import ClusteringConfig, ClusterRequest
 from tests.tiers import count
-from tests.unit.planning.clustering.random_tables import changes_of_choice
 from tests.unit.planning.clustering.test_planning import rng
-from tests.unit.planning.clustering.world import COLUMNS, START, TARGET, Table, config, of_size, sorting, whole
+from tests.unit.planning.clustering.world import (
+    COLUMNS,
+    START,
+    TARGET,
+    Table,
+    changes_of_choice,
+    config,
+    of_size,
+    sorting,
+    whole,
+)
 
 
 def uses(*some: tuple[str, int], at: datetime = START) -> tuple[ScanUse, ...]:
@@ -94,7 +103,6 @@ def test_a_column_with_one_value_in_all_files_is_passed_over() -> None:
 def test_another_choice_has_to_spare_enough_and_to_wait_a_week() -> None:
     before = ColumnChoice(("a",), Strategy.LINEAR, START - timedelta(days=7), 100, 0.9)
     better = decide(facts(uses(("b", 900), ("a", 100)), before))
-    assert better.is_new
     assert better.choice is not None
     assert better.choice.columns == ("b",)
     young = ColumnChoice(("a",), Strategy.LINEAR, START - timedelta(days=7) + timedelta(seconds=1), 100, 0.9)
@@ -102,7 +110,7 @@ def test_another_choice_has_to_spare_enough_and_to_wait_a_week() -> None:
     alike = ColumnChoice(("a", "b"), Strategy.HILBERT, START - timedelta(days=30), 100, 0.9)
     assert decide(facts(uses(("b", 420), ("a", 380)), alike)).choice is alike
     near = decide(facts(uses(("c", 400), ("a", 380), ("b", 10)), alike))
-    assert near.is_new  # the same bytes are spared without b as with it, and those of c as well
+    assert near.choice is not alike  # the same bytes are spared without b as with it, and those of c as well
     kept = decide(facts(uses(("c", 150), ("a", 380), ("b", 120)), alike))
     assert kept.choice is alike
     assert kept.reason.endswith("×, 1.3 × needed")
@@ -111,12 +119,13 @@ def test_another_choice_has_to_spare_enough_and_to_wait_a_week() -> None:
 def test_what_may_be_chance_is_no_better_choice() -> None:
     before = ColumnChoice(("a",), Strategy.LINEAR, START - timedelta(days=30), 100, 0.9)
     few = decide(facts(uses(("ab", 900), ("a", 2), ("b", 4), ("c", 94)), replace(before, columns=("d",))))
-    assert few.is_new
+    assert few.choice is not None
+    assert few.choice.columns != ("d",)
     rare = decide(facts(uses(("", 976), ("a", 8), ("b", 16)), before))
     assert rare.choice is before
     assert rare.reason == "b, a may be better by chance alone, by 1000 scans"
     often = decide(facts(uses(("", 97600), ("a", 800), ("b", 1600)), before))
-    assert often.is_new
+    assert often.choice is not before
 
 
 def test_a_choice_stays_while_too_little_is_known_and_goes_with_its_columns() -> None:

@@ -24,8 +24,8 @@ from amoro_core.planning.clustering.grouping import (
     ranges_of,
     units_of,
 )
-from amoro_core.planning.clustering.layouts import KeptFiles, Sealing
-from amoro_core.planning.clustering.model import GroupBy, KeptGroup
+from amoro_core.planning.clustering.layouts import GroupFiles, Sealing
+from amoro_core.planning.clustering.model import GroupBy, GroupState
 from tests.tiers import count
 from tests.unit.planning.builders import data, equality_delete
 from tests.unit.planning.clustering.world import key, number
@@ -207,12 +207,12 @@ def test_a_delete_is_counted_once_in_a_message() -> None:
     assert message_bytes([one, two]) < message_bytes([one]) + message_bytes([two]) - 3000
 
 
-def sealed(*groups: tuple[int, int, int]) -> tuple[list[KeptFiles], dict[str, tuple[int, int]]]:
+def sealed(*groups: tuple[int, int, int]) -> tuple[list[GroupFiles], dict[str, tuple[int, int]]]:
     """Groups as (lower, upper, bytes), with their spans."""
     found, spans = [], {}
     for at, (lower, upper, size) in enumerate(groups):
         name = f"{at:012x}"
-        found.append(KeptFiles(KeptGroup(name, LAYOUT, True, False, SEALING.tier(size), 1, size), np.array([at])))
+        found.append(GroupFiles(GroupState(name, LAYOUT, True, False, SEALING.tier(size), 1, size), np.array([at])))
         spans[name] = (lower, upper)
     return found, spans
 

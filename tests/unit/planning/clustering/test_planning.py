@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -20,24 +20,24 @@ from amoro_core.planning.clustering.model import (
     ClusterRequest,
     ClusterVerdict,
     FileChoice,
-    GroupBy,
     PartitionChoice,
     PartitionKind,
     PartitionOrder,
 )
 from amoro_core.scan.columns import FEW
 from tests.tiers import count
-from tests.unit.planning.clustering.random_tables import arrivals, random_table
 from tests.unit.planning.clustering.world import (
     COLUMNS,
     START,
     TARGET,
     Table,
+    arrivals,
     config,
     of_size,
     partition,
     place,
     planned,
+    random_table,
     sorting,
     whole,
 )
@@ -577,17 +577,6 @@ def test_auto_waits_for_scans() -> None:
     (note,) = verdict.notes
     assert note.startswith(f"auto chose b on {verdict.choice.chosen_at:%Y-%m-%d} by ")
     assert note.endswith(f" scans, which it spares 98% of the bytes (b 98%); chosen by {verdict.choice.scans} scans")
-
-
-@pytest.mark.parametrize("group_by", list(GroupBy))
-def test_all_ways_to_group_come_to_rest(group_by: GroupBy) -> None:
-    table = wide(40, group_by=group_by, max_group_bytes=10 * TARGET)
-    assert len(table.settle()) == 1
-
-
-def test_times_of_processes_are_those_of_their_ids() -> None:
-    name = "0198c0de-0000-7000-8000-000000000001-1-1-00000000-0000-0000-0000-000000000000-g0123456789ab.parquet"
-    assert clustered_at(f"s3://b/t/{name}") == datetime.fromtimestamp(0x0198C0DE0000 / 1000, UTC)
 
 
 # It comes to rest

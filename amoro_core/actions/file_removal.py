@@ -1,4 +1,4 @@
-"""Data expiry: files with only rows that are too old are removed, with the deletes that only they need."""
+"""Removal of files in a snapshot: data files with only expired rows, and delete files that no live data file needs."""
 
 import json
 from collections.abc import Mapping
@@ -6,21 +6,23 @@ from datetime import UTC, datetime, timedelta
 
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
+    ActionDefaults,
     Plan,
     PlanningContext,
     Prepare,
     Request,
     TriggerVerdict,
-    Untasked,
     staged_change,
     summary_of,
 )
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.formats.ports import AnyTable, Rewritable, Role
 from amoro_core.maintenance.data_expiry import (
+    DANGLING_SWITCH,
     SWITCH,
     BaseRule,
+    DanglingConfig,
     DataExpiryConfig,
     Expired,
     Limit,
@@ -30,22 +32,22 @@ from amoro_core.maintenance.data_expiry import (
 )
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.model.commits import CommitContent, Operation
-from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.processes import FILES, Change, Figure, ProcessContext
 from amoro_core.model.properties import parse_into, properties_of
-from amoro_core.validation.removable_deletes import deletes_without
+from amoro_core.validation.removable_deletes import dangling_deletes, deletes_without
 
-NAME = "expire-data"
+EXPIRE_DATA = "expire-data"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AGAIN = "The next run plans it anew."
 _KEYS = ("maintenance.zone", *(known.key for known in properties_of(DataExpiryConfig)))
 
 
-class ExpireData(Untasked):
+class ExpireData(ActionDefaults):
     """The action of Amoro's data expiry: one snapshot for data files and deletes."""
 
-    name = NAME
-    names = (NAME,)
+    name = EXPIRE_DATA
+    names = (EXPIRE_DATA,)
     configuration = DataExpiryConfig
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.DATE}
@@ -53,19 +55,12 @@ class ExpireData(Untasked):
     switch = SWITCH
     needs_gc = True
 
-    def enabled(self, properties: Mapping[str, str]) -> bool:
-        """By its property, off without it."""
-        return parse_into(DataExpiryConfig, properties).enabled
-
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """The expired files by the table's properties; on request also if these do not switch it on.
-
-        Raises InvalidArgument for any option, TableRefused("configuration") for a missing column or retention.
-        """
+        """The expired files by the table's properties; on request also if switched off. Raises TableRefused."""
         config = parse_into(DataExpiryConfig, situation.properties)
         if not (config.enabled or request.name):
             return TriggerVerdict(False, f"{SWITCH} is false"), None
-        if (why := table.left_alone()) is not None:
+        if (why := table.skip_reason()) is not None:
             return TriggerVerdict(False, why), None
         retention = _required(config)
         base = _base(table, config, situation)
@@ -86,13 +81,13 @@ class ExpireData(Untasked):
         )
         kept = {key: situation.properties[key] for key in _KEYS if key in situation.properties}
         plan = Plan(
-            NAME,
+            EXPIRE_DATA,
             reason,
             scan.snapshot_id,
             scan.sequence_number,
             (),
             json.dumps({"until_us": limit.until, "properties": kept}),
-            held=_held(found),
+            held=f"{found.rows} of {found.total_rows} rows would go, more than half" if found.is_most else "",
             measures={"rows": found.rows, "data_files": len(found.every)},
             document=_document(table, found, deletes, until),
         )
@@ -107,8 +102,8 @@ class ExpireData(Untasked):
 def _required(config: DataExpiryConfig) -> timedelta:
     """The retention of rows."""
     retention = config.retention
-    for key, said in (("data-expire.field", config.column), ("data-expire.retention-time", retention)):
-        if not said:
+    for key, value in (("data-expire.field", config.column), ("data-expire.retention-time", retention)):
+        if not value:
             raise TableRefused(
                 f"data expiry needs the property {key}",
                 reason="configuration",
@@ -132,23 +127,16 @@ def _limit(table: AnyTable, properties: Mapping[str, str], until: datetime) -> L
     return Limit(column, config, zone, (until - _EPOCH) // timedelta(microseconds=1))
 
 
-def _held(found: Expired) -> str:
-    """Why it needs confirmation; "" when it does not."""
-    if not found.is_most:
-        return ""
-    return f"{found.rows} of {found.total_rows} rows would go, more than half"
-
-
 def _change(table: AnyTable, case: ProcessContext, now: datetime, planned: list[Expired]) -> Change:
-    said, process = json.loads(case.process.detail), case.process
+    detail, process = json.loads(case.process.detail), case.process
     if not planned:
         scan = table.scan_of(process.snapshot_id)
         if scan is None:
             raise CommitConflict(f"the planned snapshot {process.snapshot_id} is gone", hint=_AGAIN)
-        until = _EPOCH + timedelta(microseconds=said["until_us"])
-        planned.append(expired(scan, _limit(table, said["properties"], until)))
+        until = _EPOCH + timedelta(microseconds=detail["until_us"])
+        planned.append(expired(scan, _limit(table, detail["properties"], until)))
     head = table.head(process.snapshot_id, process.sequence_number)
-    level = parse_into(DataExpiryConfig, said["properties"]).level
+    level = parse_into(DataExpiryConfig, detail["properties"]).level
     files = still_expired(planned[0], head.scan, level)
     if not files:
         raise CommitConflict("nothing of what had expired is in the table as it was planned", hint=_AGAIN)
@@ -157,20 +145,16 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime, planned: list[
     content = CommitContent((), files, deletes, (), (), Operation.DELETE)
     staged = table.stage(head, content, summary_of(process, "DATA_EXPIRATION"))
     failpoint("commit.after_stage")
-    left_out = len(planned[0].every) - len(files)
-    told = f"removed {len(files)} data files whose rows had expired"
-    if left_out:
-        told += f"; {left_out} others were left out since the table had changed"
-    return staged_change(case, staged, told, _figures(files, deletes), now)
-
-
-def _figures(files: tuple[DataFile, ...], deletes: tuple[DeleteFile, ...]) -> tuple[Figure, ...]:
-    return (
+    words = f"removed {len(files)} data files whose rows had expired"
+    if skipped := len(planned[0].every) - len(files):
+        words += f"; {skipped} others were left out since the table had changed"
+    figures = (
         Figure("removed_data_files", len(files), "files"),
         Figure("removed_delete_files", len(deletes), "files"),
         Figure("removed_rows", sum(file.record_count for file in files), "rows"),
         Figure("bytes", _bytes(files, deletes), "bytes"),
     )
+    return staged_change(case, staged, words, figures, now)
 
 
 def _bytes(files: tuple[DataFile, ...], deletes: tuple[DeleteFile, ...]) -> int:
@@ -194,4 +178,75 @@ def _document(table: AnyTable, found: Expired, deletes: tuple[DeleteFile, ...], 
             for key, files in found.files.items()
         ],
         "kept_data_files": dict(found.kept),
+    }
+
+
+DANGLING = "clean-dangling-delete-files"
+_TOTAL = "total-delete-files"
+
+
+class CleanDanglingDeletes(ActionDefaults):
+    """The action that removes delete files which delete nothing.
+
+    Whether a delete dangles is decided on the scan of the head that is committed on, by the rule of rewriting: by
+    sequence number and partition alone, over all live data files.
+    """
+
+    name = DANGLING
+    names = (DANGLING,)
+    configuration = DanglingConfig
+    lane = FILES
+    roles = OPTIMIZING_ROLES
+    every = timedelta(days=1)
+    switch = DANGLING_SWITCH
+    needs_gc = True
+
+    def plan(
+        self, table: Rewritable, situation: PlanningContext, request: Request
+    ) -> tuple[TriggerVerdict, Plan | None]:
+        """The deletes that dangle now. Raises InvalidArgument for any option."""
+        if (why := table.skip_reason()) is not None:
+            return TriggerVerdict(False, why), None
+        # A scan reads every manifest; a total of 0 shows without it that there is nothing to find.
+        scan = None if table.facts.snapshot_summary.get(_TOTAL) == "0" else table.scan()
+        going = () if scan is None else dangling_deletes(scan)
+        if scan is None or not going:
+            return TriggerVerdict(False, "no delete file dangles"), None
+        reason = f"{len(going)} delete files apply to no data file"
+        plan = Plan(DANGLING, reason, scan.snapshot_id, scan.sequence_number, (), document=_dangling_document(going))
+        return TriggerVerdict(True, reason), plan
+
+    def preparing(self) -> Prepare:
+        """A function that stages the removal of deletes that dangle on the present head."""
+        return _dangling_change
+
+
+def _dangling_change(table: Rewritable, case: ProcessContext, now: datetime) -> Change:
+    head = table.head(case.process.snapshot_id, case.process.sequence_number)
+    going = dangling_deletes(head.scan)
+    if not going:
+        raise CommitConflict("no delete file dangles any more")
+    failpoint("commit.before_intent")
+    staged = table.stage(head, CommitContent((), (), going, (), ()), summary_of(case.process, "CLEAN_DANGLING_DELETE"))
+    failpoint("commit.after_stage")
+    figures = tuple(
+        Figure(name, value, "bytes" if name == "bytes" else "files") for name, value in _dangling_counts(going)
+    )
+    return staged_change(case, staged, f"removed {len(going)} dangling delete files", figures, now)
+
+
+def _dangling_counts(going: tuple[DeleteFile, ...]) -> tuple[tuple[str, int], ...]:
+    position = sum(one.kind is DeleteKind.POSITION for one in going)
+    return (
+        ("removed_position_delete_files", position),
+        ("removed_equality_delete_files", len(going) - position),
+        ("bytes", sum(one.size_bytes for one in going)),
+    )
+
+
+def _dangling_document(going: tuple[DeleteFile, ...]) -> dict[str, object]:
+    return {
+        "removed_delete_files_count": len(going),
+        **dict(_dangling_counts(going)),
+        "delete_files": [one.path for one in going],
     }

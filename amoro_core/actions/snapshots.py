@@ -1,22 +1,31 @@
-"""Expiry of snapshots: those past their age are removed; files that only they needed are condemned."""
+"""Expiry of snapshots, whose files are condemned where only they needed them, and automatic tags."""
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from amoro_core.actions.action_api import Plan, PlanningContext, Prepare, Request, TriggerVerdict, Untasked
+from amoro_core.actions.action_api import (
+    ActionDefaults,
+    Plan,
+    PlanningContext,
+    Prepare,
+    Request,
+    TriggerVerdict,
+    metadata_change,
+)
 from amoro_core.errors import CommitConflict, InvalidArgument
-from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.formats.ports import AnyTable, Maintainable, Readable, Role
+from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
-from amoro_core.model.commits import SnapshotsRemoved
+from amoro_core.maintenance.tags import TagConfig, TagVerdict, evaluate_tag
+from amoro_core.model.commits import RefAt, SnapshotsRemoved
 from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
-from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext, Receipt
+from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
-from amoro_core.model.tables import History
+from amoro_core.model.tables import History, SnapshotFacts, ancestors
 
 NAME = "expire-snapshots"
 #: The minimum age that a command may set.
@@ -24,6 +33,7 @@ LEAST_AGE = timedelta(hours=24)
 #: Maximum of files that one process condemns; the oldest snapshots expire first.
 MOST_FILES = 1_000_000
 _GC = "gc.enabled"
+_KEYS = frozenset(one.key for one in properties_of(RetentionConfig))
 #: Counts of files by the names that Spark's procedure gives them.
 _COUNTS = {
     FileKind.DATA: "deleted_data_files_count",
@@ -35,7 +45,7 @@ _POSITION, _EQUALITY = "deleted_position_delete_files_count", "deleted_equality_
 _EVERY_COUNT = (_COUNTS[FileKind.DATA], _POSITION, _EQUALITY, *tuple(_COUNTS.values())[1:])
 
 
-class ExpireSnapshots(Untasked):
+class ExpireSnapshots(ActionDefaults):
     """The action that removes snapshots, branches and tags past their age."""
 
     name = NAME
@@ -47,22 +57,24 @@ class ExpireSnapshots(Untasked):
     switch = "table-expire.enabled"
     needs_gc = True
 
-    def enabled(self, properties: Mapping[str, str]) -> bool:
-        """By its property, on without it."""
-        return parse_into(RetentionConfig, properties).enabled
-
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The snapshots past their age. Raises InvalidArgument for an age below 24 h, a count below 1, an unknown or
         needed snapshot, and options of other actions."""
         _refuse(request.options)
         config = parse_into(RetentionConfig, situation.properties)
         around, history = situation.around(), table.history()
-        target = _target(request.options, around.pinned, around.since)
+        target = Target(
+            request.options.older_than,
+            request.options.retain_last,
+            request.options.snapshot_ids,
+            dict(around.pinned),
+            dict(around.since),
+        )
         selected = select(history.snapshots, history.refs, config, target, situation.now)
         _refuse_named(request.options, history, selected)
         if not selected.go and not selected.refs:
             return TriggerVerdict(False, f"no snapshot is past its time: {selected.staying}"), None
-        going, counted = _within_limit(table, list(selected.go))
+        going, counts, size = _within_limit(table, list(selected.go))
         refs = sorted(name for name in selected.refs if _may_go(history, selected, going, name))
         total = len(history.snapshots)
         reason = f"{len(going)} of {total} snapshots go; {selected.staying}"
@@ -74,7 +86,7 @@ class ExpireSnapshots(Untasked):
             "refs": refs,
             "total": total,
             "keep_s": config.trash_keep.total_seconds(),
-            "properties": _own(situation.properties),
+            "properties": {key: text for key, text in situation.properties.items() if key in _KEYS},
             "target": _target_to_json(target),
         }
         plan = Plan(
@@ -85,7 +97,12 @@ class ExpireSnapshots(Untasked):
             (),
             json.dumps(detail, separators=(",", ":")),
             keep=config.trash_keep,
-            document=_document(history, selected, going, refs, counted, situation.now + config.trash_keep),
+            document={
+                **{name: counts[name] for name in _EVERY_COUNT},
+                "bytes": size,
+                "deleted_at": (situation.now + config.trash_keep).isoformat(),
+                **_document(history, selected, going, refs),
+            },
         )
         return TriggerVerdict(True, reason), plan
 
@@ -136,10 +153,6 @@ def _refuse_named(options: Options, history: History, selected: SnapshotSelectio
         )
 
 
-def _target(options: Options, pinned: Mapping[int, str], since: Mapping[int, str]) -> Target:
-    return Target(options.older_than, options.retain_last, options.snapshot_ids, dict(pinned), dict(since))
-
-
 def _target_to_json(target: Target) -> dict[str, Any]:
     age = None if target.max_age is None else target.max_age.total_seconds()
     return {
@@ -151,36 +164,20 @@ def _target_to_json(target: Target) -> dict[str, Any]:
     }
 
 
-def _target_from_json(said: Mapping[str, Any]) -> Target:
-    age = said["max_age_s"]
+def _target_from_json(stored: Mapping[str, Any]) -> Target:
+    age = stored["max_age_s"]
     return Target(
         None if age is None else timedelta(seconds=age),
-        said["min_count"],
-        tuple(said["snapshot_ids"]),
-        dict(said["pinned"]),
-        dict(said["since"]),
+        stored["min_count"],
+        tuple(stored["snapshot_ids"]),
+        dict(stored["pinned"]),
+        dict(stored["since"]),
     )
 
 
-def _own(properties: Mapping[str, str]) -> dict[str, str]:
-    keys = {known.key for known in properties_of(RetentionConfig)}
-    return {key: text for key, text in properties.items() if key in keys}
-
-
-# Released files
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """Counts of released files, named as by Spark's procedure, and their bytes."""
-
-    counts: Mapping[str, int]
-    bytes: int
-
-
-def _within_limit(table: AnyTable, oldest_first: Sequence[int]) -> tuple[list[int], _Counted]:
-    """As many of the snapshots, oldest first, as keep the process within the limit of files; at least one."""
-    going = list(oldest_first)
+def _within_limit(table: AnyTable, going: list[int]) -> tuple[list[int], Counter[str], int]:
+    """As many of the snapshots, oldest first, as keep the process within the limit of files, at least one; counts of
+    the released files, named as by Spark's procedure, and their bytes."""
     while True:
         counts: Counter[str] = Counter()
         size = 0
@@ -188,7 +185,7 @@ def _within_limit(table: AnyTable, oldest_first: Sequence[int]) -> tuple[list[in
             counts[_count_of(one)] += 1
             size += one.size_bytes or 0
         if counts.total() <= MOST_FILES or len(going) <= 1:
-            return going, _Counted(counts, size)
+            return going, counts, size
         going = going[: len(going) // 2]
 
 
@@ -198,25 +195,17 @@ def _count_of(one: Released) -> str:
     return _COUNTS[one.kind]
 
 
-def _may_go(history: History, selected: SnapshotSelection, going: Sequence[int], name: str) -> bool:
+def _may_go(history: History, selected: SnapshotSelection, going: Collection[int], name: str) -> bool:
     """Whether a reference is removed now: not if its snapshot is left for the next time."""
     at = next(ref.snapshot_id for ref in history.refs if ref.name == name)
     return at in selected.stay or at in going
 
 
 def _document(
-    history: History,
-    selected: SnapshotSelection,
-    going: Sequence[int],
-    refs: Sequence[str],
-    counted: _Counted,
-    purge_at: datetime,
+    history: History, selected: SnapshotSelection, going: Sequence[int], refs: Sequence[str]
 ) -> dict[str, object]:
     times = {one.snapshot_id: one.committed_at.isoformat() for one in history.snapshots}
     return {
-        **{name: counted.counts.get(name, 0) for name in _EVERY_COUNT},
-        "bytes": counted.bytes,
-        "deleted_at": purge_at.isoformat(),
         "expired_snapshots": [
             {"snapshot_id": one, "committed_at": times[one], "reason": selected.go[one]} for one in going
         ],
@@ -228,19 +217,16 @@ def _document(
     }
 
 
-# The commit
-
-
 def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    said = json.loads(case.process.detail)
+    detail = json.loads(case.process.detail)
     history = table.history(anew=True)
-    properties = {**said["properties"], **history.properties}
+    properties = {**detail["properties"], **history.properties}
     if not parse_value(_GC, properties.get(_GC, "true"), boolean):
         raise CommitConflict(f"{_GC}=false is set on the table by now")
-    config, target = parse_into(RetentionConfig, properties), _target_from_json(said["target"])
+    config, target = parse_into(RetentionConfig, properties), _target_from_json(detail["target"])
     selected = select(history.snapshots, history.refs, config, target, case.process.created_at)
-    going = frozenset(said["ids"]) & selected.go.keys()
-    refs = [name for name in said["refs"] if name in selected.refs and _may_go(history, selected, list(going), name)]
+    going = frozenset(detail["ids"]) & selected.go.keys()
+    refs = [name for name in detail["refs"] if name in selected.refs and _may_go(history, selected, going, name)]
     if not going and not refs:
         raise CommitConflict("nothing of what was planned is past its time any more")
     payload, evidence = table.stage_expiry(going, refs, clean=config.clean_metadata)
@@ -252,9 +238,7 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     words = f"expired {len(going)} of {len(history.snapshots)} snapshots"
     if refs:
         words += f", removed {', '.join(refs)}"
-    duration = round((now - case.process.created_at).total_seconds() * 1000)
-    receipt = replace(Receipt.brief(words, case.process.snapshot_id, figures), duration_ms=duration)
-    return Change(payload, evidence, receipt)
+    return metadata_change(case, payload, evidence, words, figures, now)
 
 
 def _removed(case: ProcessContext) -> SnapshotsRemoved:
@@ -263,3 +247,61 @@ def _removed(case: ProcessContext) -> SnapshotsRemoved:
     if not isinstance(landed.evidence, SnapshotsRemoved):
         raise TypeError(f"{NAME} has committed {landed.evidence}")
     return landed.evidence
+
+
+AUTO_TAGS = "auto-create-tags"
+
+
+class AutoCreateTags(ActionDefaults):
+    """The action of Amoro's automatic tags."""
+
+    name = AUTO_TAGS
+    names = (AUTO_TAGS,)
+    configuration = TagConfig
+    lane = METADATA
+    roles = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN})
+
+    def evaluate(self, table: Readable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
+        """Due when the tag of the period that ended last is missing and a snapshot fits."""
+        config = _tag_config(properties)
+        if not config.enabled:
+            return None
+        verdict = _tag_verdict(table, config, now)
+        return TriggerVerdict(verdict.snapshot_id is not None, verdict.reason, verdict.due_at)
+
+    def plan(self, table: Readable, situation: PlanningContext, request: Request) -> tuple[TagVerdict, Plan | None]:
+        """The missing tag; on request also if the table's properties do not switch the action on."""
+        config = _tag_config(situation.properties)
+        verdict = _tag_verdict(table, config, situation.now)
+        if verdict.snapshot_id is None or not (config.enabled or request.name):
+            return verdict, None
+        snapshot = next(one for one in table.snapshots() if one.snapshot_id == verdict.snapshot_id)
+        detail = json.dumps({"tag": verdict.name, "max_age_ms": config.max_age_ms})
+        reason = f"{verdict.reason}: on snapshot {snapshot.snapshot_id}"
+        return verdict, Plan(AUTO_TAGS, reason, snapshot.snapshot_id, snapshot.sequence_number, (), detail)
+
+    def preparing(self) -> Prepare:
+        """A function that stages the planned tag on the present table."""
+        return _tag_change
+
+
+def main_history(table: Readable) -> list[SnapshotFacts]:
+    """The snapshots from main's head back, as far as the table still has them."""
+    return list(ancestors({one.snapshot_id: one for one in table.snapshots()}, table.facts.snapshot_id))
+
+
+def _tag_config(properties: Mapping[str, str]) -> TagConfig:
+    return parse_into(TagConfig, properties, zone=parse_into(MaintenanceConfig, properties).zone)
+
+
+def _tag_verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:
+    refs = {name for one in table.snapshots() for name in one.refs}
+    return evaluate_tag(config, now, main_history(table), refs)
+
+
+def _tag_change(table: Maintainable, case: ProcessContext, now: datetime) -> Change:
+    detail = json.loads(case.process.detail)
+    name, snapshot_id = detail["tag"], case.process.snapshot_id
+    payload = table.stage_tag(name, snapshot_id, detail["max_age_ms"])
+    words = f"made tag {name} on snapshot {snapshot_id}"
+    return metadata_change(case, payload, RefAt(name, snapshot_id), words, (), now)
