@@ -228,10 +228,7 @@ class Configured(Action, Protocol):
 
 @runtime_checkable
 class Clustering(Action, Protocol):
-    """An action whose tasks order the rows of groups of files, and whose groups are known afterwards.
-
-    The clock begins it only on tables that are optimized, and its plans are stored before they are started.
-    """
+    """An action whose tasks order the rows of groups of files; its plans are stored before they are started."""
 
     def data_files(self, given: bytes) -> tuple[str, ...]:
         """The data files that a task with that input replaces."""
@@ -264,10 +261,7 @@ class Mending(Action, Protocol):
     """An action whose commit may remove more than planned, if the catalog can't prevent that."""
 
     def restore_lost_refs(self, table: AnyTable, case: ProcessContext) -> tuple[str, ...]:
-        """Restore what the landed commit removed beyond its plan; returns a phrase for each, also if restored already.
-
-        Called before anything is condemned, and again after a crash. Raises what reading the table and sending raise.
-        """
+        """Restore what the landed commit removed beyond its plan, before anything is condemned; a phrase for each."""
 
 
 @runtime_checkable
@@ -275,10 +269,7 @@ class Gathering(Action, Protocol):
     """An action whose tasks determine what to do."""
 
     def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
-        """The plan, without tasks, that follows from the results of all tasks; may be called again after a crash.
-
-        Raises CheckFailed for results that contradict themselves, TableRefused, and what reading the table raises.
-        """
+        """The plan, without tasks, that follows from the results of all tasks. Raises CheckFailed, TableRefused."""
 
 
 @runtime_checkable

@@ -125,10 +125,7 @@ def _decided(
 
 
 def _row_groups(data: DataFile, rule: CopyRule) -> int:
-    """How many row groups a file has as its manifest tells, 0 for unknown; of a copied one so many that they are small.
-
-    Of those the manifest tells where splits begin, which are fewer.
-    """
+    """How many row groups a file has at least, by its manifest; 0: unknown. Those of a copied file count as small."""
     told = len(data.split_offsets)
     if not is_copied(data.path) or not rule.min_row_group_bytes:
         return told
@@ -296,10 +293,7 @@ class Rewriting(ActionDefaults):
         return paths_of([codec.decode_input(pb.RewriteInput.FromString(given)) for given in inputs_in(case)])
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
-        """The data and delete files that these tasks have written, and of all tasks which rows they left out.
-
-        Also vectors of all tasks that no attempt of a commit has: they were joined with those of others.
-        """
+        """What these tasks have written; of all tasks the omitted rows, and vectors that no attempt of a commit has."""
         every = _groups(case)
         return (*_outputs([group for group in every if group.number in groups]), *_maps(every), *_joined(every, case))
 

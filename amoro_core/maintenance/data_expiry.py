@@ -69,10 +69,7 @@ class DatePattern:
         return "".join(parts)
 
     def read(self, text: str) -> datetime | None:
-        """The moment in a text of the pattern, without a zone; None for any other text.
-
-        Without days in the pattern it is the last day of the month or year; without hours, the beginning of the day.
-        """
+        """The moment in a text of the pattern, else None: the last day of a month or year, the beginning of a day."""
         found = self._form.fullmatch(text)
         numbers = () if found is None else map(int, found.groups())
         parts = dict(zip(self._letters, numbers, strict=False))  # empty without numbers

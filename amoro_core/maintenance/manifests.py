@@ -71,10 +71,7 @@ def small_ones(listed: Sequence[Listed], target_bytes: int, min_count: int) -> t
 
 
 def wide_ones(listed: Sequence[Listed], least: int) -> tuple[int, ...]:
-    """The indexes of manifests that overlap enough to be worth reading, those with most partitions first.
-
-    Empty if they hardly overlap. Decided from bounds alone: the corners of all bounds stand for the partitions.
-    """
+    """The indexes of manifests whose bounds overlap enough to be worth reading, those with most corners first."""
     boxes = [one.box for one in listed if one.box is not None]
     if len(boxes) < max(least, 2) or len(boxes) < len(listed):
         return ()

@@ -140,10 +140,7 @@ def settled(
     waiting: Iterable[int],
     now: datetime,
 ) -> Accounts:
-    """The accounts after the time since they were last settled; `runs` held a thread within it, by table.
-
-    The table furthest behind among those that wait for threads sets the level; none is below it.
-    """
+    """The accounts after the time since they were settled; the waiting table furthest behind sets the level."""
     since = min(accounts.at, now)
     had, typical = dict(accounts.ahead_s), accounts.typical_s
     for table_id, run in runs:

@@ -188,10 +188,7 @@ def require_unreserved(
     known: ReservedFiles,
     find_action: Callable[[str], Action],
 ) -> None:
-    """Raise TableBusy where another plan has one of the files that the process is to replace.
-
-    `known` is what was left out when it was planned, so that only plans stored since then are read.
-    """
+    """Raise TableBusy where a plan that is not in `known` has one of the files that the process is to replace."""
     since = reserved_files(db, process.table_id, process.table_uuid, find_action, known, process.process_id)
     both = [path for path in data_files if normalise(path) in since.paths]
     if both:

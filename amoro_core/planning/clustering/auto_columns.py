@@ -109,11 +109,7 @@ class _Use:
 
 
 def decide(facts: ClusterFacts) -> Decided:
-    """The columns by which the table is clustered, by the scans of the last days and the choice before.
-
-    One that is made stays for a week and until another one spares 1.3 times as much, or until its columns can't be
-    clustered by any more.
-    """
+    """The columns by the scans of the last days; a choice stays a week and until another spares 1.3 times as much."""
     before = facts.choice
     usable = {one.name for one in facts.sorting.columns if not one.problem}
     usable -= {one.name for one in facts.sorting.columns if one.field_id in facts.sorting.partitioned_by}

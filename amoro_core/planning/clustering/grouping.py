@@ -55,10 +55,7 @@ def ranges_of(files: Sequence[DataFile], field_id: int, key: BoundKey) -> Ranges
 
 
 def depth(ranges: Ranges, rows: Numbers, units: Weights | None = None) -> float:
-    """How many of the files a point query on the column meets, on average over their bounds weighted by rows.
-
-    A file without bounds is met by each. At least 1.
-    """
+    """How many files a point query meets, averaged over bounds weighted by rows; without bounds always; at least 1."""
     counts = np.ones(len(ranges)) if units is None else units
     here = ranges.is_known & ranges.is_met
     everywhere = float(counts[~ranges.is_known & ranges.is_met].sum())
@@ -174,10 +171,7 @@ def _by_range(ranges: Ranges) -> tuple[Numbers, _Spans]:
 
 
 def _cut(order: Numbers, sizes: Numbers, spans: _Spans | None, most_bytes: int) -> Iterator[Numbers]:
-    """Runs of limited size, at least half full where files are small enough.
-
-    Each ends where the smallest share of its ranges goes on behind it, or as late as it can.
-    """
+    """Runs of limited size, half full at least, that end where the smallest share of their ranges goes on."""
     sums = np.concatenate((np.zeros(1, np.int64), sizes[order].cumsum()))
     start = 0
     while int(sums[-1] - sums[start]) > most_bytes:
@@ -241,10 +235,7 @@ def merging_tiers(
     sealing: Sealing,
     most_bytes: int,
 ) -> list[tuple[GroupFiles, ...]]:
-    """Sealed groups that become one: `fanout` of one tier whose spans of the first column overlap.
-
-    Where what comes out makes enough of the next tier it joins them at once, and nothing is written twice.
-    """
+    """Sealed groups that become one: `fanout` of a tier that overlap; the result joins a higher tier at once."""
     if sealing.fanout < 2:
         return []
     groups = [

@@ -43,10 +43,7 @@ def evaluate_totals(
     now: datetime,
     known: FileSummary,
 ) -> Evaluation | None:
-    """The verdict on a table whose totals alone show that there is nothing to do; None: its files must be read.
-
-    `known` is the summary of the last evaluation, updated by the totals. The files were last read at `last_scanned_at`.
-    """
+    """The verdict where totals alone show that nothing is to be done, by the last summary `known`; None: read files."""
     interval = config.evaluation_fallback_interval
     health = None
     if interval is None or totals is None or last_scanned_at is None or now - last_scanned_at >= interval:

@@ -195,10 +195,7 @@ def _outputs_of_one(live_bytes: int, config: OptimizingConfig) -> int:
 
 
 def _fill_split(bins: list[_Bin], selection: PartitionSelection, config: OptimizingConfig) -> list[_Bin]:
-    """Merge the smallest bins into files that are split, as far as their outputs have room.
-
-    For a file that would not be split on its own, only if that saves a file: else its outputs would be split again.
-    """
+    """Merge the smallest bins into files that are split, where that saves a file: else outputs would be split again."""
     split = [bin_ for bin_ in bins if bin_.outputs > 1]
     others = sorted((bin_ for bin_ in bins if bin_.outputs == 1), key=_size_order)
     filled = []
