@@ -246,7 +246,10 @@ def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[
     services: Any = SimpleNamespace(
         clearing=SimpleNamespace(clean_up=None),
         committing=SimpleNamespace(commit=lambda process_id: committed.append(process_id) or ProcessStatus.RUNNING),
+        conditions=SimpleNamespace(look=None),
         containers=SimpleNamespace(keep=None),
+        maintaining=SimpleNamespace(begin_due=None),
+        sampling=SimpleNamespace(sample=None),
         optimizing=SimpleNamespace(find_process=lambda process_id: process),
     )
     second = timedelta(seconds=1)
