@@ -209,8 +209,7 @@ def _shared_places(seed: int, totals: Counter[str]) -> None:
 @contextmanager
 def _spark_and_catalog(name: str) -> Iterator[tuple[Any, Any, Path]]:
     """A session, a catalog that it reads, too, and a directory."""
-    from tests.spark.catalogs import shared_catalog
-    from tests.spark.session import missing_parts, start_session
+    from tests.spark.session import missing_parts, shared_catalog, start_session
 
     if missing := missing_parts():
         raise RuntimeError(f"Spark needs {', '.join(missing)}")
@@ -229,7 +228,7 @@ def _java(seed: int, totals: Counter[str]) -> None:
     fifty whose orphan files both list (`tests/spark/test_maintenance.py`). A mismatch: other snapshots, references or
     files than Java's, except those that documented protections keep.
     """
-    from tests.spark.catalogs import shared_catalog
+    from tests.spark.session import shared_catalog
     from tests.spark.test_expiring import expired_as_by_java
     from tests.spark.test_maintenance import PROTECTED, differences_from_java
 

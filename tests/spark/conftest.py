@@ -12,9 +12,8 @@ import pytest
 from amoro_optimizer.execution import Backend
 from amoro_optimizer.work_kinds import InProcess
 
-from .catalogs import SharedCatalog, shared_catalog
 from .optimizing import Services, services_on
-from .session import application, close_application, in_utc, missing_parts, require
+from .session import SharedCatalog, application, close_application, in_utc, missing_parts, require, shared_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .catalogs import SharedCatalog
+    from .session import SharedCatalog
 
 Row = Mapping[str, Any]
 _Nanoseconds = TimestampNanoType | TimestamptzNanoType

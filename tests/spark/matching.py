@@ -18,8 +18,8 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 
-from .catalogs import SharedCatalog
 from .java import load_java_table
+from .session import SharedCatalog
 
 _ICEBERG = "org.apache.iceberg"
 _GUAVA = f"{_ICEBERG}.relocated.com.google.common"

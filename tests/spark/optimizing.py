@@ -16,8 +16,8 @@ from amoro_core.services.task_lifecycle import ScheduledTask
 from tests.services.clustered import clusterer, commit_due, ordered
 from tests.services.world import World
 
-from .catalogs import SharedCatalog
 from .matching import assert_deletes_match_as_in_java
+from .session import SharedCatalog
 from .tables import file_counts, spark_rows
 
 if TYPE_CHECKING:

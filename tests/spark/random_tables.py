@@ -108,31 +108,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "uuid": tuple(uuid.UUID(int=one) for one in (1, 2**63, 2**127)),
     "double": (0.0, -0.0, float("nan"), 1.5),
 }
-#: What five hundred tables must have among them.
-TRAITS = frozenset(
-    (
-        *(f"format {kind}" for kind in ("1", "2", "upgraded", "3")),
-        *(f"field: {transform} of {source}" for source, transform in TRANSFORMS),
-        *(f"position deletes: {kind}" for kind in ("referenced", "bounds", "shared", "shared, shortened", "no bounds")),
-        "position deletes: vector",
-        "position deletes: vector of a file of several",
-        "equality deletes: everywhere",
-        "equality deletes: in partitions",
-        *(f"equality ids: {ids}" for ids in KEYS),
-        "carried over",
-        "removed",
-        "explicit number",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomTable:
-    """Where the metadata lies, and what the table has for the record."""
+    """Where the metadata lies."""
 
     location: str
     metadata_location: str
-    traits: frozenset[str]
     places: Mapping[str, str]  # of data files and position deletes, by path: spec and partition
 
 
@@ -162,7 +145,6 @@ class _Making:
     manifests: list[ManifestFile] = field(default_factory=list)
     files: int = 0
     vectors: dict[str, str] = field(default_factory=dict)  # the Puffin files of data files, by path
-    traits: set[str] = field(default_factory=set)
 
 
 def make_random_table(root: Path, seed: int) -> RandomTable:
@@ -173,7 +155,6 @@ def make_random_table(root: Path, seed: int) -> RandomTable:
     version = {"1": 1, "3": 3}.get(kind, 2)
     io = load_file_io({}, location)
     making = _Making(chance, location, io, version, _specs(chance), chance.randint(1, 2) if kind == "upgraded" else 0)
-    making.traits.add(f"format {kind}")
     commits = chance.randint(3, 6)
     for number in range(1, commits + 1):
         if version == 1 or number <= making.first_number:
@@ -189,7 +170,7 @@ def make_random_table(root: Path, seed: int) -> RandomTable:
     path = f"{location}/metadata/v1.metadata.json"
     with io.new_output(path).create() as output:
         output.write(metadata.encode())
-    return RandomTable(location, path, frozenset(making.traits), making.places)
+    return RandomTable(location, path, making.places)
 
 
 def _specs(chance: random.Random) -> list[PartitionSpec]:
@@ -262,7 +243,6 @@ def _add_data(making: _Making, number: int) -> None:
         place = _Place(spec, _partition(chance, spec))
         path = _new_path(making, "data")
         making.places[path] = place.key
-        making.traits.update(f"field: {one.transform} of {one.source_id}" for one in spec.fields)
         file = _file(path, place, DataFileContent.DATA, _column_metrics(chance, MEASURED))
         entry = _entry(making, file, number)
         if entry.status != ManifestEntryStatus.DELETED:
@@ -296,7 +276,6 @@ def _delete_file(making: _Making, spec: PartitionSpec) -> DataFile:
         # Readers disagree about a delete that lies elsewhere than the file it names.
         here = [one for one, _ in making.data]
     making.places[path] = place.key
-    making.traits.add(f"position deletes: {kind}")
     if kind == "no bounds":
         return _file(path, place, DataFileContent.POSITION_DELETES, {})
     low, high = sorted(chance.sample(here, 2)) if kind.startswith("shared") else [chance.choice(here)] * 2
@@ -316,9 +295,6 @@ def _vectors(making: _Making, spec: PartitionSpec, number: int) -> list[Manifest
             continue
         puffin = files.setdefault(place.key, _new_path(making, "vectors").replace(".parquet", ".puffin"))
         making.places[puffin] = place.key
-        making.traits.add("position deletes: vector")
-        if puffin in making.vectors.values():
-            making.traits.add("position deletes: vector of a file of several")
         at = {"content_offset": 4 + 40 * len(entries), "content_size_in_bytes": 40}
         file = _file(puffin, place, DataFileContent.POSITION_DELETES, {}, referenced_data_file=path, **at)
         file.spec_id = spec.spec_id
@@ -335,9 +311,6 @@ def _vectors(making: _Making, spec: PartitionSpec, number: int) -> list[Manifest
 
 def _equality_delete(making: _Making, place: _Place) -> DataFile:
     ids = making.chance.choice(KEYS)
-    is_global = all(isinstance(one.transform, VoidTransform) for one in place.spec.fields)
-    making.traits.add("equality deletes: everywhere" if is_global else "equality deletes: in partitions")
-    making.traits.add(f"equality ids: {ids}")
     metrics = _column_metrics(making.chance, ids)
     path = _new_path(making, "deletes")
     return _file(path, place, DataFileContent.EQUALITY_DELETES, metrics, equality_ids=list(ids))
@@ -444,13 +417,10 @@ def _entry(making: _Making, file: DataFile, number: int) -> ManifestEntry:
     match chance.random() if number else 1.0:
         case luck if luck < 0.12:
             status, given = ManifestEntryStatus.EXISTING, older
-            making.traits.add("carried over")
         case luck if luck < 0.2:
             status, given = ManifestEntryStatus.DELETED, older
-            making.traits.add("removed")
         case luck if luck < 0.4:
             given = older  # as a rewrite states it
-            making.traits.add("explicit number")
     return ManifestEntry.from_args(
         status=status, snapshot_id=number, sequence_number=given, file_sequence_number=given, data_file=file
     )

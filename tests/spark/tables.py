@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from .catalogs import SharedCatalog
 from .java import evolved, java_upsert, load_java_table
+from .session import SharedCatalog
 
 if TYPE_CHECKING:
     import pyarrow as pa

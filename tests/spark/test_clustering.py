@@ -26,9 +26,9 @@ from amoro_optimizer.cluster.sort_keys import flat, sort_rows
 from tests.model.invariants import require_hidden
 from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, order_of, values_of
 
-from .catalogs import SharedCatalog
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, cluster_table
+from .session import SharedCatalog
 from .tables import Rows, spark_rows
 from .test_vectors import segments
 

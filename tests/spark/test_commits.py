@@ -14,10 +14,10 @@ from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.writer import EqualityDelete
 
-from .catalogs import SharedCatalog
 from .java import java_upsert
 from .matching import assert_deletes_match_as_in_java, java_deletes
 from .optimizing import Services, rewrite_all, snapshots
+from .session import SharedCatalog
 from .tables import (
     DATA,
     EQUALITY_DELETES,

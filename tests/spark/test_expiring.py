@@ -31,9 +31,9 @@ from tests.engine.writer import append, make_table
 from tests.services.world import World
 from tests.tiers import seeds
 
-from .catalogs import SharedCatalog
 from .java import load_java_table
 from .optimizing import Services
+from .session import SharedCatalog
 from .tables import spark_rows
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -16,36 +14,24 @@ from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
-from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import processes
-from tests.engine.oracle import live_rows
-from tests.engine.writer3 import upgrade
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned
 
-from .catalogs import SharedCatalog
-from .java import at_metadata, evolved, java_upsert, java_with, load_java_table, read_by_java, shown
-from .matching import assert_deletes_match_as_in_java
-from .optimizing import Services, rewrite_all
-from .session import JARS
-from .tables import SHAPES, Shape, set_property, spark_rows
+from .java import at_metadata, evolved, java_with, load_java_table, read_by_java
+from .optimizing import Services
+from .session import JARS, SharedCatalog
+from .tables import SHAPES, Shape, set_property
 from .test_commits import undo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def make_typed(catalog: SharedCatalog, columns: str, partitioned_by: str = "") -> str:
-    table = catalog.full_name("db.t")
-    by = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
-    catalog.spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg {by} TBLPROPERTIES ('format-version' = '3')")
-    return table
-
-
 def test_defaults_of_every_type_are_those_of_java(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
-    table = make_typed(catalog, "id BIGINT")
+    table = catalog.full_name("db.t")
+    spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '3')")
     for number in range(3):
         spark.sql(f"INSERT INTO {table} VALUES ({number})")
     evolved(
@@ -65,124 +51,15 @@ def test_defaults_of_every_type_are_those_of_java(
         (None, "binary", "binary", bytearray(b"\0\xfe\xff\x01")),
         (None, "decimal", "decimal(38,3)", "-12345678901234567890123456789012345.678"),
     )
-    before = generic_rows(spark, catalog)
-    assert before.total() == 3
+    before = read_by_java(load_java_table(spark, catalog.name, "db.t"))
+    assert len(before) == 3
 
     services.finish(services.begin(table, OptimizingType.FULL))
 
-    assert generic_rows(spark, catalog) == before
-
-
-def test_java_plans_partitions_by_nanoseconds_that_we_wrote(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    """Java's reader of generic records fails on such partitions, its manifests and plans do not."""
-    table = make_typed(catalog, "id BIGINT")
-    evolved(catalog, (None, "at", "timestamp_ns", None))
-    java = load_java_table(spark, catalog.name, "db.t")
-    java.table.updateSpec().addField(java.iceberg.expressions.Expressions.ref("at")).commit()
-    moments = ["1969-12-31T23:59:59.999999999", "2026-01-02T00:00:00.000000001"]
-    for number in range(3):
-        java_upsert(spark, catalog.name, "db.t", ["id"], [], [{"id": number, "at": moment} for moment in moments])
-    places = planned(spark, catalog)
-    rows = live_rows(catalog.load("db.t"))
-    assert (places, rows.total()) == (
-        Counter({"PartitionData{at=-1}": 3, "PartitionData{at=1767312000000000001}": 3}),
-        6,
-    )
-
-    services.finish(services.begin(table, OptimizingType.FULL))
-
-    assert planned(spark, catalog) == Counter(dict.fromkeys(places, 1))
-    assert live_rows(catalog.load("db.t")) == rows
-
-
-def planned(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
-    """The partitions of the files that Java would read."""
-    tasks = load_java_table(spark, catalog.name, "db.t").table.newScan().planFiles()
-    found, each = Counter[str](), tasks.iterator()
-    while each.hasNext():
-        found[each.next().file().partition().toString()] += 1
-    tasks.close()
-    return found
-
-
-def generic_rows(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
-    """The rows as Java's own reader gives them: Spark has no nanoseconds."""
-    java = load_java_table(spark, catalog.name, "db.t")
-    java.table.refresh()
-    records = java.iceberg.data.IcebergGenerics.read(java.table).build()
-    found, rows = Counter[str](), records.iterator()
-    while rows.hasNext():
-        row = rows.next()
-        found[", ".join(shown(row.get(at)) for at in range(row.size()))] += 1
-    records.close()
-    return found
+    assert read_by_java(load_java_table(spark, catalog.name, "db.t")) == before
 
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-
-
-def lineage_of(spark: SparkSession, table: str) -> dict[int, tuple[int, int]]:
-    """Id and last update of each row by its key, which is unique, as are the ids."""
-    rows = spark.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {table}").collect()
-    found = {row[0]: (row[1], row[2]) for row in rows}
-    assert len({row_id for row_id, _ in found.values()}) == len(rows)
-    return found
-
-
-def make(catalog: SharedCatalog, mode: str, name: str, version: int = 3) -> str:
-    """Rows in six files of two partitions, some of which were updated, deleted and merged in that mode."""
-    table, sql = catalog.full_name(f"db.{name}"), catalog.spark.sql
-    modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
-    sql(
-        f"CREATE TABLE {table} (id BIGINT, part STRING, value STRING) USING iceberg PARTITIONED BY (part)"
-        f" TBLPROPERTIES ('format-version' = '{version}', {modes})"
-    )
-    for first in (0, 40, 80):
-        sql(
-            # As columns that may be null, like the table's: such files are copied.
-            f"INSERT INTO {table} SELECT id, nullif(IF(id % 2 = 0, 'even', 'odd'), ''), concat('v', id)"
-            f" FROM (SELECT nullif(id, -1) AS id FROM range({first}, {first + 40}, 1, 1))"
-        )
-    sql(f"UPDATE {table} SET value = 'updated' WHERE id % 10 = 3")
-    sql(f"DELETE FROM {table} WHERE id IN (0, 41, 119)")
-    sql(
-        f"MERGE INTO {table} t USING (SELECT id FROM range(115, 125)) s ON t.id = s.id"
-        " WHEN MATCHED THEN UPDATE SET value = 'merged'"
-        " WHEN NOT MATCHED THEN INSERT (id, part, value) VALUES (s.id, 'even', 'new')"
-    )
-    return table
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind"),
-    [("merge-on-read", FULL), ("copy-on-write", MINOR)],
-)
-def test_rows_keep_ids_and_last_updates_and_spark_writes_on(
-    services: Services, mode: str, kind: OptimizingType
-) -> None:
-    spark = services.catalog.spark
-    table = make(services.catalog, mode, "t")
-    rows, before = spark_rows(spark, table), lineage_of(spark, table)
-    assert len({updated for _, updated in before.values()}) > 3
-    receipt = services.finish(services.begin(table, kind))
-    if kind is MINOR:
-        copied = {one.name: one.value for one in receipt.more}["files_copied"]
-        assert copied == (0 if mode == "merge-on-read" else 1)  # files that store the lineage of every row
-    assert (spark_rows(spark, table), lineage_of(spark, table)) == (rows, before)
-
-    spark.sql(f"UPDATE {table} SET value = 'later' WHERE id = 7")
-    spark.sql(f"DELETE FROM {table} WHERE id = 8")
-    after = lineage_of(spark, table)
-    number = max(updated for _, updated in before.values()) + 2  # the rewrite took the one between
-    assert after == {**{key: one for key, one in before.items() if key != 8}, 7: (before[7][0], number)}
-    spark.sql(f"INSERT INTO {table} SELECT id, 'odd', 'late' FROM range(201, 204, 2, 1)")
-    after = lineage_of(spark, table)
-    services.finish(services.begin(table, FULL))
-    assert lineage_of(spark, table) == after
-    rewrite_all(spark, table)
-    assert lineage_of(spark, table) == after
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
@@ -332,25 +209,6 @@ def test_a_branch_of_spark_beside_our_commits_shares_no_id(spark: SparkSession, 
     assert own.isdisjoint(main.values())
 
 
-def test_the_first_commit_after_an_upgrade_gives_the_ids_that_java_reads(
-    spark: SparkSession, catalog: SharedCatalog
-) -> None:
-    name = made(spark, catalog, version=2)
-    table = catalog.load(name)
-    upgrade(table)
-    assert set(our_first_ids(table).values()) == {None}
-
-    optimized(table, rewritten(table, only=paths(table, 2)))
-
-    assert our_first_ids(table) == java_first_ids(spark, name)
-    ids = java_ids(spark, name)
-    assert_apart(ids.values())
-    spark.sql(f"INSERT INTO {name} VALUES (400, 'a')")
-    after = java_ids(spark, name)
-    assert {key: given for key, given in after.items() if key != 400} == ids
-    assert_apart(after.values())
-
-
 def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -371,37 +229,6 @@ def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(
 
 
 ROWS, PARTS, ROUNDS = 400, 4, 2
-
-
-def test_vectors_that_spark_writes_while_files_are_rewritten_cost_no_work(services: Services) -> None:
-    catalog, spark, world = services.catalog, services.catalog.spark, services.world
-    table = catalog.full_name("db.kept")
-    spark.sql(
-        f"CREATE TABLE {table} (id BIGINT, part BIGINT) USING iceberg PARTITIONED BY (part)"
-        " TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
-    )
-    for first in range(0, ROWS, ROWS // 2):
-        spark.sql(f"INSERT INTO {table} SELECT id, id % {PARTS} FROM range({first}, {first + ROWS // 2}, 1, 1)")
-    live, chance, optimizer = lineage_of(spark, table), random.Random(1), world.optimizer(1)
-    assert len(live) == ROWS
-
-    for number in range(ROUNDS):
-        process_id, tasks = world.begin(OptimizingType.FULL, table, force=True), 0
-        while world.status(process_id) is ProcessStatus.RUNNING:
-            world.run_one(optimizer)
-            tasks += 1
-            gone = chance.choice(sorted(live))
-            spark.sql(f"DELETE FROM {table} WHERE id = {gone}")
-            del live[gone]
-        vectors = spark.sql(f"SELECT count(*) FROM {table}.delete_files WHERE file_format = 'PUFFIN'").collect()[0][0]
-        assert (tasks, vectors > 0) == (PARTS, True)
-        services.finish(process_id)
-        (landed,) = world.store.read(lambda db, process_id=process_id: processes.list_commits(db, process_id))
-        assert (landed.outcome, len(landed.groups)) == (CommitOutcome.DONE, PARTS)
-        figures = {figure.name: figure.value for figure in landed.receipt.figures}
-        assert figures["rows_carried_over"] == PARTS, number
-        assert_deletes_match_as_in_java(catalog, table)
-        assert lineage_of(spark, table) == live
 
 
 VERSIONS = ("1.10.1", "1.12.0")

@@ -20,10 +20,10 @@ from tests.iceberg import random_sweeps
 from tests.iceberg import test_orphans as orphans
 from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
 
-from .catalogs import SharedCatalog
 from .java import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, rewrite_all, snapshots
+from .session import SharedCatalog
 from .tables import (
     DATA,
     EQUALITY_DELETES,

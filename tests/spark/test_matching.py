@@ -28,13 +28,13 @@ from tests.model.machine import Optimizing
 from tests.tiers import seeds
 
 from .matching import as_java_lists, java_plans, may_meet, planned_deletes
-from .random_tables import TRAITS, make_random_table
+from .random_tables import make_random_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: So many tables have all traits among them.
+#: Tables that have all kinds of pairs among them.
 MANY = 500
 
 
@@ -59,7 +59,6 @@ def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: Spa
             continue
         assert isinstance(found, TableScan)
         assert as_java_lists(table.metadata, found) == of_java
-        seen.update(made.traits)
         for file in found.files:
             ours = {normalise(delete.path) for delete in file.deletes}
             theirs = of_java[normalise(file.data.path)]
@@ -75,7 +74,6 @@ def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: Spa
                     seen["pairs in dispute"] += disputed
     print("  ".join(f"{name}: {number}" for name, number in sorted(seen.items())))
     if len(chosen) >= MANY:
-        assert set(seen) >= TRAITS
         assert min(seen[name] for name in seen if name.startswith(("pairs", "refused"))) > 0
 
 

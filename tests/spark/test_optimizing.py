@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from amoro_core.model.tables import OptimizingType
 from tests.engine.parquet_rows import local_path
 
-from .catalogs import SharedCatalog
 from .java import java_upsert
 from .optimizing import Services, rewrite_all
+from .session import SharedCatalog
 from .tables import (
     AFTER,
     DATA,

@@ -30,8 +30,8 @@ from tests.rewrite.random_copies import (
 )
 from tests.tiers import seeds
 
-from .catalogs import SharedCatalog
 from .optimizing import Services
+from .session import SharedCatalog
 from .tables import Rows, spark_rows
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from amoro_optimizer.execution import Backend
 from amoro_optimizer.work_kinds import Run
 from tests.tiers import current_tier
 
-from .catalogs import SharedCatalog, java_rest_server, served_catalog
 from .java import JavaTable, Lineage, RowsOfFiles, java_upsert, load_java_table, planned_files, read_by_java
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, cluster_table, rewrite_all, services_on
+from .session import SharedCatalog, java_rest_server, served_catalog
 from .tables import (
     DATA,
     MOMENTS,

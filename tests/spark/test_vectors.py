@@ -21,10 +21,10 @@ from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import OptimizingType, parse_table
 from tests.tiers import seeds
 
-from .catalogs import SharedCatalog
 from .java import java_upsert
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, snapshots
+from .session import SharedCatalog
 from .tables import create, insert, spark_rows
 
 if TYPE_CHECKING:

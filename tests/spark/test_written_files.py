@@ -42,9 +42,9 @@ from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.parquet_rows import local_path
 
-from .catalogs import SharedCatalog
 from .java import load_java_table
 from .optimizing import Services
+from .session import SharedCatalog
 from .tables import MERGE_ON_READ, make_mixed_table, spark_rows
 
 if TYPE_CHECKING:

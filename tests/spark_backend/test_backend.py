@@ -13,7 +13,6 @@ from typing import Any, cast
 import pyspark
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
@@ -34,16 +33,9 @@ from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
 from tests.spark.session import FAILURES, Application, jobs_of
-from tests.spark_backend.spark import is_alive, kill, python_workers
-from tests.spark_backend.stuck import Call, in_thread, stuck_table
+from tests.spark_backend.groups import only_task
+from tests.spark_backend.spark import Call, in_thread, is_alive, kill, python_workers, stuck_table
 from tests.work import rewrite_input, rewriting
-
-
-def only_task(world: World, table: Table) -> tuple[Attempt, RewriteInput]:
-    """The only task of a full rewrite, handed to an optimizer."""
-    world.begin(OptimizingType.FULL, name_of(table))
-    (task,) = world.poll(world.optimizer())
-    return task.attempt, rewrite_input(task.work)
 
 
 def never() -> bool:

@@ -82,19 +82,6 @@ def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire
     assert wire.job.settle(10) == ("file:///a", "file:///b")
 
 
-def test_a_newer_execution_stops_the_earlier_one_whose_files_stay_known(wire: Wire) -> None:
-    first = wire.line(1)
-    first.announce("file:///first")
-    second = wire.line(2)
-    wait_until(lambda: first.is_stopped, "the first is told to stop")
-    with pytest.raises(AttemptAbandoned):
-        first.announce("file:///late")
-    second.announce("file:///second")
-    assert (first.is_superseded, second.is_stopped, second.is_superseded) == (True, False, False)
-    wire.hang_up()
-    assert wire.job.settle(10) == ("file:///first", "file:///second")
-
-
 def test_an_earlier_execution_that_comes_late_is_refused(wire: Wire) -> None:
     wire.line(2)
     with pytest.raises(Superseded, match="a newer execution of write 0 runs already"):
@@ -106,9 +93,16 @@ def test_executions_of_other_parts_go_on_beside_a_newer_one(wire: Wire) -> None:
     other, first = wire.line(2, "write 1"), wire.line(1, "write 0")
     second = wire.line(3, "write 0")
     wait_until(lambda: first.is_stopped, "the first is told to stop")
+    with pytest.raises(AttemptAbandoned):
+        first.announce("file:///of the replaced one")
     other.announce("file:///other")
     second.announce("file:///second")
-    assert not other.is_stopped
+    assert (first.is_superseded, second.is_superseded, second.is_stopped, other.is_stopped) == (
+        True,
+        False,
+        False,
+        False,
+    )
     late = wire.line(4, "write 1")
     late.announce("file:///late")
     wait_until(lambda: other.is_superseded or other.is_stopped, "the other is told to stop")
@@ -158,15 +152,6 @@ def test_a_part_that_fails_ends_the_job_for_all_others(wire: Wire) -> None:
         wire.line(4, "write 0")
 
 
-def test_a_failure_that_the_driver_has_not_heard_of_is_told_to_be_so() -> None:
-    ours, theirs = socket.socketpair()
-    with Connection(ours.detach()) as line:
-        worker = WorkerLine(line)
-        theirs.close()
-        assert not worker.fail("AMORO-1", "nobody hears it")
-        assert not worker.is_over
-
-
 def test_the_time_that_parts_have_had_cores_goes_on_and_does_not_run_back(wire: Wire) -> None:
     wire.line(1, "split 0")
     wire.line(2, "split 1")
@@ -191,11 +176,13 @@ def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
         pass
 
 
-def test_a_worker_whose_driver_is_gone_stops(wire: Wire) -> None:
+def test_a_worker_whose_driver_is_gone_stops_and_knows_that_nobody_heard_its_failure() -> None:
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as line:
         worker = WorkerLine(line)
         theirs.close()
+        assert not worker.fail("AMORO-1", "nobody hears it")
+        assert not worker.is_over
         assert worker.is_stopped
         with pytest.raises(AttemptAbandoned):
             worker.announce("file:///a")
@@ -325,20 +312,6 @@ def test_what_a_part_makes_comes_out_and_what_it_took_is_known(
     assert run(do) == [1, 2]
     (told,) = job[1].facts("split").values()
     assert (set(job[1].facts("split")), set(told), told["rows"]) == ({"split 3"}, {"rows", "core_ms"}, 2)
-
-
-@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
-def test_arrow_takes_its_memory_from_where_a_rewrite_has_it(
-    run: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        run(lambda part: iter(()))
-        assert pa.default_memory_pool().backend_name == "jemalloc"
-    finally:
-        pa.set_memory_pool(before)
 
 
 def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_that_spark_repeats_nothing(

@@ -48,8 +48,7 @@ from tests.spark_backend.groups import (
     rows_of,
     small_slices,
 )
-from tests.spark_backend.spark import command_of, descendants, in_own_process, open_backend, python_workers
-from tests.spark_backend.stuck import in_thread
+from tests.spark_backend.spark import command_of, descendants, in_own_process, in_thread, open_backend, python_workers
 from tests.work import rewriting
 
 
@@ -334,18 +333,16 @@ def lose_an_executor(directory: Path) -> None:
 def splitters() -> list[str]:
     """The executors that have split rows, for each part."""
     store = SparkContext.getOrCreate()._jsc.sc().statusStore()
-    stages = [store.lastStageAttempt(number) for job in items(store.jobsList(None)) for number in items(job.stageIds())]
+    stages = [
+        store.lastStageAttempt(number) for job in items_of(store.jobsList(None)) for number in items_of(job.stageIds())
+    ]
     return [
         task.executorId()
         for stage in stages
         if stage.name().startswith("split ")
-        for task in items(store.taskList(stage.stageId(), stage.attemptId(), 1000))
+        for task in items_of(store.taskList(stage.stageId(), stage.attemptId(), 1000))
         if task.status() == "SUCCESS"
     ]
-
-
-def items(scala_sequence: Any) -> list[Any]:
-    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
 
 
 def executor_pid(cluster: Cluster, executor_id: str) -> int:

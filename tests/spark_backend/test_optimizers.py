@@ -45,6 +45,7 @@ from tests.services.world import World
 from tests.spark_backend.groups import LINEAR, clustered, group_of, group_table
 from tests.spark_backend.spark import (
     in_own_process,
+    in_thread,
     is_alive,
     java_of,
     kill,
@@ -52,8 +53,8 @@ from tests.spark_backend.spark import (
     parent_of,
     python_workers,
     spark_optimizer,
+    stuck_table,
 )
-from tests.spark_backend.stuck import in_thread, stuck_table
 
 
 @pytest.fixture(scope="module")
