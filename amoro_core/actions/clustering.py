@@ -92,9 +92,11 @@ class ClusterPlanState:
     columns: tuple[int, ...]  # field ids of the layout's keys; of a linear one only the first has depths
     registers: bool  # a sort order that describes the layout is added if there is none
     rejects: bool  # writers that ask are refused until it ends
-    carries: int | None  # the most rows of a group that are looked up because others deleted them; None: it gives way
     before: Mapping[int, Sequence[float]]  # files that a point query meets, by group and column
     predicted: Mapping[int, Sequence[float]]
+    carries: int | None = (
+        None  # most rows of a group that are looked up as others deleted them; None: it gives way
+    )
 
     @classmethod
     def of(cls, process: OptimizingProcess) -> "ClusterPlanState":
