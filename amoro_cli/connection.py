@@ -270,7 +270,7 @@ def connect(  # noqa: C901 - three ways to an endpoint, side by side
                     left -= step
                     if not left:
                         raise
-            note(f"A coordinator runs on {place.home} now, and is asked.")
+            note(f"A coordinator runs on {place.home} now: using it.")
             return found, False
 
         def after(gone: Endpoint) -> Endpoint | None:

@@ -105,7 +105,7 @@ class _Lines:
             self.bytes += len(line)
             if len(line) > MAX_LINE_BYTES:
                 raise InvalidArgument(
-                    f"{self._file}, line {number} has more than {MAX_LINE_BYTES:,} bytes", hint="Look at the file."
+                    f"{self._file}, line {number} has more than {MAX_LINE_BYTES:,} bytes", hint="Check the file."
                 )
             if self.bytes > self._most:
                 raise InvalidArgument(
@@ -143,7 +143,7 @@ def _summed(found: Sequence[ScanRecord], part: Sequence[ScanRecord], place: Path
     every = summed([*found, *part])
     if len(every) > MAX_SCANS:
         raise InvalidArgument(
-            f"{place} tells more than {MAX_SCANS:,} different sets of filters and days",
+            f"{place} has more than {MAX_SCANS:,} different sets of filters and days",
             hint="Learn from fewer files, or a shorter one, at once.",
         )
     return every

@@ -185,7 +185,7 @@ def suggested_document(found: pb.SuggestedColumns) -> Document:
         met = f"a point query reads {one.files_met:.3g} files; " if one.files_met else ""
         blocks.append(f"  {one.column}: {met}{one.reason}")
     if not found.columns:
-        blocks.append("  the table itself speaks for no column")
+        blocks.append("  nothing in the table suggests a column")
     each = ", ".join(f"{one.column} {one.saved:.0%}" for one in found.auto.columns)
     blocks.append(
         f"  auto: {found.auto.strategy}({each}), {found.auto_reason}" if each else f"  auto: {found.auto_reason}"

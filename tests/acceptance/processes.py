@@ -25,7 +25,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.main import run
 from amoro_core.bootstrap.launcher import LocalLauncher
-from tests.cli.contract import check_document
+from tests.cli.fakes import check_document
 from tests.engine import writer
 
 T = TypeVar("T")

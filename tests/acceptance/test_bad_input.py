@@ -151,20 +151,9 @@ class Broken:
     make: Callable[[Catalog], Table] = lambda catalog: small_table(catalog, NO_RETRIES)
 
 
-def malformed_property(installation: Installation, table: Table) -> Iterator[str]:
-    yield from _with_property(table, "self-optimizing.target-size", "abc")
-
-
-def unknown_group(installation: Installation, table: Table) -> Iterator[str]:
-    yield from _with_property(table, "self-optimizing.group", "nope")
-
-
-def switched_off(installation: Installation, table: Table) -> Iterator[str]:
-    with table.transaction() as change:  # once it is enabled again, the clock has no work for it
-        change.set_properties({"self-optimizing.minor.trigger.interval": "-1"})
-    installation.ask("table", "disable", name_of(table))
-    yield name_of(table)
-    installation.ask("table", "enable", name_of(table))
+def with_property(key: str, value: str) -> Callable[[Installation, Table], Iterator[str]]:
+    """The trouble that a table's property makes."""
+    return lambda installation, table: _with_property(table, key, value)
 
 
 def missing_data_file(installation: Installation, table: Table) -> Iterator[str]:
@@ -227,16 +216,15 @@ BROKEN = {
         make=table_with_vectors,
     ),
     "malformed property": Broken(
-        malformed_property,
+        with_property("self-optimizing.target-size", "abc"),
         6,
         ("property self-optimizing.target-size has the malformed value '{value}'", "Hint: Fix it"),
         "refused",
     ),
     "unknown group": Broken(
-        unknown_group, 3, ("group '{value}' of table", "[AMORO-3005]", "Hint: Set the table's property", ": default.")
-    ),
-    "switched off": Broken(
-        switched_off, 6, ("optimizing {value} is switched off by amoro table disable", "amoro table enable {value}")
+        with_property("self-optimizing.group", "nope"),
+        3,
+        ("group '{value}' of table", "[AMORO-3005]", "Hint: Set the table's property", ": default."),
     ),
     "missing data file": Broken(
         missing_data_file,

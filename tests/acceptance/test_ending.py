@@ -1,4 +1,4 @@
-"""How coordinators, optimizers and commands start and end: by a signal, Ctrl-C, as the unit file says, whatever hangs."""
+"""How coordinators, optimizers and commands start and end: by signals, as the unit file says, whatever hangs."""
 
 from __future__ import annotations
 
@@ -90,17 +90,6 @@ def test_up_serves_the_commands_of_its_state_directory_and_refuses_a_second_one(
     assert '"event": "coordinator.stopped"' in first.output
 
 
-def test_without_a_coordinator_a_table_is_optimized_in_the_commands_own_process(installation: Installation) -> None:
-    table = partitioned_table(installation.catalog)
-    before = look(table)
-    outcome = installation.run("optimize", name_of(table), "--type", "full", "-o", "json")
-    assert outcome.status == 0, outcome.stderr
-    assert outcome.stderr.startswith(f"No coordinator runs on {installation.home}: working in this process.\n")
-    after = assert_optimized_once(table, before, files=3)
-    assert outcome.document["process"]["receipt"]["snapshot_id"] == after.snapshot_id
-    assert not (installation.home / "coordinator.json").exists()
-
-
 def test_a_coordinator_serves_rest_tells_where_and_ends_with_connections_open(installation: Installation) -> None:
     port = free_port()
     served = {"AMORO_HTTP_PORT": str(port)}
@@ -120,12 +109,6 @@ def test_a_coordinator_serves_rest_tells_where_and_ends_with_connections_open(in
         assert second.said[1].startswith("Hint: Stop what listens there, or choose another http-port")
 
         assert first.terminate() == 0
-
-
-def test_a_coordinator_whose_port_is_beyond_loopback_is_refused_without_tls(installation: Installation) -> None:
-    refused = installation.run("up", "--port", "0", environment={"AMORO_HTTP_HOST": "0.0.0.0", "AMORO_HTTP_PORT": "1"})
-    assert refused.status == 2
-    assert refused.said[0].startswith("Error: http-host 0.0.0.0 is beyond loopback")
 
 
 UNIT = ROOT / "docs" / "examples" / "amoro.service"

@@ -39,22 +39,12 @@ def assert_receipt(document: dict[str, Any], before: Seen, after: Seen) -> None:
     assert figures.pop("coarse_bytes", 0) in (0, receipt["bytes_after"])
     assert figures == {name: value for name, value in receipt.items() if name in figures}
     assert receipt == {
-        "data_files_before": data,
-        "data_files_after": 1,
-        "delete_files_before": deletes,
-        "delete_files_after": 0,
-        "equality_delete_files_after": 0,
-        "disputed_deletes": 0,
-        "bytes_before": before.size_bytes,
-        "bytes_after": after.size_bytes,
-        "rows_before": after.rows.total(),
-        "rows_after": after.rows.total(),
-        "snapshot_id": after.snapshot_id,
-        "base_snapshot_id": before.snapshot_id,
-        "revertible": True,
-        "words": "",
+        "data_files_before": data, "data_files_after": 1, "delete_files_before": deletes, "delete_files_after": 0,
+        "equality_delete_files_after": 0, "disputed_deletes": 0, "bytes_before": before.size_bytes,
+        "bytes_after": after.size_bytes, "rows_before": after.rows.total(), "rows_after": after.rows.total(),
+        "snapshot_id": after.snapshot_id, "base_snapshot_id": before.snapshot_id, "revertible": True, "words": "",
         "equations": [{"left": "rows_before", "right": "rows_after", "holds": True}],
-    }
+    }  # fmt: skip
 
 
 def test_a_table_is_optimized_minor_major_and_full(site: Installation) -> None:
@@ -86,17 +76,6 @@ def test_the_receipt_says_that_the_rows_are_equal_and_how_to_take_the_commit_bac
     undone = site.run(*told.split()[1:], "--wait")
     assert undone.status == 0, undone.stderr
     assert look(table).files == before.files
-
-
-def test_without_waiting_the_process_is_named_and_goes_on(site: Installation) -> None:
-    table = small_table(site.catalog)
-    before = look(table)
-    planned = site.ask("optimize", name_of(table), "--type", "minor")
-    assert (planned["outcome"], planned["process"]) == ("planned", None)
-    wait_until(lambda: is_optimized(table), "the process commits")
-    process = wait_until(lambda: site.ended(planned["process_id"]), "the process ends")
-    assert (process["status"], process["tasks_done"], process["tasks_total"]) == ("success", 1, 1)
-    assert_optimized_once(table, before)
 
 
 def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_request(

@@ -43,16 +43,8 @@ CODES: Mapping[str, int] = {
 }
 #: Of what a coordinator keeps, all that a command could change; by table, with the columns that time changes left out.
 _KEPT = {
-    "catalog_metadata": "*",
-    "resource_group": "*",
-    "access_token": "*",
-    "table_blocker": "*",
-    "table_process": "*",
-    "task_runtime": "*",
-    "commit_attempt": "*",
-    "optimizer": "*",
-    "resource": "*",
-    "table_identifier": "*",
+    **dict.fromkeys(("catalog_metadata", "resource_group", "access_token", "table_blocker", "table_process"), "*"),
+    **dict.fromkeys(("task_runtime", "commit_attempt", "optimizer", "resource", "table_identifier"), "*"),
     # A look at the table may find work, and a request that can not be planned has it evaluated anew.
     "table_runtime": "table_id, enabled_override, replace(status, 'pending', 'idle')",
 }
@@ -119,7 +111,10 @@ def _digest(path: Path) -> str:
         return f"link to {path.readlink()}"
     if path.is_dir():
         return "directory"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no regular file"
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no regular file"
+    except FileNotFoundError:  # removed between listing and reading
+        return "gone"
 
 
 #: Makes the table bad, and says how.
@@ -133,13 +128,8 @@ OTHER_VALUES = CheckFailed.code
 CHECKED = Layout(options=(("write_page_checksum", True), ("write_page_index", True)), row_group_rows=2)
 _NUMBERS = itertools.count(1)
 _LOOKS = (
-    ("plan", "--explain"),
-    ("table", "show"),
-    ("table", "files"),
-    ("table", "snapshots"),
-    ("table", "properties"),
-    ("table", "health"),
-    ("verify",),
+    *(("plan", "--explain"), ("table", "show"), ("table", "files"), ("table", "snapshots"), ("table", "properties")),
+    *(("table", "health"), ("verify",)),
 )
 #: What stays of a coordinator's state whatever happens to one table.
 _ALWAYS_KEPT = ("catalog_metadata", "resource_group", "access_token", "table_blocker", "optimizer", "resource")

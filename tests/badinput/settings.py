@@ -9,7 +9,7 @@ from typing import Any
 
 from amoro_core.bootstrap.settings import KEYS, Settings, variable_of
 from tests.badinput import values
-from tests.badinput.values import Chance
+from tests.badinput.values import Chance, Values
 
 _KINDS = {item.name: item.type for item in fields(Settings)}
 
@@ -74,29 +74,21 @@ def _quoted(text: str) -> str:
 
 def bad_environment(chance: Chance) -> Mapping[str, str]:
     """A variable that says something wrong."""
-    keys = [key for key in KEYS if _KINDS[KEYS[key]] in (int, timedelta, bool)]
-    key = chance.choice(keys)
-    kind = _KINDS[KEYS[key]]
-    value = (
-        values.integer(chance) if kind is int else values.duration(chance) if kind is timedelta else values.size(chance)
-    )
-    return {variable_of(key): value or "x"}
+    pools: dict[object, Values] = {int: values.integer, timedelta: values.duration, bool: values.size}
+    key = chance.choice([key for key in KEYS if _KINDS[KEYS[key]] in pools])
+    return {variable_of(key): pools[_KINDS[KEYS[key]]](chance) or "x"}
 
 
 def bad_connection(chance: Chance) -> Mapping[str, str]:
     """A variable for clients that says something wrong."""
-    return chance.choice(
-        (
-            lambda: {
-                "AMORO_TOKEN": chance.choice(
-                    ("amo_no", "a b", "\x07", "é", "x" * 100_000, "\udcff", "a\nb", "{token}x")
-                )
-            },
-            lambda: {"AMORO_ADDRESS": values.address(chance) or "x"},
-            lambda: {"AMORO_CA_FILE": values.path(chance), "AMORO_ADDRESS": "127.0.0.1:9"},
-            lambda: {"AMORO_HOME": values.path(chance)},
-        )
-    )()
+    token = chance.choice(("amo_no", "a b", "\x07", "é", "x" * 100_000, "\udcff", "a\nb", "{token}x"))
+    said: tuple[dict[str, str], ...] = (
+        {"AMORO_TOKEN": token},
+        {"AMORO_ADDRESS": values.address(chance) or "x"},
+        {"AMORO_CA_FILE": values.path(chance), "AMORO_ADDRESS": "127.0.0.1:9"},
+        {"AMORO_HOME": values.path(chance)},
+    )
+    return chance.choice(said)
 
 
 def bad_catalogs(chance: Chance) -> bytes:

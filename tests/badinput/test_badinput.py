@@ -15,8 +15,6 @@ from amoro_core.bootstrap.launcher import LocalLauncher
 from tests.acceptance.processes import Installation, install, wait_until
 from tests.acceptance.tables import name_of, small_table
 from tests.badinput.arguments import bad_arguments, commands
-from tests.badinput.files import break_data_file, break_files, break_manifests
-from tests.badinput.metadata import break_metadata, break_properties
 from tests.badinput.oracle import (
     MARKS,
     Call,
@@ -28,6 +26,7 @@ from tests.badinput.oracle import (
     state_of,
 )
 from tests.badinput.settings import bad_catalogs, bad_connection, bad_environment, bad_file, bad_site
+from tests.badinput.tables import break_data_file, break_files, break_manifests, break_metadata, break_properties
 from tests.engine import writer
 from tests.tiers import sample
 

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import subprocess
@@ -9,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from amoro_cli.main import run
-from tests.cli.contract import check_document
-from tests.cli.fakes import TOKEN, FakeAdmin, FakeLauncher, serving
+from tests.cli.fakes import TOKEN, FakeAdmin, FakeLauncher, check_document, serving
 
 
 @dataclass
@@ -21,6 +21,11 @@ class Result:
 
 
 Cli = Callable[..., Result]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,18 @@
 """A coordinator that gives scripted answers over real gRPC, and a launcher that writes down what it is asked."""
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, NoReturn
 
 import grpc
+from jsonschema import Draft202012Validator
 
 from amoro_cli.connection import (
     DemoOptions,
@@ -21,6 +24,7 @@ from amoro_cli.connection import (
     PackageOptions,
     UpOptions,
 )
+from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
@@ -161,3 +165,31 @@ class FakeLauncher:
             yield self.endpoint
         finally:
             self.calls.append("embedded ended")
+
+
+def check_document(text: str) -> None:
+    """Fail when a JSON document of ours, or one of several lines, is not allowed by its schema, or has a key more."""
+    if not text.startswith("{"):
+        return
+    for part in text.splitlines() if text.startswith('{"') else [text]:
+        document = json.loads(part)
+        # A line of a list is an item, which its schema holds as a part of the list.
+        if text is part or "schema" in document:
+            _validator(document["schema"]).validate(document)
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(_closed(schemas()[name]), format_checker=Draft202012Validator.FORMAT_CHECKER)
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with every object closed: within a version keys may be added, but not without the schema."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    if "properties" in schema and isinstance(schema.get("required"), list):
+        closed["additionalProperties"] = False
+    return closed

@@ -11,8 +11,7 @@ import pytest
 from amoro_cli import query_logs
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
-from tests.cli.contract import check_document
-from tests.cli.fakes import FakeAdmin
+from tests.cli.fakes import FakeAdmin, check_document
 
 TABLE = "sales.db.orders"
 LEARNED = pb.LearnedScans(
@@ -127,7 +126,7 @@ def test_a_malformed_file_is_named_with_its_line_and_nothing_is_sent(
             "MAX_SCANS",
             "--queries",
             b"".join(b'{"columns":["%d"]}\n' % at for at in range(101)),
-            " tells more than 100 diff",
+            " has more than 100 diff",
         ),
         ("MAX_LINE_BYTES", "--queries", b'{"columns": ["' + b"a" * 200, ", line 1 has more than 100 bytes"),
     ],
@@ -180,7 +179,7 @@ def test_suggested_columns_are_shown_with_their_reasons_and_what_auto_chooses(cl
     chosen = pb.ChosenColumns(columns=[pb.ChosenColumn(column="id", saved=0.98)], strategy="linear", scans=200)
     admin.script("SuggestColumns", pb.SuggestedColumns(table=TABLE, auto=chosen, auto_reason="chosen by 200 scans"))
     assert cli("cluster", "suggest", "db.orders").out.splitlines()[1:] == [
-        "  the table itself speaks for no column",
+        "  nothing in the table suggests a column",
         "  auto: linear(id 98%), chosen by 200 scans",
     ]
     printed = cli("cluster", "suggest", "db.orders", "-o", "json").out

@@ -14,6 +14,7 @@ from tests.acceptance.processes import STEADY, Installation, address_of, install
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, partitioned_table
 from tests.engine import oracle
 from tests.objectstore.store import BUCKET, Store, bucket, properties, said, warehouse
+from tests.tiers import sample
 
 
 @pytest.fixture(scope="module")
@@ -72,29 +73,28 @@ def optimized(running: Installation, table: Table) -> str:
     return str(outcome.document["process_id"])
 
 
-def test_a_table_in_s3_is_optimized_and_no_other_object_is_left(running: Installation, shop: Store) -> None:
-    table = messy_table(running.catalog)
-    before = look(table)
-    assert all(file.path.startswith(f"s3://{BUCKET}/") for file in oracle.live_files(table))
-
-    optimized(running, table)
-
-    assert_optimized_once(table, before)
-    assert_nothing_is_left(table)
-
-
-def test_short_bursts_of_503_are_retried_below_the_task(running: Installation, shop: Store) -> None:
+@pytest.mark.parametrize("trouble", sample(["none", "short bursts of 503", "slow reads"], every=3))
+def test_a_table_in_s3_is_optimized_and_no_other_object_is_left(
+    running: Installation, shop: Store, trouble: str
+) -> None:
+    """Short bursts are retried below the task, and slow reads are waited for."""
     table = partitioned_table(running.catalog)
     before = look(table)
+    assert all(file.path.startswith(f"s3://{BUCKET}/") for file in oracle.live_files(table))
     shop.refused.clear()
-    shop.is_busy_for = lambda method, key: 1 if "/data/" in key else 0
+    shop.slow_reads = 0
+    if trouble == "short bursts of 503":
+        shop.is_busy_for = lambda method, key: 1 if "/data/" in key else 0
+    if trouble == "slow reads":
+        shop.pause_s = 0.05
 
     process_id = optimized(running, table)
 
+    shop.calm()
     assert_optimized_once(table, before, files=3)
-    assert {method for method, _ in shop.refused} >= {"GET", "PUT", "HEAD"}
-    shown = running.ask("process", "show", process_id)
-    assert {task["attempt"] for task in shown["tasks"]} == {1}
+    assert {task["attempt"] for task in running.ask("process", "show", process_id)["tasks"]} == {1}
+    assert trouble != "short bursts of 503" or {method for method, _ in shop.refused} >= {"GET", "PUT", "HEAD"}
+    assert trouble != "slow reads" or shop.slow_reads > 6
     assert_nothing_is_left(table)
 
 
@@ -138,16 +138,3 @@ def test_a_store_that_stays_busy_fails_the_process_by_the_object_after_bounded_t
     assert data_files(table) == objects
     optimized(running, table)
     assert_optimized_once(table, before)
-
-
-def test_slow_reads_are_waited_for(running: Installation, shop: Store) -> None:
-    table = messy_table(running.catalog)
-    before = look(table)
-    shop.slow_reads, shop.pause_s = 0, 0.05
-
-    optimized(running, table)
-
-    shop.calm()
-    assert shop.slow_reads > 6
-    assert_optimized_once(table, before)
-    assert_nothing_is_left(table)

@@ -85,14 +85,18 @@ def test_a_distribution_that_is_not_installed_is_named_and_the_old_archive_stays
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.tar.gz", b"old")]
 
 
-def test_what_is_no_name_of_a_distribution_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"'\.\./s3fs' is not the name of a distribution"):
-        make_archive(tmp_path / "a.tar.gz", include=("../s3fs",))
-
-
-def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"none/a\.tar\.gz can't be written: No such file or directory"):
-        make_archive(tmp_path / "none" / "a.tar.gz")
+@pytest.mark.parametrize(
+    ("path", "include", "message"),
+    [
+        ("a.tar.gz", ("../s3fs",), r"'\.\./s3fs' is not the name of a distribution"),
+        ("none/a.tar.gz", (), r"none/a\.tar\.gz can't be written: No such file or directory"),
+    ],
+)
+def test_what_is_no_name_of_a_distribution_or_no_place_is_refused(
+    tmp_path: Path, path: str, include: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        make_archive(tmp_path / path, include=include)
 
 
 def test_an_extra_brings_what_it_requires_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,16 +38,8 @@ def clean_amoro(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in an environment that holds the wheel and what it asks for."""
     place = tmp_path_factory.mktemp("clean")
     venv.create(place, with_pip=True)
-    install = [
-        place / "bin/python",
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "install",
-        "--no-compile",
-        wheel,
-    ]
+    pip = "-m pip --quiet --disable-pip-version-check install --no-compile"
+    install = [place / "bin/python", *pip.split(), wheel]
     ended = subprocess.run(install, env=ours_apart(), capture_output=True, text=True, timeout=800)
     assert ended.returncode == 0, ended.stderr
     return place / "bin/amoro"
@@ -72,14 +64,8 @@ def test_the_wheel_made_from_the_sdist_holds_the_packages_as_they_are_and_nothin
     own = {name: data for name, data in inside.items() if not name.startswith(f"{about}/")}
     assert own == dict(sources())  # what says that it is typed, and the types of its stubs, among it
     assert {f"{package}/py.typed" for package in PACKAGES} <= own.keys()
-    assert sorted(inside.keys() - own.keys()) == [
-        f"{about}/METADATA",
-        f"{about}/RECORD",
-        f"{about}/WHEEL",
-        f"{about}/entry_points.txt",
-        f"{about}/licenses/LICENSE",
-        f"{about}/top_level.txt",
-    ]
+    names = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
+    assert sorted(inside.keys() - own.keys()) == [f"{about}/{name}" for name in names]
     assert inside[f"{about}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
 
 
@@ -106,19 +92,19 @@ def test_what_the_image_is_built_of_makes_the_same_wheel(wheel: Path, tmp_path: 
     assert contents(built) == contents(wheel)
 
 
-def test_the_wheel_shows_the_main_job_in_a_clean_environment(clean_amoro: Path, machine: Machine) -> None:
-    said = machine.run(clean_amoro, "--version")
+def assert_runs_the_demo(machine: Machine, *command: str | Path) -> str:
+    """Fail unless the version and a short demo are right; what the demo printed."""
+    said = machine.run(*command, "--version")
     assert (said.returncode, said.stdout, said.stderr) == (0, f"amoro {VERSION}\n", "")
-    shown = machine.run(clean_amoro, "demo", "--seconds", "8")
+    shown = machine.run(*command, "demo", "--seconds", "8")
     assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr + shown.stdout
-    assert "generated ones" in shown.stdout
     assert re.search(r"rows ([\d,]+) = \1 ✓  checksum ([0-9a-f]{16}) = \2 ✓$", shown.stdout, re.MULTILINE)
+    return shown.stdout
+
+
+def test_the_wheel_shows_the_main_job_in_a_clean_environment(clean_amoro: Path, machine: Machine) -> None:
+    assert "generated ones" in assert_runs_the_demo(machine, clean_amoro)
 
 
 def test_the_single_file_runs_the_demo_where_only_python_is(dist: Path, machine: Machine) -> None:
-    binary = dist / "amoro.pyz"
-    said = machine.run(PLAIN_PYTHON, binary, "--version")
-    assert (said.returncode, said.stdout, said.stderr) == (0, f"amoro {version('amoro')}\n", "")
-    shown = machine.run(PLAIN_PYTHON, binary, "demo", "--seconds", "8")
-    assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr + shown.stdout
-    assert re.search(r"rows ([\d,]+) = \1 ✓  checksum ([0-9a-f]{16}) = \2 ✓$", shown.stdout, re.MULTILINE)
+    assert_runs_the_demo(machine, PLAIN_PYTHON, dist / "amoro.pyz")

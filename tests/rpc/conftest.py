@@ -21,7 +21,7 @@ from amoro_core.model.principals import PLAIN
 from amoro_core.model.processes import CatalogConfig
 from amoro_optimizer.client import Client
 from amoro_optimizer.session import Registration
-from tests.cli.contract import check_document
+from tests.cli.fakes import check_document
 from tests.engine.writer import make_catalog
 
 
