@@ -198,6 +198,20 @@ def _summary(snapshot: Snapshot) -> dict[str, str]:
     return {key: str(value) for key, value in summary_of(snapshot).items() if value is not None}
 
 
+#: Of the years 1 to 9999.
+_MILLISECONDS = range(-62_135_596_800_000, 253_402_300_800_000)
+
+
+def committed_at(snapshot: Snapshot) -> datetime:
+    """The snapshot's time. Raises TableRefused("metadata") for one in no year from 1 to 9999."""
+    if snapshot.timestamp_ms not in _MILLISECONDS:
+        raise TableRefused(
+            f"snapshot {snapshot.snapshot_id} has the timestamp {snapshot.timestamp_ms}, which is in no year",
+            reason="metadata",
+        )
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+
+
 def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
     """Every snapshot of the metadata, the newest first."""
     refs: dict[int, list[str]] = {}
@@ -209,7 +223,7 @@ def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
             snapshot_id=item.snapshot_id,
             parent_id=item.parent_snapshot_id,
             sequence_number=item.sequence_number or 0,
-            committed_at=datetime.fromtimestamp(item.timestamp_ms / 1000, UTC),
+            committed_at=committed_at(item),
             operation=item.summary.operation.value if item.summary else "",
             summary=_summary(item),
             refs=tuple(refs.get(item.snapshot_id, ())),

@@ -43,7 +43,7 @@ from amoro_core.files.schema.write_options import require_parquet, writer_option
 from amoro_core.iceberg.manifest.avro import first_row_id_of
 from amoro_core.iceberg.manifest.reading import Manifest, find_in_history, live_files, parents_of, summary_of
 from amoro_core.iceberg.manifest.writing import merge_settings
-from amoro_core.iceberg.metadata import bound_key, commit_request
+from amoro_core.iceberg.metadata import bound_key, commit_request, committed_at
 from amoro_core.iceberg.pyiceberg_sandbox import LOCATION_PROVIDERS, UPGRADED
 from amoro_core.model.files import (
     ColumnMetrics,
@@ -172,8 +172,8 @@ _GREATEST_NUMBER = 2**63 - 1  # a long
 
 
 def refuse_contradictions(metadata: TableMetadata) -> None:
-    """Raise TableRefused("metadata") for metadata that no writer makes: duplicate or dangling ids, and, as Java's
-    reader does, refs to unknown snapshots and sequence numbers above the table's last one."""
+    """Raise TableRefused("metadata") for metadata that no writer makes: duplicate or dangling ids, times in no year;
+    and, as Java's reader does, for refs to unknown snapshots and sequence numbers above the table's last one."""
     _refuse_ids(metadata)
     ids = {one.snapshot_id for one in metadata.snapshots}
     current = metadata.current_snapshot_id
@@ -187,6 +187,8 @@ def refuse_contradictions(metadata: TableMetadata) -> None:
     main = metadata.refs.get("main")
     if main is not None and main.snapshot_id != current:
         raise _refused(f"the branch main is at snapshot {main.snapshot_id}, but current-snapshot-id says {current}")
+    for one in metadata.snapshots:
+        committed_at(one)
     if metadata.format_version != 1:
         last = metadata.last_sequence_number
         for one in metadata.snapshots:

@@ -83,6 +83,10 @@ def with_main_elsewhere(metadata: dict[str, Any]) -> None:
         (with_main_elsewhere, r"main is at snapshot \d+, but current-snapshot-id says \d+"),
         (lambda one: one.update({"last-sequence-number": 1}), r"sequence number 2, but the table's last one is 1"),
         (lambda one: one["snapshots"][0].update({"sequence-number": -1}), "sequence number -1, but"),
+        (
+            lambda one: one["snapshots"][0].update({"timestamp-ms": 2**62}),
+            r"snapshot \d+ has the timestamp 46\d+, which",
+        ),
         (with_first_twice("snapshots"), r"two snapshots have the id \d+"),
         (with_first_twice("schemas"), "two schemas have the id 0"),
         (with_first_twice("partition-specs"), "two partition specs have the id 0"),
