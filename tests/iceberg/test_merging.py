@@ -103,27 +103,18 @@ def test_bins_are_filled_from_the_end_in_order_and_an_item_beyond_the_target_is_
     assert packed([], int, 10) == []
 
 
-def test_the_newest_bin_waits_for_the_least_count() -> None:
-    some = [listed(name, 1) for name in "abc"]
-
-    assert bins(some, MergeSettings(min_count=4)) == ["a", "b", "c"]
-    assert bins(some, MergeSettings(min_count=3)) == ["abc"]
-
-
-def test_older_bins_are_merged_at_any_count() -> None:
-    some = [listed(name, 4) for name in "abcde"]
-
-    assert bins(some, MergeSettings(min_count=100, target_bytes=8)) == ["a", "bc", "de"]
-
-
-def test_manifests_of_different_specs_are_never_merged() -> None:
-    some = [listed("a", 1), listed("b", 1, 1), listed("c", 1), listed("d", 1, 1)]
-
-    assert bins(some, MergeSettings(min_count=2)) == ["ac", "bd"]
-
-
-def test_nothing_is_merged_where_the_table_says_so() -> None:
-    assert bins([listed(name, 1) for name in "abc"], MergeSettings(enabled=False, min_count=2)) == ["a", "b", "c"]
+@pytest.mark.parametrize(
+    ("manifests", "settings", "expected"),
+    [
+        ("abc", MergeSettings(min_count=4), ["a", "b", "c"]),  # the newest bin waits for the least count
+        ("abc", MergeSettings(min_count=3), ["abc"]),
+        ("abcdefghij", MergeSettings(min_count=100, target_bytes=4), ["a", "b", "cdef", "ghij"]),  # older ones do not
+        ("aBcD", MergeSettings(min_count=2), ["ac", "BD"]),  # never of different specs
+        ("abc", MergeSettings(enabled=False, min_count=2), ["a", "b", "c"]),
+    ],
+)
+def test_small_manifests_of_one_spec_are_binned(manifests: str, settings: MergeSettings, expected: list[str]) -> None:
+    assert bins([listed(name, 1, int(name.isupper())) for name in manifests], settings) == expected
 
 
 def test_what_does_not_fit_into_the_budget_with_those_before_it_falls_apart() -> None:

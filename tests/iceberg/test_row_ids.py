@@ -127,12 +127,6 @@ def avro(path: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
         return dict(reader.metadata), list(reader)
 
 
-def said(table: Table) -> dict[str, Any]:
-    """The table's metadata file as it is on disk."""
-    read: dict[str, Any] = json.loads(Path(local_path(loaded(table).metadata_location)).read_text())
-    return read
-
-
 # Inheritance and assignment
 
 
@@ -427,13 +421,6 @@ def _ids_at(table: Table, snapshot_id: int) -> dict[str, int | None]:
 
 
 # What pyiceberg can't
-
-
-def test_the_metadata_file_has_what_format_3_adds(table: Table) -> None:
-    optimized(table, rewritten(table))
-    read = said(table)
-    assert (read["format-version"], read["next-row-id"], len(read["snapshots"])) == (3, 20, 5)
-    assert [(one["first-row-id"], one["added-rows"]) for one in read["snapshots"]][-2:] == [(9, 1), (10, 10)]
 
 
 def test_pyiceberg_still_writes_no_format_3_by_itself() -> None:
