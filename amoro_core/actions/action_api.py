@@ -400,29 +400,6 @@ def staged_change(
 log = get_logger("amoro.committing")
 
 
-class Clearing(Protocol):
-    """Removes files of processes."""
-
-    def clear(self, process_id: str) -> None:
-        """Remove what a process wrote down that it is to remove, and end it."""
-
-    def clean_up(self, process_id: str) -> tuple[str, ...]:
-        """Remove what a process has written that ended without commit."""
-
-    def tidy(self, process_id: str) -> None:
-        """Remove what lies empty beside the table's files, where that is the end of the process."""
-
-    def remove(self, case: ProcessContext, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
-        """Remove those of the files that no snapshot names; they were written before the table reached `since`."""
-
-
-class Gatherer(Protocol):
-    """Makes the change of a process from its results."""
-
-    def gather(self, case: ProcessContext, action: Gathering) -> None:
-        """Do what the results of all tasks come to."""
-
-
 def remove_fallen(case: ProcessContext, table: Committable, kept: Callable[[], frozenset[str]]) -> None:
     """Delete metadata files that the commit removed from the table's log, except those in `kept`."""
     if lacking(table, (Role.EXPIRE,), case.process.type) is not None:

@@ -94,9 +94,7 @@ class ClusterPlanState:
     rejects: bool  # writers that ask are refused until it ends
     before: Mapping[int, Sequence[float]]  # files that a point query meets, by group and column
     predicted: Mapping[int, Sequence[float]]
-    carries: int | None = (
-        None  # most rows of a group that are looked up as others deleted them; None: it gives way
-    )
+    carries: int | None = None  # most rows of a group that are looked up as others deleted them; None: it gives way
 
     @classmethod
     def of(cls, process: OptimizingProcess) -> "ClusterPlanState":

@@ -24,12 +24,12 @@ class Actions:
     def __init__(self, more: Iterable[Action] = ()) -> None:
         """`more` are added to our own. Raises ValueError for a duplicate name."""
         self.optimizing: Optimizing = Rewriting()
-        self.by_own_name: dict[str, Action] = {}
+        self._by_own_name: dict[str, Action] = {}
         self._by_type: dict[str, Action] = {}
         for action in (self.optimizing, *_maintenance(), *more):
-            if action.name in self.by_own_name:
+            if action.name in self._by_own_name:
                 raise ValueError(f"two actions have the name {action.name!r}")
-            self.by_own_name[action.name] = action
+            self._by_own_name[action.name] = action
             for name in action.names:
                 if name in self._by_type:
                     raise ValueError(f"two actions have processes of the name {name!r}")
@@ -38,7 +38,7 @@ class Actions:
     @property
     def every(self) -> tuple[Action, ...]:
         """Each action once, our own first."""
-        return tuple(self.by_own_name.values())
+        return tuple(self._by_own_name.values())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,8 +46,8 @@ class Actions:
         return tuple(self._by_type)
 
     def of(self, name: str) -> Action:
-        """The action of a process type. Raises IllegalState if it is not installed (any more)."""
-        action = self._by_type.get(name)
+        """The action of a process type, or of its own name. Raises IllegalState if it is not installed (any more)."""
+        action = self._by_type.get(name) or self._by_own_name.get(name)
         if action is None:
             raise IllegalState(
                 f"the action {name!r} is not known",

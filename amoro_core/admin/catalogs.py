@@ -7,7 +7,7 @@ from amoro_core.admin.context import Call, Services, as_message
 from amoro_core.errors import AmoroError, CatalogUnavailable
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
+from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, masked, without_secrets
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.operations import CHECKING
 from amoro_core.services.catalogs import CatalogChange
@@ -33,9 +33,9 @@ def check_catalog(services: Services, request: pb.CheckCatalogRequest, call: Cal
     try:
         tables = len(services.catalogs.listed(request.name))
     except AmoroError as error:
-        services.catalog_looks.note(request.name, error)
+        services.catalogs.note_answer(request.name, error)
         return _no_answer(request.name, error, _since(began))
-    services.catalog_looks.note(request.name, None)
+    services.catalogs.note_answer(request.name, None)
     return pb.CatalogCheck(name=request.name, ok=True, tables=tables, duration_ms=_since(began))
 
 
@@ -71,7 +71,7 @@ def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Cal
     """Catalogs by name, with what is known of each without asking it."""
     page = services.catalogs.page(Window(request.limit, request.after))
     messages = [_catalog(services, config) for config in page.items]
-    looks = services.catalog_looks.looks(config.name for config in page.items)
+    looks = services.catalogs.looks([config.name for config in page.items])
     looks_messages = [as_message(pb.CatalogLook, one) for one in looks]
     return pb.ListCatalogsResponse(catalogs=messages, next=page.next, total=page.total, looks=looks_messages)
 
@@ -88,13 +88,13 @@ def _since(began: float) -> int:
 
 
 def _catalog(services: Services, config: CatalogConfig) -> pb.Catalog:
-    refusal, masked = services.catalogs.commits_refused(config), services.catalogs.shown
+    refusal = services.catalogs.commits_refused(config)
     return as_message(
         pb.Catalog,
         config,
-        properties=masked(config.properties),
+        properties=masked(dict(config.properties)),
         site_files=[
-            pb.SiteFile(name=file.name, bytes=len(file.content.encode()), properties=masked(file.properties))
+            pb.SiteFile(name=file.name, bytes=len(file.content.encode()), properties=masked(dict(file.properties)))
             for file in config.site_files
         ],
         commits=refusal is None,

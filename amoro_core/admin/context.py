@@ -29,14 +29,14 @@ from amoro_core.services.accounts import SessionService, TokenService, UserServi
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.containers import ContainerService
-from amoro_core.services.discovery import CatalogLookService, HearingService
+from amoro_core.services.discovery import ChangeNotificationService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import AuditService, JournalService
 from amoro_core.services.listings import OverviewService, QueueService, StateService
-from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService
+from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.planning import PlanningService, SavedPlanService, StartingService
+from amoro_core.services.planning import PlanningService, StartingService
 from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
 from amoro_core.services.tables import InspectionService, TableService
@@ -89,15 +89,12 @@ class Services(Protocol):
     """Every service, by its subject."""
 
     catalogs: CatalogService
-    catalog_looks: CatalogLookService
     tables: TableService
     planning: PlanningService
-    saved_plans: SavedPlanService
-    known_actions: KnownActionService
     maintaining: MaintenanceService
     starting: StartingService
     learning: LearningService
-    hearing: HearingService
+    change_notifications: ChangeNotificationService
     trash: TrashService
     leasing: LeaseService
     optimizing: OptimizingService
@@ -113,7 +110,6 @@ class Services(Protocol):
     verifying: VerifyingService
     tokens: TokenService
     auditing: AuditService
-    upgrading: UpgradeService
     users: UserService
     sessions: SessionService
     blockers: BlockerService

@@ -178,7 +178,7 @@ class Operations:
         if not operation.is_audited:
             return
         call = Audited(caller, method, "", is_dry_run=operation.is_dry_run)
-        refuse = partial(self._services.auditing.refuse_stranger, call, error)
+        refuse = partial(self._services.auditing.refuse_unknown, call, error)
         await asyncio.get_running_loop().run_in_executor(self._pool, refuse)
 
     async def call(

@@ -123,10 +123,7 @@ def release_optimizer(
 ) -> pb.ReleaseOptimizerResponse:
     """End the registration of the optimizer; its tasks are planned again."""
     optimizer_id = services.optimizers.find(request.optimizer_id)[0].optimizer_id
-    tasks = services.optimizers.release(
-        optimizer_id, lambda: services.optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
-    )
-    return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=tasks)
+    return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=services.optimizing.release(optimizer_id))
 
 
 def get_instance(services: Services, request: pb.GetInstanceRequest, call: Call) -> pb.InstanceStatus:

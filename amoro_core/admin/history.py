@@ -1,16 +1,16 @@
 """Operations on attempts, events, digests and series."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, word
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
-from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, SeriesFacts
+from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, Series, SeriesFacts, Step
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.plans import BOUNDS, StoredDigest
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import journal_pb2 as pb
-from amoro_core.services.time_series import FoundSeries, Range
+from amoro_core.services.time_series import Range
 
 
 def _attempt(item: TaskAttempt) -> pb.AttemptInfo:
@@ -51,7 +51,7 @@ def _digest(table: TableIdentifier, stored: StoredDigest | None) -> pb.TableDige
     )
 
 
-def _series(answer: FoundSeries, facts: Mapping[str, SeriesFacts]) -> pb.GetSeriesResponse:
+def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts]) -> pb.GetSeriesResponse:
     """The series with what they are."""
     series = [
         as_message(
@@ -60,9 +60,9 @@ def _series(answer: FoundSeries, facts: Mapping[str, SeriesFacts]) -> pb.GetSeri
             facts[one.name],
             points=[as_message(pb.SeriesPoint, point, from_ms=milliseconds(point.at)) for point in one.points],
         )
-        for one in answer.series
+        for one in found
     ]
-    return pb.GetSeriesResponse(series=series, step_s=answer.step.seconds)
+    return pb.GetSeriesResponse(series=series, step_s=step.seconds)
 
 
 #: Events on a page without a limit.
@@ -113,5 +113,5 @@ def get_series(services: Services, request: pb.GetSeriesRequest, call: Call) -> 
     wanted = Range(since, until, request.step_s or None)
     if request.table:
         identifier = services.catalogs.resolve(request.table)
-        return _series(services.sampling.read_table(identifier, request.names, wanted), TABLE_SERIES)
-    return _series(services.sampling.read(request.names, request.label or None, wanted), SYSTEM_SERIES)
+        return _series(*services.sampling.read_table(identifier, request.names, wanted), TABLE_SERIES)
+    return _series(*services.sampling.read(request.names, request.label or None, wanted), SYSTEM_SERIES)

@@ -11,8 +11,8 @@ from amoro_core.model.paging import Window
 from amoro_core.model.tables import SnapshotFacts, TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
-from amoro_core.services.maintenance import KnownAction, Maintained
-from amoro_core.services.snapshots import USUAL, HeldLease
+from amoro_core.services.maintenance import ActionStatus, Maintained
+from amoro_core.services.snapshots import USUAL, TableLease
 from amoro_core.services.trash import Trash, require_confirmed
 
 #: The name of every undo action in answers.
@@ -52,7 +52,7 @@ def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.
 def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:
     """Every action on the table: on or off and why, last, next, what runs."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    actions = map(_action, services.known_actions.list_actions(runtime))
+    actions = map(_action, services.maintaining.list_actions(runtime))
     return pb.ListActionsResponse(table=str(runtime.identifier), actions=actions)
 
 
@@ -87,7 +87,7 @@ def _answer(identifier: TableIdentifier, action: str, result: Maintained) -> pb.
     )
 
 
-def _action(item: KnownAction) -> pb.TableAction:
+def _action(item: ActionStatus) -> pb.TableAction:
     return as_message(
         pb.TableAction,
         item,
@@ -130,7 +130,7 @@ def list_leases(services: Services, request: pb.ListLeasesRequest, call: Call) -
     return pb.ListLeasesResponse(leases=map(_lease, page.items), next=page.next, total=page.total)
 
 
-def _lease(item: HeldLease) -> pb.Lease:
+def _lease(item: TableLease) -> pb.Lease:
     return as_message(pb.Lease, item, item.lease)
 
 
@@ -142,12 +142,11 @@ def list_trash(services: Services, request: pb.ListTrashRequest, call: Call) -> 
 
 def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> pb.ShowTrashResponse:
     """The files that a process has condemned."""
-    trash = services.trash.show(request.process_id, Window(request.limit, request.after))
-    page = trash.files
+    trash, page = services.trash.show(request.process_id, Window(request.limit, request.after))
     files = (
         as_message(pb.CondemnedFile, file, status=status.value, moved_to=place) for file, status, place in page.items
     )
-    return pb.ShowTrashResponse(trash=_trash(trash.trash), files=files, next=page.next, total=page.total)
+    return pb.ShowTrashResponse(trash=_trash(trash), files=files, next=page.next, total=page.total)
 
 
 def restore_trash(services: Services, request: pb.RestoreTrashRequest, call: Call) -> pb.Trash:
@@ -185,8 +184,7 @@ def compare_snapshots(
 def get_retention(services: Services, request: snapshots_pb.GetRetentionRequest, call: Call) -> snapshots_pb.Retention:
     """What the next expiry would decide on each snapshot, branch and tag."""
     identifier = services.catalogs.resolve(request.table)
-    retention = services.snapshots.retention(identifier)
-    selection = retention.selection
+    history, selection = services.snapshots.retention(identifier)
     stay, go = selection.stay, selection.go
     fates = [
         as_message(
@@ -196,11 +194,11 @@ def get_retention(services: Services, request: snapshots_pb.GetRetentionRequest,
             ground="" if one.snapshot_id in go else stay[one.snapshot_id].ground.value,
             reason=go[one.snapshot_id] if one.snapshot_id in go else stay[one.snapshot_id].reason,
         )
-        for one in retention.history.snapshots
+        for one in history.snapshots
     ]
     refs = [
         as_message(snapshots_pb.RefFate, ref, goes=ref.name in selection.refs, reason=selection.refs.get(ref.name, ""))
-        for ref in retention.history.refs
+        for ref in history.refs
     ]
     return snapshots_pb.Retention(
         table=str(identifier), snapshots=fates, refs=refs, going=len(go), staying=selection.staying
@@ -221,5 +219,5 @@ def upgrade_table(
 ) -> snapshots_pb.TableUpgrade:
     """Upgrade the table, or with `dry_run` say what that would do."""
     identifier = services.catalogs.resolve(request.table)
-    result = services.upgrading.upgrade(identifier, request.format_version, dry_run=request.dry_run)
+    result = services.maintaining.upgrade(identifier, request.format_version, dry_run=request.dry_run)
     return as_message(snapshots_pb.TableUpgrade, result, table=str(identifier))

@@ -81,7 +81,7 @@ def get_saved_plan(services: Services, request: pb.GetSavedPlanRequest, call: Ca
 
 
 def _saved_plan(services: Services, table: str, plan_id: str) -> pb.SavedPlan:
-    stored = services.saved_plans.get(services.catalogs.resolve(table), plan_id)
+    stored = services.planning.saved_plan(services.catalogs.resolve(table), plan_id)
     plan = pb.SavedPlan.FromString(zlib.decompress(stored.content))
     plan.plan_id = plan.plan.plan_id = stored.plan_id
     plan.expires_ms = milliseconds(stored.saved_at + KEPT_FOR)
@@ -109,7 +109,7 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
         if not shown:
             raise InvalidArgument("the plan is too large to be kept", hint="Shorten the condition.")
         shown = shown * 3 // 4
-    plan.plan_id = services.saved_plans.keep(identifier, content).plan_id
+    plan.plan_id = services.planning.save_plan(identifier, content).plan_id
 
 
 def request_of(kept: pb.SavedPlan) -> pb.PlanTableRequest:

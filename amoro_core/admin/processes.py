@@ -92,10 +92,10 @@ def list_tasks(services: Services, request: pb.ListTasksRequest, call: Call) -> 
     """Tasks of a process by number, and the process."""
     status, progress = word(TaskStatus, request.status, "status"), services.optimizers.progress()
     window = Window(request.limit, request.after)
-    page = services.overview.tasks(request.process_id, window, progress, status)
-    (process,) = _messages(services, [page.summary])
-    tasks = [_task(task, progress) for task in page.tasks.items]
-    return pb.ListTasksResponse(process=process, tasks=tasks, next=page.tasks.next, total=page.tasks.total)
+    summary, page = services.overview.tasks(request.process_id, window, progress, status)
+    (process,) = _messages(services, [summary])
+    tasks = [_task(task, progress) for task in page.items]
+    return pb.ListTasksResponse(process=process, tasks=tasks, next=page.next, total=page.total)
 
 
 def get_process(services: Services, request: pb.GetProcessRequest, call: Call) -> pb.Process:

@@ -18,9 +18,10 @@ from amoro_core.model.tables import (
     TableRuntime,
     parse_namespace,
 )
+from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2
-from amoro_core.services.blockers import HeldBlocker
+from amoro_core.services.blockers import TableBlocker
 
 
 def table_message(
@@ -50,7 +51,7 @@ def _status_reason(runtime: TableRuntime, active: OptimizingProcess | None) -> s
     return f"{runtime.refusal}: {runtime.status_reason}" if runtime.refusal else runtime.status_reason
 
 
-def _blocker(item: HeldBlocker) -> pb.Blocker:
+def _blocker(item: TableBlocker) -> pb.Blocker:
     """The blocker, with its table."""
     operations = sorted(item.blocker.operations)
     return as_message(pb.Blocker, item.blocker, table=str(item.table), operations=operations)
@@ -78,17 +79,17 @@ def list_tables(services: Services, request: pb.ListTablesRequest, call: Call) -
 
 def select_tables(services: Services, request: pb.SelectTablesRequest, call: Call) -> pb.SelectTablesResponse:
     """The tables that match names and patterns, and the catalogs that could not be listed."""
-    selected = services.catalogs.select(request.names)
+    tables, errors = services.catalogs.select(request.names)
     unlisted = [
         as_message(pb.UnlistedCatalog, error, catalog=name, hint=error.hint or error.remedy)
-        for name, error in selected.unlisted
+        for name, error in errors.items()
     ]
-    return pb.SelectTablesResponse(tables=map(str, selected.tables), unlisted=unlisted)
+    return pb.SelectTablesResponse(tables=map(str, tables), unlisted=unlisted)
 
 
 def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
     """The runtime of the table, with the failure of its last process, and rows of it that came back."""
-    find = services.tables.find_known if request.known_only else services.tables.find
+    find = services.tables.find_stored if request.known_only else services.tables.find
     return _table(services, find(services.catalogs.resolve(request.table)))
 
 
@@ -116,7 +117,7 @@ def get_table_metadata(
         schema,
         facts,
         table=str(facts.identifier),
-        properties=services.catalogs.shown(facts.properties.items()),
+        properties=masked(facts.properties),
         committed_ms=milliseconds(committed_at),
     )
 
@@ -145,7 +146,7 @@ def list_table_files(services: Services, request: pb.ListTableFilesRequest, call
     """The live files of a snapshot."""
     identifier = services.catalogs.resolve(request.table)
     window = Window(page_limit(request.limit, MAX_FILES), request.after)
-    listing = services.inspection.files(identifier, window, request.snapshot_id or None)
+    snapshot_id, page = services.inspection.files(identifier, window, request.snapshot_id or None)
     files = [
         as_message(
             pb.TableFile,
@@ -155,11 +156,9 @@ def list_table_files(services: Services, request: pb.ListTableFilesRequest, call
             records=item.file.record_count,
             bytes=item.file.size_bytes,
         )
-        for item in listing.files.items
+        for item in page.items
     ]
-    return pb.ListTableFilesResponse(
-        snapshot_id=listing.snapshot_id or 0, total=listing.files.total, next=listing.files.next, files=files
-    )
+    return pb.ListTableFilesResponse(snapshot_id=snapshot_id or 0, total=page.total, next=page.next, files=files)
 
 
 def list_snapshots(services: Services, request: pb.ListSnapshotsRequest, call: Call) -> pb.ListSnapshotsResponse:
@@ -182,7 +181,7 @@ def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, ca
 def table_changed(services: Services, request: pb.TableChangedRequest, call: Call) -> pb.Table:
     """Look at the table soon, also at one that is new; the answer is what is known of it now."""
     identifier = services.catalogs.resolve(request.table)
-    return _table(services, services.hearing.changed(identifier, request.hint, call.caller))
+    return _table(services, services.change_notifications.changed(identifier, request.hint, call.caller))
 
 
 def _wanted(request: pb.ListTablesRequest) -> TableFilter:

@@ -24,21 +24,20 @@ from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.group_config import RESOURCE_LABEL
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.task_payload import RewriteInput
-from amoro_core.model.text_sanitizing import Secret, masked
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
 from amoro_core.scheduling.policy import Policy
-from amoro_core.scheduling.scaling import LiveOptimizer, Member, no_optimizer_reason, nobody_knows
+from amoro_core.scheduling.scaling import Member, no_optimizer_reason, nobody_knows
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.committing import CommittingService, GatheringService
-from amoro_core.services.containers import ContainerService, LaunchParameters, Registrations
-from amoro_core.services.discovery import CatalogLookService, ComparingService, DiscoveryService, HearingService
+from amoro_core.services.committing import CommittingService
+from amoro_core.services.containers import ContainerService, LaunchParameters
+from amoro_core.services.discovery import ChangeNotificationService, DiscoveryService
 from amoro_core.services.file_deletion import AckGuardService, SweepingService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import (
@@ -49,20 +48,21 @@ from amoro_core.services.history import (
     RepeatingService,
 )
 from amoro_core.services.listings import OverviewService, QueueService, StateService
-from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService, WorkLimits
+from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService, MeteringService
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.planning import PlanningService, SavedPlanService, StartingService
+from amoro_core.services.planning import PlanningService, StartingService
 from amoro_core.services.post_commit_cleanup import ClearingService
 from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
 from amoro_core.services.tables import InspectionService, TableService
-from amoro_core.services.task_lifecycle import OptimizingService, Signals
+from amoro_core.services.task_lifecycle import OptimizingService
 from amoro_core.services.time_series import SamplingService
 from amoro_core.services.trash import TrashService
 from amoro_core.services.verification import VerifyingService
 from amoro_core.store import tables
 from amoro_core.store.database import Store
+from amoro_core.transactions.advance_process import Signals
 from amoro_core.transactions.maintenance_schedule import MaintenanceSchedule
 from amoro_optimizer.rewrite.engine import digest_rows
 
@@ -131,7 +131,7 @@ def installed(home: Path, given_catalogs: Sequence[CatalogConfig], planning_byte
 class Services:
     """Every service, by its subject."""
 
-    def __init__(  # noqa: PLR0915 - a statement for each service
+    def __init__(
         self,
         store: Store,
         home: Path,
@@ -144,80 +144,48 @@ class Services:
         self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
         formats, clock, meters = parts.formats, parts.clock, parts.meters
         self.meters = meters
-        self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
-        self.catalog_looks = CatalogLookService(store, clock)
+        self.catalogs = CatalogService(store, formats, parts.catalogs, clock, settings.rules_of)
         tables_of = Tables(
             formats,
             self.catalogs.get,
             lambda name: store.read(lambda db: tables.find(db, name)),
-            partial(_heard, meters, self.catalog_looks.note),
+            partial(_heard, meters, self.catalogs.note_answer),
         )
         self.tables_of = tables_of
-        self.discovery = DiscoveryService(store, tables_of, clock)
-        self.comparing = ComparingService(store, tables_of, clock, parts.monotonic)
-        find_action = self.actions.by_own_name.__getitem__
-        clockwork = MaintenanceSchedule(self.actions.every, settings.action_intervals())
+        self.discovery = DiscoveryService(store, tables_of, clock, parts.monotonic)
+        find_action = self.actions.of
+        schedule = MaintenanceSchedule(self.actions.every, settings.action_intervals())
         self.tables = TableService(
             store,
             tables_of,
             clock,
             around.joining,
-            clockwork,
+            schedule,
             find_action,
             settings.table_series,
-            LateDeleteService(store, clock, meters).look,
+            LateDeleteService(store, clock, meters),
         )
         vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
-        self.planning = PlanningService(
-            store,
-            tables_of,
-            self.actions.optimizing,
-            find_action,
-            clock,
-            vending,
-            work_planned=self.work.fire,
-            changed=self.changes.fire,
-        )
-        signals = Signals(
-            work_planned=self.work.fire,
-            commit_due=around.commit_due,
-            left_over=around.left_over,
-            changed=self.changes.fire,
-        )
-        self.ack_guarding = AckGuardService(
-            store,
-            tables_of,
-            self.actions.of,
-            clock,
-            lambda effects: self.optimizing.announce(effects),
-            parts.background,
-        )
+        signals = Signals(self.work.fire, around.commit_due, around.left_over, self.changes.fire, meters)
+        self.planning = PlanningService(store, tables_of, self.actions.optimizing, find_action, clock, vending, signals)
+        self.ack_guarding = AckGuardService(store, tables_of, find_action, clock, signals, parts.background)
+        self.optimizers = OptimizerService(store, clock, parts.monotonic, settings.heartbeat_timeout, self.work.fire)
         self.optimizing = OptimizingService(
-            store,
-            vending,
-            clock,
-            signals,
-            self.actions.of,
-            self.ack_guarding,
-            lambda: self.optimizers.core_ms(),
-            meters,
+            store, vending, clock, signals, find_action, self.ack_guarding, self.optimizers
         )
         self.maintaining = MaintenanceService(
             store,
             tables_of,
-            self.actions.by_own_name,
+            self.actions,
             clock,
-            self.optimizing.announce,
-            clockwork,
-            WorkLimits(settings.start_to_close, settings.delete_rate),
+            signals,
+            schedule,
+            settings.start_to_close,
+            settings.delete_rate,
         )
-        self.starting = StartingService(store, tables_of, self.actions.of, clock, self.optimizing.announce)
-        self.hearing = HearingService(self.discovery.find, around.look)
+        self.starting = StartingService(store, tables_of, find_action, clock, signals)
+        self.change_notifications = ChangeNotificationService(self.discovery.find, around.look)
         self.learning = LearningService(store, tables_of, clock)
-        self.known_actions = KnownActionService(store, tables_of, self.maintaining.names, clock, clockwork)
-        self.optimizers = OptimizerService(
-            store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout, self.work.fire
-        )
         self.inspection = InspectionService(store, tables_of, clock)
         self.overview = OverviewService(store)
         self.journal = JournalService(store)
@@ -225,44 +193,34 @@ class Services:
         self.sampling = SamplingService(store, clock)
         self.state = StateService(store)
         self.repeating = RepeatingService(store, clock)
-        self.saved_plans = SavedPlanService(store, clock)
         self.tokens = TokenService(store, clock, own_tokens)
         self.auditing = AuditService(store, clock)
         self.users = UserService(store, clock, Passwords())
         terms = settings.provider_terms()
-        self.sessions = SessionService(store, clock, self.tokens.find, terms.fingerprint if terms else "")
+        self.sessions = SessionService(store, clock, self.tokens, terms.fingerprint if terms else "")
         self.containers = ContainerService(
             store,
             clock,
             parts.containers,
             LaunchParameters(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
-            Registrations(self._live, self.optimizers.drain, self._dismiss),
+            self.optimizers,
+            self.optimizing,
             parts.monotonic,
         )
-        self.groups = GroupService(store, clock, parts.policies, self.containers.check)
-        self.queue = QueueService(store, clock, lambda: self.optimizing.accounts, parts.policies, parts.monotonic)
+        self.groups = GroupService(store, clock, parts.policies, self.containers)
+        self.queue = QueueService(store, clock, self.optimizing.accounts, parts.policies, parts.monotonic)
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
-        self.sweeping = SweepingService(store, tables_of, self.actions.of, clock, settings.delete_rate)
+        self.sweeping = SweepingService(store, tables_of, find_action, clock, meters, settings.delete_rate)
         self.trash = TrashService(store, tables_of, clock)
         self.leasing = LeaseService(store, tables_of, clock)
-        self.upgrading = UpgradeService(tables_of)
-        self.verifying = VerifyingService(tables_of, _digest, self.leasing.reading)
-        self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
-        gathering = GatheringService(store, tables_of, self.actions.of, clock, settings.start_to_close)
+        self.verifying = VerifyingService(tables_of, _digest, self.leasing)
+        self.clearing = ClearingService(store, tables_of, find_action, clock, self.changes.fire, self.sweeping)
         self.committing = CommittingService(
-            store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing, gathering, meters
+            store, tables_of, find_action, clock, self.changes.fire, self.clearing, self.maintaining, meters
         )
         self.history = HistoryService(store, clock, settings.history_keep)
-        self.metering = MeteringService(
-            store,
-            clock,
-            version("amoro"),
-            self.actions.names,
-            lambda: self.sweeping.guard_hits + self.ack_guarding.guard_hits,
-            meters,
-        )
-        store.when_written = self.metering.note_write
-        self.conditions = ConditionService(self.metering.read, clock)
+        store.when_written = MeteringService(store, clock, version("amoro"), self.actions.names, meters).note_write
+        self.conditions = ConditionService(meters.samples, clock)
         self.program = Program(
             version("amoro"),
             clock(),
@@ -294,18 +252,6 @@ class Services:
         except GroupNotFound as error:
             return f"{error.message}: create it with amoro group create {group}"
         return no_optimizer_reason(group, container, members, kept)
-
-    def _live(self) -> list[LiveOptimizer]:
-        """Registered optimizers that were started as a resource."""
-        return [
-            LiveOptimizer(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
-            for optimizer, life in self.optimizers.list_optimizers()
-            if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
-        ]
-
-    def _dismiss(self, optimizer_id: str) -> None:
-        self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
-        self.optimizers.forget(optimizer_id)
 
 
 def _heard(

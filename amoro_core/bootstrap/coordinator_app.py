@@ -447,7 +447,7 @@ def offer(services: Services, pool: Executor) -> "AppContext":
 
     return AppContext(
         services.operations(pool),
-        services.metering.exposed,
+        services.meters.exposed,
         lambda token: services.tokens.holds(Role.VIEWER, token),
         pool,
         services.repeating,

@@ -20,6 +20,7 @@ from amoro_core.formats.ports import Locating, OpenTable, Revalidating, Rewritab
 from amoro_core.logger import get_logger
 from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
+from amoro_core.model.optimizing_config import effective_properties
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
@@ -203,6 +204,10 @@ class Tables:
         self.catalog = find_catalog
         self._find_known = find_known
         self._on_answer = on_answer
+
+    def effective_properties(self, catalog: str, table: OpenTable) -> dict[str, str]:
+        """The table's properties over the defaults of its catalog."""
+        return effective_properties(dict(self.catalog(catalog).properties), table.facts.properties)
 
     def list_all(self, config: CatalogConfig) -> list[TableIdentifier]:
         """As `Formats.list_tables`."""

@@ -16,7 +16,7 @@ from amoro_core.model import metrics
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, STATISTICS
 from amoro_core.model.tables import OPTIMIZING, BlockedOperation, OptimizingStatus, Pending
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.discovery import ComparingService, DiscoveryService
+from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.post_commit_cleanup import ClearingService
 from amoro_core.transactions.store_plan import EVALUATION
@@ -267,7 +267,6 @@ class Services(OperationServices, Protocol):
     """The services of the operations, and those that only the loops drive."""
 
     discovery: DiscoveryService
-    comparing: ComparingService
     committing: CommittingService
     clearing: ClearingService
     history: HistoryService
@@ -329,7 +328,7 @@ class CoordinatorLoops:
 
     def stop(self) -> None:
         """Stop starting work, then finish what has begun; a commit is never interrupted."""
-        self._services.hearing.stop()
+        self._services.change_notifications.stop()
         for loop in self._loops:
             loop.stop()
         self._services.maintaining.interrupt()
@@ -376,11 +375,11 @@ class CoordinatorLoops:
 
     def _compare_step(self) -> None:
         for config in self._services.catalogs.list_catalogs():
-            if self._services.comparing.is_due(config.name):
+            if self._services.discovery.is_due(config.name):
                 self._comparing.submit(config.name)
 
     def _compare_one(self, catalog: str) -> None:
-        outcome = self._services.comparing.compare(catalog)
+        outcome = self._services.discovery.compare(catalog)
         if outcome is not None and outcome.changed:
             self._refresh.wake()
 
@@ -391,8 +390,8 @@ class CoordinatorLoops:
         self._maintain_due()
 
     def _refresh_if_changed(self, table_id: int) -> None:
-        if self._services.comparing.spares(table_id):
-            self._services.starting.look_after(table_id)
+        if self._services.discovery.postpone_unchanged(table_id):
+            self._services.starting.check_files(table_id)
         else:
             self._refresh_one(table_id)
 
@@ -400,7 +399,7 @@ class CoordinatorLoops:
         runtime = self._services.tables.refresh(table_id)
         if runtime is None:
             return
-        self._services.starting.look_after(table_id)
+        self._services.starting.check_files(table_id)
         if runtime.status is OptimizingStatus.PENDING:
             self._refresh.wake()
         elif runtime.status in OPTIMIZING:
@@ -454,12 +453,11 @@ class CoordinatorLoops:
 
     def _scale_step(self) -> None:
         self._services.containers.close_orphans()
-        for group in self._services.containers.list_kept():
+        for group in self._services.containers.list_active_groups():
             self._scaling.submit(group)
 
     def _keep_step(self) -> None:
         for optimizer_id in self._services.optimizers.silent():
             log.warning("optimizer.lost", optimizer=optimizer_id)
             self._services.optimizing.dismiss(optimizer_id, "its optimizer has not reported for too long", lost=True)
-            self._services.optimizers.forget(optimizer_id)
         self._services.optimizing.sweep(self._monotonic(), self._limits.ack_timeout, self._limits.start_to_close)

@@ -1,6 +1,7 @@
 """Paged lists: requests and answers."""
 
 import json
+import re
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,14 @@ def opened_pair(cursor: str, scope: Sequence[object]) -> tuple[int, str] | None:
         return None
     number, text = opened(cursor, scope, (int, str))
     return int(number), str(text)
+
+
+def numbers(text: str, count: int, what: str, hint: str) -> tuple[int, ...]:
+    """The numbers in a text such as 3-2; () for "". Raises InvalidArgument unless there are so many."""
+    parts = text.split("-")
+    if text and (len(parts) != count or not all(re.fullmatch("[0-9]{1,13}", part) for part in parts)):
+        raise InvalidArgument(f"{text!r} is not {what}", hint=hint)
+    return tuple(map(int, parts)) if text else ()
 
 
 def _digest(scope: Sequence[object]) -> bytes:

@@ -211,7 +211,6 @@ class OptimizingServicer(OptimizingServiceServicer):
     async def Deregister(self, request: pb.DeregisterRequest, context: Context) -> pb.DeregisterResponse:
         def work(optimizer: Optimizer) -> pb.DeregisterResponse:
             self._optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
-            self._optimizers.forget(optimizer.optimizer_id)
             return pb.DeregisterResponse()
 
         return await self._as_optimizer(context, work)

@@ -1,11 +1,10 @@
 """Tokens, users and sessions."""
 
-import hashlib
 import hmac
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -36,12 +35,15 @@ log = get_logger("amoro.tokens")
 LONGEST = timedelta(days=3650)  # of a token that ends by itself
 
 
+@dataclass
 class TokenService:
     """Tokens by name. Those of the state directory are named after their roles and can't be revoked here."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], own: Mapping[Role, Secret]) -> None:
-        self._store = store
-        self._clock = clock
+    store: Store
+    clock: Callable[[], datetime]
+    own: InitVar[Mapping[Role, Secret]]
+
+    def __post_init__(self, own: Mapping[Role, Secret]) -> None:
         self._own = {role: hash_token(token.reveal()) for role, token in own.items()}
 
     @property
@@ -63,10 +65,10 @@ class TokenService:
         for role, own in self._own.items():
             if hmac.compare_digest(token_hash, own):
                 return Principal(role.value, role)
-        found = self._store.read(lambda db: accounts.find_token_by_hash(db, token_hash))
+        found = self.store.read(lambda db: accounts.find_token_by_hash(db, token_hash))
         if found is None:
             raise UnknownToken("the admin token is wrong", hint="It is in admin.token of the state directory.")
-        if found.expires_at is not None and found.expires_at <= self._clock():
+        if found.expires_at is not None and found.expires_at <= self.clock():
             raise UnknownToken(
                 f"the token {found.name} expired at {found.expires_at:%Y-%m-%d %H:%M}Z",
                 hint="Ask an administrator for another: amoro token create NAME --expires 90d",
@@ -76,20 +78,16 @@ class TokenService:
     def find(self, name: str) -> AccessToken | None:
         """The token of that name, of those of the state directory, too; None when there is none or it has expired."""
         if name in self._own:
-            role = Role(name)
-            return AccessToken(name, role, self._own[role], self._clock())
-        found = self._store.read(lambda db: accounts.find_token(db, name))
-        if found is None or (found.expires_at is not None and found.expires_at <= self._clock()):
+            return AccessToken(name, Role(name), self._own[Role(name)], self.clock())
+        found = self.store.read(lambda db: accounts.find_token(db, name))
+        if found is None or (found.expires_at is not None and found.expires_at <= self.clock()):
             return None
         return found
 
     def create(
         self, name: str, role: Role, pattern: str = "", lasts: timedelta | None = None
     ) -> tuple[AccessToken, str]:
-        """A new token, which is returned only here; it acts on tables of the pattern, and ends after `lasts`.
-
-        Raises InvalidArgument (name, pattern), AlreadyExists.
-        """
+        """A new token, which is returned only here. Raises InvalidArgument (name, pattern), AlreadyExists."""
         if not is_name(name):
             raise InvalidArgument(f"{name!r} can't be the name of a token", hint=NAMES)
         if name in self._own:
@@ -99,33 +97,28 @@ class TokenService:
             raise InvalidArgument(
                 f"a token of {lasts} is not possible", hint=f"It lasts at most {LONGEST.days} days; revoke it earlier."
             )
-        now = self._clock()
+        now = self.clock()
         ends = None if lasts is None else now + lasts
         made = AccessToken(name, role, hash_token(token), now, checked_pattern(pattern, role), ends)
-        self._store.write(lambda db: accounts.add_token(db, made))
+        self.store.write(lambda db: accounts.add_token(db, made))
         log.info("token.created", name=name, role=role.value)
         return made, token
 
     def list_tokens(self, after: str = "", limit: int = 1000) -> Page[AccessToken]:
         """At most `limit` created tokens after a name, sorted by name."""
-
-        def read(db: Connection) -> Page[AccessToken]:
-            found = accounts.list_token_page(db, after, limit + 1)
-            return cut(found, limit, accounts.count_tokens(db), lambda token: token.name)
-
-        return self._store.read(read)
+        found, total = self.store.read(
+            lambda db: (accounts.list_token_page(db, after, limit + 1), accounts.count_tokens(db))
+        )
+        return cut(found, limit, total, lambda token: token.name)
 
     def revoke(self, name: str) -> None:
-        """Revoke the token from the next call on. Optimizers that registered with it stay.
-
-        Raises TokenNotFound, InvalidArgument for a token of the state directory.
-        """
+        """Revoke the token from the next call on. Raises TokenNotFound, InvalidArgument for an own token."""
         if name in self._own:
             raise InvalidArgument(
                 f"{name!r} is the state directory's own token and can't be revoked here",
                 hint=f"Stop the coordinator, delete {name}.token there, and start it: a new one is made.",
             )
-        self._store.write(lambda db: accounts.remove_token(db, name))
+        self.store.write(lambda db: accounts.remove_token(db, name))
         log.info("token.revoked", name=name)
 
 
@@ -142,30 +135,27 @@ class Hashing(Protocol):
         """Whether the password has that hash; None takes as long, and is never right."""
 
 
+@dataclass
 class UserService:
     """Users by name. There is none until an administrator adds one."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], hashing: Hashing) -> None:
-        self._store = store
-        self._clock = clock
-        self._hashing = hashing
+    store: Store
+    clock: Callable[[], datetime]
+    hashing: Hashing
 
     def add(self, name: str, role: Role, pattern: str, password: str) -> UserAccount:
         """A new user. Raises InvalidArgument (name, role, pattern, password), AlreadyExists."""
         if not is_name(name) or name.startswith(PREFIX):  # which people of an OpenID provider have
             raise InvalidArgument(f"{name!r} can't be the name of a user", hint=NAMES)
         pattern = checked_pattern(pattern, _human(role))
-        hashed = self._hashing.hash(require_password(password))
-        made = UserAccount(name, role, pattern, hashed, self._clock())
-        self._store.write(lambda db: accounts.add_user(db, made))
+        hashed = self.hashing.hash(require_password(password))
+        made = UserAccount(name, role, pattern, hashed, self.clock())
+        self.store.write(lambda db: accounts.add_user(db, made))
         users_log.info("user.added", name=name, role=role.value)
         return made
 
     def update(self, name: str, role: Role | None, pattern: str | None) -> UserAccount:
-        """Give the user another role or pattern; None keeps it. Open sessions end.
-
-        Raises NotFound, InvalidArgument.
-        """
+        """Give the user another role or pattern; None keeps it. Open sessions end. Raises NotFound, InvalidArgument."""
 
         def change(db: Connection) -> UserAccount:
             user = accounts.get_user(db, name)
@@ -176,19 +166,19 @@ class UserService:
             accounts.remove_sessions_of_user(db, name)
             return accounts.save_user(db, replace(user, role=wanted, pattern=limits))
 
-        changed = self._store.write(change)
+        changed = self.store.write(change)
         users_log.info("user.updated", name=name, role=changed.role.value)
         return changed
 
     def set_password(self, name: str, password: str) -> UserAccount:
         """Give the user another password. Open sessions end. Raises NotFound, InvalidArgument."""
-        hashed = self._hashing.hash(require_password(password))
+        hashed = self.hashing.hash(require_password(password))
 
         def change(db: Connection) -> UserAccount:
             accounts.remove_sessions_of_user(db, name)
             return accounts.save_user(db, replace(accounts.get_user(db, name), password_hash=hashed))
 
-        return self._store.write(change)
+        return self.store.write(change)
 
     def remove(self, name: str) -> None:
         """Remove the user. Open sessions end. Raises NotFound."""
@@ -197,32 +187,29 @@ class UserService:
             accounts.remove_user(db, name)
             accounts.remove_sessions_of_user(db, name)
 
-        self._store.write(drop)
+        self.store.write(drop)
         users_log.info("user.removed", name=name)
 
     def list_users(self, after: str, limit: int) -> Page[UserAccount]:
         """At most `limit` users after a name, sorted by name."""
-
-        def read(db: Connection) -> Page[UserAccount]:
-            found = accounts.list_user_page(db, after, limit + 1)
-            return cut(found, limit, accounts.count_users(db), lambda user: user.name)
-
-        return self._store.read(read)
+        found, total = self.store.read(
+            lambda db: (accounts.list_user_page(db, after, limit + 1), accounts.count_users(db))
+        )
+        return cut(found, limit, total, lambda user: user.name)
 
     def find(self, name: str) -> Principal | None:
         """The user of that name; None when there is none."""
-        user = self.account(name)
+        user = self._account(name)
         return None if user is None else Principal(user.name, user.role, user.pattern, is_user=True)
 
-    def account(self, name: str) -> UserAccount | None:
-        """The user of that name with its password's hash; None when there is none."""
-        return self._store.read(lambda db: accounts.find_user(db, name)) if is_name(name) else None
+    def _account(self, name: str) -> UserAccount | None:
+        return self.store.read(lambda db: accounts.find_user(db, name)) if is_name(name) else None
 
     def check(self, name: str, password: str) -> Principal | None:
         """The user, if the password is right; None, after as long, if it is not or the user is unknown."""
-        user = self.account(name)
+        user = self._account(name)
         stored = user.password_hash if user is not None and len(password) <= LONGEST_PASSWORD else None
-        if not self._hashing.is_right(password[:LONGEST_PASSWORD], stored) or user is None:
+        if not self.hashing.is_right(password[:LONGEST_PASSWORD], stored) or user is None:
             return None
         return Principal(user.name, user.role, user.pattern, is_user=True)
 
@@ -240,115 +227,93 @@ _NOTED = timedelta(minutes=1)
 _MOST_LINKS = 100
 
 
+@dataclass
 class SessionService:
     """Sessions by their random ids. One ends by itself, at logout, and when its account is not what it was."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], datetime],
-        tokens: Callable[[str], AccessToken | None],
-        terms: str = "",
-    ) -> None:
-        """`tokens` gives a token by its name, those of the state directory, too, unless it has expired.
-
-        `terms` is the fingerprint of what was agreed on with an OpenID provider; "" without one.
-        """
-        self._store = store
-        self._clock = clock
-        self._tokens = tokens
-        self._terms = terms
-        self._lock = threading.Lock()
-        self._links: dict[str, tuple[str, datetime]] = {}  # hash of the code: name of the token, end
+    store: Store
+    clock: Callable[[], datetime]
+    tokens: TokenService
+    terms: str = ""  # fingerprint of what was agreed on with an OpenID provider; "" without one
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    #: By hash of the code: name of the token, end.
+    _links: dict[str, tuple[str, datetime]] = field(init=False, default_factory=dict)
 
     def begin(self, principal: Principal) -> str:
         """A new session of the account; its id is returned only here. Raises NotAllowed if the account is gone."""
-        session_id, now = secrets.token_urlsafe(32), self._clock()
         holder = Holder.USER if principal.is_user else Holder.BEARER
-
-        known = self._known(holder, principal.name)
-        if known is None:
+        account = self._find_account(holder, principal.name)
+        if account is None:
             raise NotAllowed(f"{principal.title} is not known any more")
         # If the account changes meanwhile, the session has ended before it began.
-        made = HttpSession(_hash(session_id), holder, principal.name, known[1], now, now)
-        self._store.write(lambda db: accounts.add_session(db, made))
-        sessions_log.info("session.begun", account=principal.name, holder=holder.value)
-        return session_id
+        return self._begin(principal.name, holder, account[1])
 
     def begin_of_person(self, person: Principal) -> str:
-        """A new session of one of the OpenID provider's people, who keeps that role and pattern while it lasts.
-
-        Its id is returned only here. Raises NotAllowed without a provider.
-        """
-        if not self._terms:
+        """A new session of a person of the OpenID provider. Raises NotAllowed without a provider."""
+        if not self.terms:
             raise NotAllowed("this coordinator has no OpenID provider", hint="Set oidc-issuer in amoro.yaml.")
-        session_id, now = secrets.token_urlsafe(32), self._clock()
-        made = HttpSession(
-            _hash(session_id), Holder.PERSON, person.name, self._terms, now, now, person.role, person.pattern
-        )
-        self._store.write(lambda db: accounts.add_session(db, made))
-        sessions_log.info("session.begun", account=person.name, holder=made.holder.value)
+        return self._begin(person.name, Holder.PERSON, self.terms, person.role, person.pattern)
+
+    def _begin(self, name: str, holder: Holder, fingerprint: str, role: Role | None = None, pattern: str = "") -> str:
+        session_id, now = secrets.token_urlsafe(32), self.clock()
+        session = HttpSession(hash_token(session_id), holder, name, fingerprint, now, now, role, pattern)
+        self.store.write(lambda db: accounts.add_session(db, session))
+        sessions_log.info("session.begun", account=name, holder=holder.value)
         return session_id
 
     def find(self, session_id: str) -> Principal | None:
         """Who the session stands for; None when it has ended."""
-        hashed, now = _hash(session_id), self._clock()
-
-        session = self._store.read(lambda db: accounts.find_session(db, hashed))
+        hashed, now = hash_token(session_id), self.clock()
+        session = self.store.read(lambda db: accounts.find_session(db, hashed))
         if session is None or session.has_ended(now):
             return None
         if session.role is not None:
             person = Principal(session.name, session.role, session.pattern, is_user=True)
-            known: tuple[Principal, str] | None = person, self._terms
+            account: tuple[Principal, str] | None = person, self.terms
         else:
-            known = self._known(session.holder, session.name)
-        if known is None or known[1] != session.fingerprint:
+            account = self._find_account(session.holder, session.name)
+        if account is None or account[1] != session.fingerprint:
             return None
         if now - session.seen_at >= _NOTED:
-            self._store.write(lambda db: accounts.touch_session(db, hashed, now))
-        return known[0]
+            self.store.write(lambda db: accounts.touch_session(db, hashed, now))
+        return account[0]
 
     def end(self, session_id: str) -> None:
         """End the session; it need not exist."""
-        hashed = _hash(session_id)
-        self._store.write(lambda db: accounts.remove_session(db, hashed))
+        self.store.write(lambda db: accounts.remove_session(db, hash_token(session_id)))
 
     def make_link(self, token_name: str) -> tuple[str, datetime]:
         """A code that begins one session of the token, and when it ends; it does not outlive this process."""
-        code, now = secrets.token_urlsafe(32), self._clock()
+        code, now = secrets.token_urlsafe(32), self.clock()
         with self._lock:
             self._links = {key: item for key, item in self._links.items() if item[1] > now}
             while len(self._links) >= _MOST_LINKS:
                 self._links.pop(next(iter(self._links)))
-            self._links[_hash(code)] = token_name, now + LINK_LASTS
+            self._links[hash_token(code)] = token_name, now + LINK_LASTS
         return code, now + LINK_LASTS
 
     def redeem_link(self, code: str) -> Principal | None:
         """The account of the link, which is used up; None for one that was used, has ended or never was."""
         with self._lock:
-            name, ends_at = self._links.pop(_hash(code), ("", self._clock()))
-        if not name or ends_at <= self._clock():
+            name, ends_at = self._links.pop(hash_token(code), ("", self.clock()))
+        if not name or ends_at <= self.clock():
             return None
-        token = self._tokens(name)
+        token = self.tokens.find(name)
         return None if token is None else Principal(token.name, token.role, token.pattern)
 
     def trim(self) -> int:
         """Forget sessions that have ended; how many."""
-        return self._store.write(lambda db: accounts.trim_sessions(db, self._clock()))
+        return self.store.write(lambda db: accounts.trim_sessions(db, self.clock()))
 
-    def _known(self, holder: Holder, name: str) -> tuple[Principal, str] | None:
+    def _find_account(self, holder: Holder, name: str) -> tuple[Principal, str] | None:
         """The account as it is now, and what its sessions depend on."""
         if holder is Holder.USER:
-            user = self._store.read(lambda db: accounts.find_user(db, name))
+            user = self.store.read(lambda db: accounts.find_user(db, name))
             if user is None:
                 return None
             return Principal(user.name, user.role, user.pattern, is_user=True), user.fingerprint
-        token = self._tokens(name)
+        token = self.tokens.find(name)
         if token is None:
             return None
         fingerprint = token_fingerprint(token.token_hash, token.role, token.pattern)
         return Principal(token.name, token.role, token.pattern), fingerprint
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -16,13 +16,14 @@ log = get_logger("amoro.blockers")
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBlocker:
+class TableBlocker:
     """A blocker with the name of its table."""
 
     blocker: Blocker
     table: TableIdentifier
 
 
+@dataclass
 class BlockerService:
     """Blockers of all tables.
 
@@ -30,10 +31,9 @@ class BlockerService:
     blocker of optimizing and a process.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], held_for: timedelta) -> None:
-        self._store = store
-        self._clock = clock
-        self._held_for = held_for
+    store: Store
+    clock: Callable[[], datetime]
+    held_for: timedelta
 
     def block(
         self,
@@ -41,7 +41,7 @@ class BlockerService:
         operations: frozenset[BlockedOperation],
         held_for: timedelta | None = None,
         reason: str = "",
-    ) -> HeldBlocker:
+    ) -> TableBlocker:
         """A new blocker against the operations.
 
         Raises TableBlocked while another one is held against any of them, TableBusy for optimizing while a process
@@ -52,10 +52,10 @@ class BlockerService:
             raise InvalidArgument(
                 "a blocker needs at least one operation", hint=f"One of: {', '.join(BlockedOperation)}."
             )
-        duration = _checked(held_for or self._held_for)
+        duration = _checked(held_for or self.held_for)
 
-        def take(db: Connection) -> HeldBlocker:
-            now = self._clock()
+        def take(db: Connection) -> TableBlocker:
+            now = self.clock()
             runtime = tables.get(db, table_id)
             held = actions.find_blocker_against(db, table_id, operations, now)
             if held is not None:
@@ -72,10 +72,10 @@ class BlockerService:
                 if runtime.status is OptimizingStatus.PLANNING:
                     raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.")
             actions.remove_expired_blockers(db, now)
-            made = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason)
-            return HeldBlocker(actions.add_blocker(db, made), runtime.identifier)
+            blocker = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason)
+            return _named(db, actions.add_blocker(db, blocker))
 
-        taken = self._store.write(take)
+        taken = self.store.write(take)
         log.info(
             "blocker.taken",
             blocker=taken.blocker.blocker_id,
@@ -85,71 +85,66 @@ class BlockerService:
         )
         return taken
 
-    def renew(self, blocker_id: str, held_for: timedelta | None = None) -> HeldBlocker:
-        """Extend the blocker, counted from now, by its original duration or the given one. The id may be a prefix.
+    def renew(self, blocker_id: str, held_for: timedelta | None = None) -> TableBlocker:
+        """Extend the blocker from now, by its original duration or the given one. The id may be a prefix.
 
         Raises BlockerNotFound for one that was released or has expired: the blocked work may have begun since.
         """
         duration = None if held_for is None else _checked(held_for)
 
-        def lengthen(db: Connection) -> HeldBlocker:
-            now = self._clock()
+        def lengthen(db: Connection) -> TableBlocker:
+            now = self.clock()
             held = actions.find_blocker_by_prefix(db, blocker_id, now)
             longer = duration or held.held_for
-            renewed = actions.save_blocker(db, replace(held, expires_at=now + longer, held_for=longer))
-            return HeldBlocker(renewed, tables.get(db, held.table_id).identifier)
+            return _named(db, actions.save_blocker(db, replace(held, expires_at=now + longer, held_for=longer)))
 
-        return self._store.write(lengthen)
+        return self.store.write(lengthen)
 
-    def find(self, blocker_id: str) -> HeldBlocker:
+    def find(self, blocker_id: str) -> TableBlocker:
         """The active blocker with that id, which may be a prefix. Raises BlockerNotFound."""
+        return self.store.read(lambda db: _named(db, actions.find_blocker_by_prefix(db, blocker_id, self.clock())))
 
-        def read(db: Connection) -> HeldBlocker:
-            held = actions.find_blocker_by_prefix(db, blocker_id, self._clock())
-            return HeldBlocker(held, tables.get(db, held.table_id).identifier)
-
-        return self._store.read(read)
-
-    def release(self, blocker_id: str) -> HeldBlocker:
+    def release(self, blocker_id: str) -> TableBlocker:
         """End the blocker, and return it. The id may be a prefix. Raises BlockerNotFound."""
 
-        def drop(db: Connection) -> HeldBlocker:
-            held = actions.find_blocker_by_prefix(db, blocker_id, self._clock())
+        def drop(db: Connection) -> TableBlocker:
+            held = actions.find_blocker_by_prefix(db, blocker_id, self.clock())
             actions.remove_blocker(db, held.blocker_id)
-            return HeldBlocker(held, tables.get(db, held.table_id).identifier)
+            return _named(db, held)
 
-        released = self._store.write(drop)
+        released = self.store.write(drop)
         log.info("blocker.released", blocker=released.blocker.blocker_id, table=str(released.table))
         return released
 
-    def list_active(self, table_id: int | None = None) -> list[HeldBlocker]:
+    def list_active(self, table_id: int | None = None) -> list[TableBlocker]:
         """Active blockers, of one table or all, oldest first."""
-        return self._store.read(
-            lambda db: [
-                HeldBlocker(held, tables.get(db, held.table_id).identifier)
-                for held in actions.list_blockers(db, self._clock(), table_id)
-            ]
+        return self.store.read(
+            lambda db: [_named(db, one) for one in actions.list_blockers(db, self.clock(), table_id)]
         )
 
-    def page(self, table_id: int | None, window: Window) -> Page[HeldBlocker]:
+    def page(self, table_id: int | None, window: Window) -> Page[TableBlocker]:
         """Active blockers after an id, of one table or all, oldest first: their ids begin with when they were taken."""
 
-        def read(db: Connection) -> Page[HeldBlocker]:
-            now, most = self._clock(), page_limit(window.limit)
+        def read(db: Connection) -> Page[TableBlocker]:
+            now, most = self.clock(), page_limit(window.limit)
             found = actions.list_blocker_page(db, now, table_id, window.after, most + 1)
             page = cut(found, most, actions.count_blockers(db, now, table_id), lambda held: held.blocker_id)
-            return page.mapped(lambda held: HeldBlocker(held, tables.get(db, held.table_id).identifier))
+            return page.mapped(lambda held: _named(db, held))
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
         """The tables on which the operation is blocked now."""
-        held = self._store.read(lambda db: actions.list_blockers(db, self._clock()))
+        held = self.store.read(lambda db: actions.list_blockers(db, self.clock()))
         return frozenset(blocker.table_id for blocker in held if operation in blocker.operations)
 
     def trim(self) -> int:
         """Delete expired blockers, and return their number."""
-        return self._store.write(lambda db: actions.remove_expired_blockers(db, self._clock()))
+        return self.store.write(lambda db: actions.remove_expired_blockers(db, self.clock()))
+
+
+def _named(db: Connection, blocker: Blocker) -> TableBlocker:
+    return TableBlocker(blocker, tables.get(db, blocker.table_id).identifier)
 
 
 def _checked(held_for: timedelta) -> timedelta:

@@ -3,8 +3,10 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from amoro_core.errors import (
+    AccessDenied,
     AlreadyExists,
     AmoroError,
     CatalogMisconfigured,
@@ -21,9 +23,9 @@ from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.paths import flaw_of_prefix
 from amoro_core.model.principals import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
-from amoro_core.model.tables import TableIdentifier, discovery_filter, parse_table
-from amoro_core.model.text_sanitizing import NAMES, is_name
-from amoro_core.store import catalogs, tables
+from amoro_core.model.tables import TableFilter, TableIdentifier, discovery_filter, parse_table
+from amoro_core.model.text_sanitizing import LONGEST_REASON, NAMES, briefly, is_name, without_secrets
+from amoro_core.store import catalogs, table_listing, tables
 from amoro_core.store.database import Connection, Store
 
 log = get_logger("amoro.catalogs")
@@ -43,14 +45,22 @@ class CatalogChange:
     removed_site_files: frozenset[str] = frozenset()
 
 
+#: Tables of a catalog are counted up to here.
+MOST_COUNTED = 10_000
+
+
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """The result of selecting tables by names and patterns."""
+class CatalogLook:
+    """What is known of a catalog without asking it."""
 
-    tables: tuple[TableIdentifier, ...]
-    unlisted: tuple[tuple[str, AmoroError], ...]  # catalogs that could not be listed, and why
+    catalog: str
+    tables: int
+    tables_is_exact: bool
+    heard_at: datetime | None  # when it was last asked; None: not since the start
+    failure: str  # why it did not answer then; "": it did
 
 
+@dataclass
 class CatalogService:
     """Catalogs by name. One added here hides one of the same name in pyiceberg's configuration.
 
@@ -58,29 +68,23 @@ class CatalogService:
     locations.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        formats: Formats,
-        foreign: Callable[[], Sequence[CatalogConfig]],
-        mask: Callable[[Mapping[str, str]], dict[str, str]],
-        rules: Callable[[str], CatalogRules] = CatalogRules,
-    ) -> None:
-        self._store = store
-        self._formats = formats
-        self._foreign = foreign
-        self._mask = mask
-        self._rules = rules
+    store: Store
+    formats: Formats
+    foreign: Callable[[], Sequence[CatalogConfig]]
+    clock: Callable[[], datetime]
+    rules: Callable[[str], CatalogRules] = CatalogRules
+    #: The last answer of each catalog since the start, to a request for a table or a list of tables: time and failure.
+    _answers: dict[str, tuple[datetime, str]] = field(init=False, default_factory=dict)
 
     def list_catalogs(self) -> list[CatalogConfig]:
         """All known catalogs, in order of their names."""
-        known = {config.name: self._whole(config) for config in self._foreign()}
-        known |= {config.name: self._whole(config) for config in self._store.read(catalogs.list_catalogs)}
+        known = {config.name: self._whole(config) for config in self.foreign()}
+        known |= {config.name: self._whole(config) for config in self.store.read(catalogs.list_catalogs)}
         return [known[name] for name in sorted(known)]
 
     def page(self, window: Window) -> Page[CatalogConfig]:
         """Known catalogs after a name, in order of their names; those of pyiceberg's configuration are read anew."""
-        foreign = sorted(self._foreign(), key=lambda config: config.name)
+        foreign = sorted(self.foreign(), key=lambda config: config.name)
 
         def read(db: Connection) -> Page[CatalogConfig]:
             most = page_limit(window.limit)
@@ -90,11 +94,11 @@ class CatalogService:
             both = sorted([*own, *(one for one in shown if one.name > window.after)], key=lambda config: config.name)
             return cut(both[: most + 1], most, catalogs.count(db) + len(shown), lambda config: config.name)
 
-        return self._store.read(read).mapped(self._whole)
+        return self.store.read(read).mapped(self._whole)
 
     def get(self, name: str) -> CatalogConfig:
         """Raises CatalogNotFound."""
-        own = self._store.read(lambda db: catalogs.find(db, name))
+        own = self.store.read(lambda db: catalogs.find(db, name))
         if own is not None:
             return self._whole(own)
         known = {config.name: config for config in self.list_catalogs()}
@@ -113,12 +117,12 @@ class CatalogService:
         """Store a catalog after testing its connection. Raises AlreadyExists, InvalidArgument, CatalogUnavailable."""
         if not is_name(config.name) or any(letter in config.name for letter in ".`/"):
             raise InvalidArgument(f"{config.name!r} can't be the name of a catalog", hint=NAMES)
-        if self._store.read(lambda db: catalogs.find(db, config.name)) is not None:
+        if self.store.read(lambda db: catalogs.find(db, config.name)) is not None:
             raise AlreadyExists(f"catalog {config.name!r} exists already")
         _require_prefixes(config.allowed_locations)
         config = replace(config, site_files=self._read(config.site_files, site_files or {}))
         self._check(config)
-        self._store.write(lambda db: catalogs.add(db, config))
+        self.store.write(lambda db: catalogs.add(db, config))
         return self._whole(config)
 
     def update(
@@ -146,19 +150,19 @@ class CatalogService:
                 raise Conflict(f"catalog {name!r} was changed meanwhile", hint="Look at it and try again.")
             return catalogs.save(db, after)
 
-        self._store.write(keep)
+        self.store.write(keep)
         log.info("catalog.updated", catalog=name)
         return self._whole(after)
 
     def _whole(self, config: CatalogConfig) -> CatalogConfig:
-        return config.with_site_files().with_rules(self._rules(config.name))
+        return config.with_site_files().with_rules(self.rules(config.name))
 
     def _check(self, config: CatalogConfig) -> None:
         whole = config.with_site_files()
         is_strict(whole)
         discovery_filter(dict(whole.properties))
         check_defaults(dict(whole.properties))
-        self._formats.check(whole)
+        self.formats.check(whole)
 
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
         """The files sorted by name; added ones replace known ones of the same name. Raises InvalidArgument."""
@@ -181,13 +185,13 @@ class CatalogService:
             catalogs.remove(db, name)
             return forgotten
 
-        forgotten = self._store.write(forget)
+        forgotten = self.store.write(forget)
         log.info("catalog.removed", catalog=name, tables=forgotten)
         return forgotten
 
     def _own(self, name: str, verb: str) -> CatalogConfig:
         """The catalog if it was added here; only then it can be changed or removed."""
-        config = self._store.read(lambda db: catalogs.find(db, name))
+        config = self.store.read(lambda db: catalogs.find(db, name))
         if config is not None:
             return config
         self.get(name)
@@ -200,13 +204,25 @@ class CatalogService:
     def commits_refused(self, config: CatalogConfig) -> str | None:
         """Why the catalog can't commit, including misconfiguration; None when it can."""
         try:
-            return self._formats.commits_refused(config)
+            return self.formats.commits_refused(config)
         except CatalogMisconfigured as error:
             return error.message
 
-    def shown(self, properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """The properties of a catalog with secrets masked."""
-        return self._mask(dict(properties))
+    def note_answer(self, catalog: str, error: AmoroError | None) -> None:
+        """The catalog answered now, or failed; one that denies access to something answers."""
+        failed = error is not None and not isinstance(error, AccessDenied)
+        failure = briefly(without_secrets(error.message), LONGEST_REASON) if error is not None and failed else ""
+        self._answers[catalog] = (self.clock(), failure)
+
+    def looks(self, names: Sequence[str]) -> list[CatalogLook]:
+        """What is known of each of these catalogs, in the order given."""
+        counted = self.store.read(
+            lambda db: [table_listing.count(db, TableFilter(catalog=name), MOST_COUNTED + 1) for name in names]
+        )
+        return [
+            CatalogLook(name, min(tables, MOST_COUNTED), tables <= MOST_COUNTED, *self._answers.get(name, (None, "")))
+            for name, tables in zip(names, counted, strict=True)
+        ]
 
     def resolve(self, text: str) -> TableIdentifier:
         """The table named by a text; its catalog may be left out if exactly one is known.
@@ -214,30 +230,32 @@ class CatalogService:
         A whole number is the table of that number. Raises InvalidArgument, CatalogNotFound, TableNotFound for a number.
         """
         if text.isascii() and text.isdigit():
-            return self._numbered(int(text))
+            names = self.store.read(lambda db: tables.names(db, [int(text)])) if int(text) < 2**63 else {}
+            if int(text) not in names:
+                raise TableNotFound(f"no table has the number {int(text)}", hint="See: amoro table list")
+            return names[int(text)]
         known = [config.name for config in self.list_catalogs()]
         only = known[0] if len(known) == 1 else None
         try:
             identifier = parse_table(text, only)
         except InvalidArgument:
             parse_table(text, "any")  # raises if it is no table's name even without a catalog
-            raise _without_catalog(text, known) from None
+            if not known:
+                raise CatalogNotFound(f"no catalog is known, so that {text} names no table", hint=_ADD_ONE) from None
+            raise InvalidArgument(
+                f"{text} lacks its catalog, and there are several",
+                hint=f"Write {known[0]}.{text}, or another one of: {', '.join(known)}.",
+            ) from None
         if only is not None and identifier.catalog != only and len(identifier.namespace) >= 1:
             # "a.b.t" with one catalog "cat" may be cat.a.b.t; a catalog's own name wins.
             identifier = TableIdentifier(only, (identifier.catalog, *identifier.namespace), identifier.name)
         self.get(identifier.catalog)
         return identifier
 
-    def _numbered(self, table_id: int) -> TableIdentifier:
-        found = self._store.read(lambda db: tables.names(db, [table_id])) if table_id < 2**63 else {}
-        if table_id not in found:
-            raise TableNotFound(f"no table has the number {table_id}", hint="See: amoro table list")
-        return found[table_id]
-
-    def select(self, names: Sequence[str]) -> Selected:
+    def select(self, names: Sequence[str]) -> tuple[list[TableIdentifier], dict[str, AmoroError]]:
         """The distinct tables selected by names and patterns, in order; without names, those of all catalogs.
 
-        Catalogs are listed again for patterns; those that can't be listed are returned with their errors. Raises
+        Catalogs are listed again for patterns; also returns those that can't be listed, with their errors. Raises
         InvalidArgument, and TableNotFound for a pattern without a match when all catalogs could be listed.
         """
         known = [config.name for config in self.list_catalogs()]
@@ -252,35 +270,21 @@ class CatalogService:
             pattern = parse_pattern(name)
             concerned = pattern.catalogs(known)
             for catalog in concerned:
-                self._list(catalog, listed, unlisted)
+                if catalog not in listed and catalog not in unlisted:
+                    try:
+                        listed[catalog] = self.listed(catalog)
+                    except AmoroError as error:
+                        unlisted[catalog] = error
             matches = pattern.matcher(only)
             meant = [table for catalog in concerned for table in listed.get(catalog, ()) if matches(table)]
             if names and not meant and not unlisted.keys() & set(concerned):
                 raise TableNotFound(f"no table matches {name!r}", hint="See: amoro catalog list, amoro table list")
             found |= dict.fromkeys(meant)
-        return Selected(tuple(found), tuple(unlisted.items()))
+        return list(found), unlisted
 
     def listed(self, name: str) -> list[TableIdentifier]:
         """The tables of one catalog, which is asked for them. Raises CatalogNotFound and what listing raises."""
-        return self._formats.list_tables(self.get(name))
-
-    def _list(self, catalog: str, listed: dict[str, list[TableIdentifier]], unlisted: dict[str, AmoroError]) -> None:
-        if catalog in listed or catalog in unlisted:
-            return
-        try:
-            listed[catalog] = self.listed(catalog)
-        except AmoroError as error:
-            unlisted[catalog] = error
-
-
-def _without_catalog(text: str, known: Sequence[str]) -> InvalidArgument | CatalogNotFound:
-    """The error for a name of two parts."""
-    if not known:
-        return CatalogNotFound(f"no catalog is known, so that {text} names no table", hint=_ADD_ONE)
-    return InvalidArgument(
-        f"{text} lacks its catalog, and there are several",
-        hint=f"Write {known[0]}.{text}, or another one of: {', '.join(known)}.",
-    )
+        return self.formats.list_tables(self.get(name))
 
 
 def _require_prefixes(prefixes: Iterable[str]) -> None:

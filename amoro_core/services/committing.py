@@ -1,21 +1,17 @@
 """Commits: results of tasks, staging, sending, the status of unknown commits, clean-up."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 
 from amoro_core.actions.action_api import (
     Action,
-    Clearing,
     Clustering,
     Condemning,
-    Gatherer,
     Gathering,
     Interruptible,
-    Plan,
-    PlanningContext,
     Prepare,
     Restoring,
     Sweeping,
@@ -41,11 +37,9 @@ from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
-from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.commits import SnapshotAdded, Trace
-from amoro_core.model.optimizing_config import effective_properties, parse_config
 from amoro_core.model.processes import (
     CommitAttempt,
     CommitOutcome,
@@ -53,15 +47,14 @@ from amoro_core.model.processes import (
     OptimizingProcess,
     ProcessContext,
     ProcessStatus,
-    Receipt,
 )
-from amoro_core.model.properties import parse_into
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, cut, without_secrets
+from amoro_core.services.maintenance import MaintenanceService
+from amoro_core.services.post_commit_cleanup import ClearingService
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
-from amoro_core.store import groups, pending_deletions, plans, processes, tables
+from amoro_core.store import pending_deletions, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.plans import StoredPlan
 from amoro_core.transactions.advance_process import (
     Effects,
     cancel_open_tasks,
@@ -75,7 +68,6 @@ from amoro_core.transactions.advance_process import (
     release_condemned,
     release_table,
 )
-from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from amoro_core.transactions.process_context import (
     attempt_of,
     base_metadata_files,
@@ -87,85 +79,6 @@ from amoro_core.transactions.process_context import (
     refuse_second,
     retry_commit,
 )
-from amoro_core.transactions.store_plan import beyond, keep_plan
-
-collection_log = get_logger("amoro.gathering")
-
-
-class GatheringService:
-    """Ends the work of processes whose tasks determine what to do."""
-
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        task_limit: timedelta,
-    ) -> None:
-        """`task_limit`: how long tasks of an ended process may still write."""
-        self._store = store
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
-        self._task_limit = task_limit
-
-    def gather(self, case: ProcessContext, action: Gathering) -> None:
-        """Act on the results of all tasks: condemn the files and end the process, or hold it.
-
-        Raises what the action raises; nothing is changed then.
-        """
-        process_id = case.process.process_id
-        table = with_roles(open_planned(self._tables, case), action.roles, case.process.type)
-        kept = self._store.read(lambda db: plans.get_plan(db, process_id))
-        made = action.gathered(table, self._situation(case, table), case, kept.options)
-        held = _held(made, kept)
-        receipt = action.receipt(replace(case, process=replace(case.process, detail=made.detail)))
-
-        def store(db: Connection) -> None:
-            now, process = self._clock(), processes.get(db, process_id)
-            if process.status is not ProcessStatus.RUNNING:
-                return  # closed meanwhile
-            processes.save(db, replace(process, detail=made.detail, reason=made.reason))
-            keep_plan(db, process, made, replace(kept.options, confirmed=False), now)
-            if held:
-                move_process(db, process_id, process_machine.Hold(held), now)
-                return
-            ended = move_process(db, process_id, process_machine.Cleared(receipt), now)
-            finish_table(db, ended, finish_text(ended, None), now)
-            release_condemned(db, ended, now)
-
-        failpoint("gather.before_store")
-        self._store.write(store)
-        failpoint("gather.after_store")
-        collection_log.info("work.gathered", process=process_id, reason=made.reason, held=held)
-
-    def _situation(self, case: ProcessContext, table: AnyTable) -> PlanningContext:
-        catalog = self._tables.catalog(case.runtime.identifier.catalog)
-        properties = effective_properties(dict(catalog.properties), table.facts.properties)
-        config, now = parse_config(properties), self._clock()
-        keep = parse_into(MaintenanceConfig, properties).undo_keep
-        process = case.process
-        return PlanningContext(
-            config,
-            properties,
-            {},
-            self._store.read(lambda db: groups.capacity(db, config.group)),
-            now,
-            task_limit=self._task_limit,
-            around=lambda: self._store.read(
-                lambda db: surroundings(db, process.table_id, self._find_action, now, process.process_id, keep)
-            ),
-            neighbours=lambda: self._store.read(lambda db: neighbours(db, process.table_id)),
-        )
-
-
-def _held(made: Plan, kept: StoredPlan) -> str:
-    """Why a person must confirm what was found; "" when it is ordinary, or confirmed already."""
-    if not kept.options.confirmed:
-        return made.held
-    return beyond(made, kept.measures) if kept.measures else ""
-
 
 log = get_logger("amoro.committing")
 
@@ -176,27 +89,18 @@ NOTHING_DROPPED: Mapping[int, str] = MappingProxyType({})
 _ENDS = (*_GONE, CommitRefused, CheckFailed, TableRefused)
 
 
+@dataclass
 class CommittingService:
     """Commits and ends processes. Each process is worked on by one caller at a time, as ensured by `loops`."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        changed: Callable[[], None],
-        clearing: Clearing,
-        gathering: Gatherer,
-        meters: Meters | None = None,
-    ) -> None:
-        self._gathering, self._meters = gathering, meters or Meters()
-        self._store = store
-        self._clearing = clearing
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
-        self._changed = changed
+    store: Store
+    tables: Tables
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
+    changed: Callable[[], None]
+    clearing: ClearingService
+    maintaining: MaintenanceService
+    meters: Meters
 
     def commit(self, process_id: str) -> str:
         """Commit and end a process whose tasks have ended, as far as possible; returns its status.
@@ -205,27 +109,22 @@ class CommittingService:
         delay, with the time of the next try, is kept with the process. Permanent refusals end it.
         """
         case = self._case(process_id)
-        if case.process.status is ProcessStatus.CLEARING:
-            self._clearing.clear(process_id)
-            return self._status(process_id)
-        if not self._is_due(case.process):
-            return case.process.status
-        try:
-            self._advance(case)
-        except Exception as error:
-            now = self._case(process_id).process
-            if not self._is_due(now):
-                log.info("commit.abandoned", process=process_id, status=str(now.status))  # cancelled meanwhile
-            elif not self._ended_by(process_id, error):
-                raise
-        if (status := self._status(process_id)) is ProcessStatus.CLEARING:
-            self._clearing.clear(process_id)
-            return self._status(process_id)
-        return status
+        if self._is_due(case.process):
+            try:
+                self._advance(case)
+            except Exception as error:
+                now = self._case(process_id).process
+                if not self._is_due(now):
+                    log.info("commit.abandoned", process=process_id, status=str(now.status))  # cancelled meanwhile
+                elif not self._ended_by(process_id, error):
+                    raise
+        if self._status(process_id) is ProcessStatus.CLEARING:
+            self.clearing.clear(process_id)
+        return self._status(process_id)
 
     def _is_due(self, process: OptimizingProcess) -> bool:
         if process.status is ProcessStatus.RUNNING and not process.commits:
-            return self._store.read(lambda db: has_ended_work(db, process))
+            return self.store.read(lambda db: has_ended_work(db, process))
         return process.status in _DUE
 
     def _advance(self, case: ProcessContext) -> None:
@@ -235,23 +134,22 @@ class CommittingService:
             self._end_work(case)
             return
         action = self._action(case)
-        table = with_roles(open_planned(self._tables, case), action.roles | {Role.COMMIT}, case.process.type)
-        prepare = self._preparing(action, process_id)
+        table = with_roles(open_planned(self.tables, case), action.roles | {Role.COMMIT}, case.process.type)
+        prepare = (
+            action.preparing_while(lambda: self._status(process_id) == ProcessStatus.COMMITTING)
+            if isinstance(action, Interruptible)
+            else action.preparing()
+        )
         while True:
             if not self._reconciled(self._case(process_id), table):
                 if Role.READ in action.roles:
                     refuse_second(self._case(process_id), table.snapshots())
-                limit = config_of(self._tables, case.runtime).commit_timeout
-                with self._meters.timed(metrics.COMMIT_TIME, case.process.type):
+                limit = config_of(self.tables, case.runtime).commit_timeout
+                with self.meters.timed(metrics.COMMIT_TIME, case.process.type):
                     retry_commit(limit, lambda: self._attempt(self._case(process_id), table, prepare))
             # The next groups of a process that commits group by group may be ready.
             if not case.process.max_commits or self._status(process_id) is not ProcessStatus.COMMITTING:
                 return
-
-    def _preparing(self, action: Action, process_id: str) -> Prepare:
-        if isinstance(action, Interruptible):
-            return action.preparing_while(lambda: self._status(process_id) == ProcessStatus.COMMITTING)
-        return action.preparing()
 
     def _ended_by(self, process_id: str, error: Exception) -> bool:
         """Whether the error ends the process; if not, the delay is kept with it, if the store can still be written."""
@@ -264,17 +162,15 @@ class CommittingService:
         reason = cut(without_secrets(ours.message), LONGEST_REASON)
         delayed = process_machine.CommitDelayed(ours.code, reason, isinstance(ours, AccessDenied))
         with suppress(StoreFailed, StorageFull, Fenced):
-            process = self._store.write(lambda db: self._moved(db, process_id, delayed))
+            process = self.store.write(lambda db: self._moved(db, process_id, delayed))
             if not is_open and process_machine.is_refused_for_good(process):
                 self._fail(case, CommitRefused(f"{reason}; tried {process_machine.MAX_REFUSALS} times"))
                 return True
-            self._changed()
+            self.changed()
         return False
 
     def _moved(self, db: Connection, process_id: str, event: process_machine.ProcessEvent) -> OptimizingProcess:
-        return move_process(db, process_id, event, self._clock())
-
-    # Earlier attempts
+        return move_process(db, process_id, event, self.clock())
 
     def _reconciled(self, case: ProcessContext, table: Committable) -> bool:
         """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
@@ -293,115 +189,117 @@ class CommittingService:
                 if trace is Trace.OPEN:
                     self._unclear(case, attempt, "the catalog does not say whether the commit was applied")
                     return True
-                self._refuted(case, attempt)
+                self._discard(case, attempt, CommitOutcome.REFUTED)
         return False
 
     def _send_again(self, case: ProcessContext, table: Committable, attempt: CommitAttempt) -> Trace:
         """Resend an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
         failpoint("commit.before_resend")
-        self._store.require_own()
+        self.store.require_own()
         try:
             table.send(attempt.payload)
         except (CommitConflict, CommitUnknown, WorkFailed) as error:
             log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
-            table = with_roles(open_planned(self._tables, case), (Role.COMMIT,), case.process.type)
+            table = with_roles(open_planned(self.tables, case), (Role.COMMIT,), case.process.type)
             return table.trace(attempt.evidence)
         return Trace.LANDED
 
-    # A new attempt
-
     def _attempt(self, case: ProcessContext, table: AnyTable, prepare: Prepare) -> bool:
         """Prepare, store, send. False: another writer was first, and it may be tried again."""
-        change = prepare(table, case, self._clock())
+        change = prepare(table, case, self.clock())
         if isinstance(change, Dropped):
             self._drop(case, change)
             return True
-        attempt = attempt_of(case, change, self._clock())
+        attempt = attempt_of(case, change, self.clock())
+
+        def add(db: Connection) -> None:
+            self._moved(db, attempt.process_id, process_machine.CommitSent())
+            processes.add_commit(db, attempt)
+
         try:
             # If this fails, the staged files are kept: the row may exist all the same, and be sent after a restart.
-            self._store.write(lambda db: self._intend(db, attempt))
+            self.store.write(add)
         except IllegalState:
-            self._clearing.remove(case, attempt.metadata_files)  # cancelled meanwhile: there is no row
+            self.clearing.remove(case, attempt.metadata_files)  # cancelled meanwhile: there is no row
             raise
         failpoint("commit.after_intent")
         ended = self._sent(case, table, attempt, change.dropped)
         if ended:
-            self._tell_dropped(case.process, change.dropped)
+            self._note_dropped(case.process, change.dropped)
         return ended
 
-    def _tell_dropped(self, process: OptimizingProcess, dropped: Mapping[int, str]) -> None:
+    def _note_dropped(self, process: OptimizingProcess, dropped: Mapping[int, str]) -> None:
         for number, reason in dropped.items():
             log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
-        self._meters.count(metrics.DROPPED_GROUPS, process.type, by=len(dropped))
+        self.meters.count(metrics.DROPPED_GROUPS, process.type, by=len(dropped))
 
     def _sent(
         self,
         case: ProcessContext,
         table: Committable,
         attempt: CommitAttempt,
-        dropped: Mapping[int, str] = NOTHING_DROPPED,
+        dropped: Mapping[int, str],
     ) -> bool:
         # The attempt may be stored in a database that is not read again.
-        self._store.require_own()
+        self.store.require_own()
         try:
             table.send(attempt.payload)
         except CommitConflict as error:
-            self._not_applied(attempt, CommitOutcome.CONFLICT)
-            failpoint("commit.after_loss")
-            self._remove_lost(case, attempt)
+            self._discard(case, attempt, CommitOutcome.CONFLICT)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
             return False
         except CommitUnknown as error:
             self._unclear(case, attempt, error.message)
             return True
         except (CommitRefused, CatalogUnavailable, StorageFull) as error:  # of any other error nothing is known
-            self._not_applied(attempt, CommitOutcome.REFUSED)
-            failpoint("commit.after_loss")
-            self._remove_lost(case, attempt)
+            self._discard(case, attempt, CommitOutcome.REFUSED)
             if case.process.max_commits and not attempt.groups and isinstance(error, CommitRefused):
                 return False  # what was to come before the groups' commit does not: the action goes without it
             raise
         failpoint("commit.after_send")
         self._succeed(case, attempt, dropped)
-        table_id, find_action = case.process.table_id, self._find_action
-        remove_fallen(case, table, lambda: self._store.read(lambda db: base_metadata_files(db, table_id, find_action)))
+        table_id, find_action = case.process.table_id, self.find_action
+        remove_fallen(case, table, lambda: self.store.read(lambda db: base_metadata_files(db, table_id, find_action)))
         return True
 
-    def _remove_lost(self, case: ProcessContext, attempt: CommitAttempt) -> None:
-        """Remove what was written for an attempt that was not applied: only snapshots since then might name it."""
+    def _discard(self, case: ProcessContext, attempt: CommitAttempt, outcome: CommitOutcome) -> None:
+        """Store that an attempt was not applied, and remove its files, which only snapshots since then might name."""
+
+        def save(db: Connection) -> None:
+            processes.save_commit_outcome(db, attempt.process_id, attempt.number, outcome)
+            process = processes.get(db, attempt.process_id)
+            if outcome is CommitOutcome.REFUTED and process.status is ProcessStatus.COMMIT_UNKNOWN:
+                self._moved(db, process.process_id, process_machine.CommitRefuted())
+
+        self.store.write(save)
+        self.meters.count(metrics.COMMIT_ATTEMPTS, outcome)
+        failpoint("commit.after_loss")
         evidence = attempt.evidence
         since = evidence.sequence_number if isinstance(evidence, SnapshotAdded) else 0
-        self._clearing.remove(case, attempt.metadata_files, since)
-
-    def _not_applied(self, attempt: CommitAttempt, outcome: CommitOutcome) -> None:
-        self._store.write(lambda db: processes.save_commit_outcome(db, attempt.process_id, attempt.number, outcome))
-        self._meters.count(metrics.COMMIT_ATTEMPTS, outcome)
-
-    def _intend(self, db: Connection, attempt: CommitAttempt) -> None:
-        self._moved(db, attempt.process_id, process_machine.CommitSent())
-        processes.add_commit(db, attempt)
+        self.clearing.remove(case, attempt.metadata_files, since)
 
     def _end_work(self, case: ProcessContext) -> None:
         """End a process that commits nothing."""
         action = self._action(case)
         if isinstance(action, Gathering) and case.tasks:
-            self._gathering.gather(case, action)
+            self.maintaining.gather(case, action)
         else:
             receipt, paths = action.receipt(case), action.removals(case)
-            self._store.write(lambda db: self._work_done(db, case, receipt, paths))
-        self._changed()
-        self._clearing.tidy(case.process.process_id)
 
-    def _work_done(self, db: Connection, case: ProcessContext, receipt: Receipt | None, paths: Sequence[str]) -> None:
-        now, process = self._clock(), processes.get(db, case.process.process_id)
-        if paths or isinstance(self._action(case), Sweeping):
-            processes.add_clearing(db, process.process_id, paths)
-            self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
-            return
-        self._restore(db, case)
-        self._moved(db, process.process_id, process_machine.Cleared(receipt))
-        finish_table(db, process, finish_text(process, None), now)
-        release_condemned(db, process, now)
+            def end(db: Connection) -> None:
+                now, process = self.clock(), processes.get(db, case.process.process_id)
+                if paths or isinstance(action, Sweeping):
+                    processes.add_clearing(db, process.process_id, paths)
+                    self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
+                    return
+                self._restore(db, case)
+                self._moved(db, process.process_id, process_machine.Cleared(receipt))
+                finish_table(db, process, finish_text(process, None), now)
+                release_condemned(db, process, now)
+
+            self.store.write(end)
+        self.changed()
+        self.clearing.tidy(case.process.process_id)
 
     def _restore(self, db: Connection, case: ProcessContext) -> None:
         """Release condemned files that an undo brings back, once it has landed."""
@@ -423,7 +321,7 @@ class CommittingService:
         is_left_over = bool(action.outputs(replace(case, attempts=(*case.attempts, attempt)), unused))
 
         def finish(db: Connection) -> None:
-            now = self._clock()
+            now = self.clock()
             processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
             self._restore(db, case)
             process = processes.get(db, attempt.process_id)
@@ -438,8 +336,8 @@ class CommittingService:
                 processes.save(db, replace(ended, left_over=True))
             finish_table(db, process, finish_text(process, attempt), now, attempt.snapshot_id)
 
-        self._store.write(finish)
-        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
+        self.store.write(finish)
+        self.meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
         failpoint("commit.after_done")
         log.info(
             "process.committed",
@@ -449,17 +347,17 @@ class CommittingService:
             rows=receipt.rows_after,
             partial=partial,
         )
-        self._changed()
+        self.changed()
         if is_left_over:
-            self._clearing.clean_up(case.process.process_id)
+            self.clearing.clean_up(case.process.process_id)
 
     def _go_on(self, case: ProcessContext, attempt: CommitAttempt, dropped: Mapping[int, str]) -> None:
         """The commit of some groups has landed: the process goes on with the others, or ends."""
         action, effects = self._action(case), Effects()
         keys = action.optimized(case, attempt.groups)
         groups = action.clustered_groups(case, attempt.groups) if isinstance(action, Clustering) else ()
-        self._store.write(lambda db: keep_landed(db, attempt, keys, groups, dropped, effects, self._clock()))
-        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
+        self.store.write(lambda db: keep_landed(db, attempt, keys, groups, dropped, effects, self.clock()))
+        self.meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
         failpoint("commit.after_done")
         log.info("groups.committed", process=attempt.process_id, groups=len(attempt.groups), what=attempt.words)
         self._settled(effects)
@@ -467,14 +365,14 @@ class CommittingService:
     def _drop(self, case: ProcessContext, dropped: Dropped) -> None:
         """None of the groups that were ready can be committed."""
         process_id, effects = case.process.process_id, Effects()
-        self._store.write(lambda db: keep_dropped(db, process_id, dropped.groups, effects, self._clock()))
-        self._tell_dropped(case.process, dropped.groups)
+        self.store.write(lambda db: keep_dropped(db, process_id, dropped.groups, effects, self.clock()))
+        self._note_dropped(case.process, dropped.groups)
         self._settled(effects)
 
     def _settled(self, effects: Effects) -> None:
-        self._changed()
+        self.changed()
         for process_id, _ in effects.left_over:
-            self._clearing.clean_up(process_id)
+            self.clearing.clean_up(process_id)
 
     def _unclear(self, case: ProcessContext, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Connection) -> None:
@@ -485,48 +383,36 @@ class CommittingService:
             else:
                 processes.save(db, replace(process, delay=None))  # the table answers again
 
-        self._store.write(keep)
-        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.UNKNOWN)
+        self.store.write(keep)
+        self.meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.UNKNOWN)
         log.error("commit.unknown", process=case.process.process_id, attempt=attempt.number, why=message)
-        self._changed()
-
-    def _refuted(self, case: ProcessContext, attempt: CommitAttempt) -> None:
-        def keep(db: Connection) -> None:
-            processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
-            process = processes.get(db, attempt.process_id)
-            if process.status is ProcessStatus.COMMIT_UNKNOWN:
-                self._moved(db, process.process_id, process_machine.CommitRefuted())
-
-        self._store.write(keep)
-        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.REFUTED)
-        failpoint("commit.after_loss")
-        self._remove_lost(case, attempt)
+        self.changed()
 
     def _fail(self, case: ProcessContext, error: AmoroError) -> None:
         def finish(db: Connection) -> None:
             process = processes.get(db, case.process.process_id)
             attempts = processes.list_commits(db, process.process_id)
-            end_process(db, process, failure_of(db, process, attempts, error), self._clock())
-            cancel_open_tasks(db, process.process_id, "the process failed", self._clock())
+            end_process(db, process, failure_of(db, process, attempts, error), self.clock())
+            cancel_open_tasks(db, process.process_id, "the process failed", self.clock())
             # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.
             outcome = Outcome.FRUITLESS if isinstance(error, CommitConflict) else Outcome.FAILED
-            release_table(db, process, f"{process.type} failed: {error.message}", self._clock(), outcome)
+            release_table(db, process, f"{process.type} failed: {error.message}", self.clock(), outcome)
 
-        self._store.write(finish)
+        self.store.write(finish)
         if isinstance(error, CheckFailed):
-            self._meters.count(metrics.FAILED_CHECKS, case.process.type)
+            self.meters.count(metrics.FAILED_CHECKS, case.process.type)
         if isinstance(error, CommitConflict):
-            self._meters.count(metrics.DROPPED_GROUPS, case.process.type, by=len(case.results))
+            self.meters.count(metrics.DROPPED_GROUPS, case.process.type, by=len(case.results))
         failpoint("commit.after_failure")
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
-        self._changed()
-        self._clearing.clean_up(case.process.process_id)
+        self.changed()
+        self.clearing.clean_up(case.process.process_id)
 
     def _action(self, case: ProcessContext) -> Action:
-        return self._find_action(case.process.type)
+        return self.find_action(case.process.type)
 
     def _status(self, process_id: str) -> str:
-        return self._store.read(lambda db: processes.get(db, process_id)).status
+        return self.store.read(lambda db: processes.get(db, process_id)).status
 
     def _case(self, process_id: str) -> ProcessContext:
-        return self._store.read(lambda db: read_context(db, process_id))
+        return self.store.read(lambda db: read_context(db, process_id))

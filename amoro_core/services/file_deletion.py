@@ -23,6 +23,8 @@ from amoro_core.formats.ports import Guard, Role, Sweepable, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of
+from amoro_core.metrics_registry import Meters
+from amoro_core.model import metrics
 from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import (
     Attempt,
@@ -40,7 +42,7 @@ from amoro_core.state import tasks as task_machine
 from amoro_core.store import pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
-from amoro_core.transactions.advance_process import Effects, advance_process, cancel_open_tasks, move_process
+from amoro_core.transactions.advance_process import Effects, Signals, advance_process, cancel_open_tasks, move_process
 from amoro_core.transactions.file_holds import needed_text, restore_needed, split_batch, trash_paths, unmark_needed
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.process_context import open_planned
@@ -50,7 +52,7 @@ log = get_logger("amoro.sweeping")
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ProcessGuard:
     """The guard of a process; one caller uses it at a time."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -58,38 +60,26 @@ class _Kept:
     failure: AmoroError | None = None  # why it could not be prepared
 
 
+@dataclass
 class AckGuardService:
     """Admits attempts that delete files only if the table needs none of them at that moment."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        announce: Callable[[Effects], None],
-        background: Callable[[Callable[[], None]], None] = lambda work: work(),
-    ) -> None:
-        """`announce` receives the effects of a change of processes, once it is stored.
-
-        `background` runs work for which no ack waits: a guard reads all manifests before its first answer.
-        """
-        self._store = store
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
-        self._announce = announce
-        self._background = background
-        self._lock = threading.Lock()
-        self._kept: dict[str, _Kept] = {}  # by process; the first check reads all manifests, later ones only new ones
-        self.guard_hits = 0  # files that the guard has kept, since the start
+    store: Store
+    tables: Tables
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
+    signals: Signals
+    #: Runs work for which no ack waits: a guard reads all manifests before its first answer, later only new ones.
+    background: Callable[[Callable[[], None]], None]
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _guards: dict[str, _ProcessGuard] = field(init=False, default_factory=dict)  # by process
 
     def admit(self, optimizer_id: str, attempt: Attempt) -> Admission:
         """Whether the attempt may begin. If one of its files is needed, the process is held and nothing of it begins.
 
         An attempt that can't be guarded fails. LATER: another attempt is being checked, or the guard reads the table.
         """
-        found = self._store.read(lambda db: _guarded(db, optimizer_id, attempt))
+        found = self.store.read(lambda db: _guarded(db, optimizer_id, attempt))
         if found is None:
             return Admission.FREE
         process, payload = found
@@ -97,11 +87,12 @@ class AckGuardService:
         if not kept.lock.acquire(blocking=False):
             return Admission.LATER
         if kept.guard is None and kept.failure is None:
-            self._background(lambda: self._prepare(process, kept))
+            self.background(lambda: self._prepare(process, kept))
             if not kept.lock.acquire(blocking=False):
                 return Admission.LATER
         try:
-            paths = [path for some in self._sweeping(process).batches_of(payload).values() for path in some]
+            action = _sweeping(self.find_action, process)
+            paths = [path for some in action.batches_of(payload).values() for path in some]
             needed = _prepared(kept).reachable(paths)
         except AmoroError as error:
             log.warning("ack.not_guarded", attempt=str(attempt), why=error.message)
@@ -112,8 +103,8 @@ class AckGuardService:
         failpoint("ack.after_guard")
         if not needed:
             return Admission.FREE
-        self.guard_hits += len(needed)
-        self._store.write(lambda db: self._hold(db, process, needed))
+        self.signals.meters.count(metrics.GUARD_HITS, by=len(needed))
+        self.store.write(lambda db: self._hold(db, process, needed))
         return Admission.REFUSED
 
     def begin(self, db: Connection, task: OptimizingTask) -> bool:
@@ -122,7 +113,7 @@ class AckGuardService:
         False if some of their files are no longer condemned: then nothing is recorded, and the task keeps the rest.
         """
         process = processes.get(db, task.task_id.process_id)
-        action, payload = self._sweeping(process), tasks.read_input(db, task.task_id)
+        action, payload = _sweeping(self.find_action, process), tasks.read_input(db, task.task_id)
         planned = action.batches_of(payload)
         known = {batch_id: pending_deletions.get(db, batch_id) for batch_id in planned}
         left = {
@@ -141,17 +132,21 @@ class AckGuardService:
             pending_deletions.save(db, pending_deletions.begun(batch))
         return True
 
-    def _guard_of(self, process_id: str) -> _Kept:
+    def _guard_of(self, process_id: str) -> _ProcessGuard:
         with self._lock:
-            if process_id not in self._kept:
-                active = self._store.read(lambda db: {one.process_id for one in processes.list_active(db)})
-                self._kept = {one: kept for one, kept in self._kept.items() if one in active}
-            return self._kept.setdefault(process_id, _Kept())
+            if process_id not in self._guards:
+                active = self.store.read(lambda db: {one.process_id for one in processes.list_active(db)})
+                self._guards = {one: guard for one, guard in self._guards.items() if one in active}
+            return self._guards.setdefault(process_id, _ProcessGuard())
 
-    def _prepare(self, process: OptimizingProcess, kept: _Kept) -> None:
+    def _prepare(self, process: OptimizingProcess, kept: _ProcessGuard) -> None:
         """Let a new guard read the table; releases the lock that was taken for it."""
         try:
-            guard = self._opened(process)
+            identifier = self.store.read(lambda db: tables.get(db, process.table_id)).identifier
+            table = with_roles(self.tables.open(identifier), (Role.SWEEP,), process.type)
+            if table.facts.uuid != process.table_uuid:
+                raise CommitConflict(f"{identifier} is another table by now: UUID {table.facts.uuid}")
+            guard = table.guard(process.sequence_number)
             guard.reachable(())
             kept.guard = guard
         except AmoroError as error:
@@ -162,30 +157,17 @@ class AckGuardService:
         finally:
             kept.lock.release()
 
-    def _opened(self, process: OptimizingProcess) -> Guard:
-        identifier = self._store.read(lambda db: tables.get(db, process.table_id)).identifier
-        table = with_roles(self._tables.open(identifier), (Role.SWEEP,), process.type)
-        if table.facts.uuid != process.table_uuid:
-            raise CommitConflict(f"{identifier} is another table by now: UUID {table.facts.uuid}")
-        return table.guard(process.sequence_number)
-
-    def _sweeping(self, process: OptimizingProcess) -> Sweeping:
-        action = self._find_action(process.type)
-        if not isinstance(action, Sweeping):
-            raise IllegalState(f"{process.type} deletes no condemned files")
-        return action
-
     def _hold(self, db: Connection, process: OptimizingProcess, needed: Mapping[str, str]) -> None:
         """Release the files that are needed, and hold the process until a person has checked it."""
-        due = pending_deletions.list_due(db, process.table_id, self._clock())
+        due = pending_deletions.list_due(db, process.table_id, self.clock())
         for batch in (pending_deletions.get(db, batch_id) for batch_id in due):
             is_in_place = batch is not None and not batch.moved_to
             if batch is not None and is_in_place and not set(needed).isdisjoint(_paths(batch)):
                 unmark_needed(db, batch, needed)
         if processes.get(db, process.process_id).status is ProcessStatus.RUNNING:
             words = needed_text(needed)
-            move_process(db, process.process_id, process_machine.Hold(words), self._clock())
-            cancel_open_tasks(db, process.process_id, words, self._clock())
+            move_process(db, process.process_id, process_machine.Hold(words), self.clock())
+            cancel_open_tasks(db, process.process_id, words, self.clock())
             log.error("process.held", process=process.process_id, why=words)
 
     def _fail(self, optimizer_id: str, attempt: Attempt, error: AmoroError) -> None:
@@ -195,17 +177,24 @@ class AckGuardService:
         def fail(db: Connection) -> None:
             if _guarded(db, optimizer_id, attempt) is None:
                 return  # taken back meanwhile
-            task, now = tasks.get(db, attempt.task_id), self._clock()
+            task, now = tasks.get(db, attempt.task_id), self.clock()
             acked = advance_task(db, task, task_machine.Ack(attempt.number, optimizer_id), now)
             failed = task_machine.Fail(attempt.number, optimizer_id, error.code, error.message[:4000])
             advance_task(db, acked, failed, now)
             advance_process(db, attempt.task_id.process_id, effects, now)
 
-        self._store.write(fail)
-        self._announce(effects)
+        self.store.write(fail)
+        self.signals.announce(effects)
 
 
-def _prepared(kept: _Kept) -> Guard:
+def _sweeping(find_action: Callable[[str], Action], process: OptimizingProcess) -> Sweeping:
+    action = find_action(process.type)
+    if not isinstance(action, Sweeping):
+        raise IllegalState(f"{process.type} deletes no condemned files")
+    return action
+
+
+def _prepared(kept: _ProcessGuard) -> Guard:
     """The guard. Raises why it could not be prepared, once, and CatalogUnavailable where that is not known."""
     failure, kept.failure = kept.failure, None
     if kept.guard is None:
@@ -238,36 +227,26 @@ def _paths(batch: pending_deletions.Batch) -> tuple[str, ...]:
 TRIES = 5
 
 
+@dataclass
 class SweepingService:
     """Deletes condemned files, never one that the table references at that time."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        delete_rate: int = 1000,
-        monotonic: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """`delete_rate`: the maximum of files deleted per second and catalog."""
-        self._store = store
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
-        self._delete_rate = delete_rate
-        self._monotonic = monotonic
-        self._wait = wait
-        self._paces: dict[str, Pace] = {}  # by catalog
-        self.guard_hits = 0  # files that the guard has kept, since the start
+    store: Store
+    tables: Tables
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
+    meters: Meters
+    delete_rate: int  # the maximum of files deleted per second and catalog
+    monotonic: Callable[[], float] = time.monotonic
+    wait: Callable[[float], None] = time.sleep
+    _paces: dict[str, Pace] = field(init=False, default_factory=dict)  # by catalog
 
     def sweep(self, case: ProcessContext) -> Receipt:
         """Delete the due files of the process's table until none is left, or the process was closed.
 
         Each batch is guarded against the present table, recorded as begun, and deleted; failed files are retried by
-        later sweeps. Raises GuardSpoke when a file is needed after all, and what guard and storage raise; in both cases
-        nothing of that batch was deleted.
+        later sweeps. Raises FileStillReferenced when a file is needed after all, and what guard and storage raise;
+        nothing of that batch was deleted then.
         """
         done = Counter(dict.fromkeys(("bytes_deleted", "files_absent", "files_changed", "files_failed"), 0))
         self._sweep(case, done, self._settle_tasks(case, done) if case.tasks else set())
@@ -281,28 +260,31 @@ class SweepingService:
 
     def _sweep(self, case: ProcessContext, done: Counter[str], tried: set[int]) -> None:
         """Sweep what is due and no task has had: all of it, what they were too many for, what lies in a trash."""
-        if tried and self._left(case, tried) == []:
+        if tried and not self._list_due(case, tried):
             return
-        table = with_roles(open_planned(self._tables, case), (Role.SWEEP,), case.process.type)
+        table = with_roles(open_planned(self.tables, case), (Role.SWEEP,), case.process.type)
         guard, trash = table.guard(case.process.sequence_number), table.trash()
-        pace = self._pace(case.runtime.identifier.catalog)
+        catalog = case.runtime.identifier.catalog
+        pace = self._paces.setdefault(catalog, Pace(self.delete_rate, self.monotonic, self.wait))
         for batch_id in self._due(case, tried):
-            batch = self._store.read(partial(pending_deletions.get, batch_id=batch_id))
+            batch = self.store.read(partial(pending_deletions.get, batch_id=batch_id))
             if batch is not None and batch.table_uuid != case.process.table_uuid:
-                self._leave(batch)
+                # Of an earlier table of that name: this table's guard does not cover its files.
+                log.warning("batch.of_another_table", process=batch.process_id, table_uuid=batch.table_uuid)
+                self.store.write(partial(pending_deletions.remove, batch_id=batch_id))
             elif batch is not None:
                 began = pace.begin()
                 pace.keep(self._sweep_batch(batch, table, guard, trash, done), began)
 
-    def _left(self, case: ProcessContext, tried: Set[int]) -> list[int]:
-        due = self._store.read(lambda db: pending_deletions.list_due(db, case.process.table_id, self._clock()))
+    def _list_due(self, case: ProcessContext, tried: Set[int]) -> list[int]:
+        due = self.store.read(lambda db: pending_deletions.list_due(db, case.process.table_id, self.clock()))
         return [one for one in due if one not in tried]
 
     def _due(self, case: ProcessContext, tried: set[int]) -> Iterator[int]:
         """The due batches, each once, those too that are made of others meanwhile; ends once the process is closed."""
-        while left := self._left(case, tried):
-            for batch_id in left:
-                process = self._store.read(lambda db: processes.get(db, case.process.process_id))
+        while due := self._list_due(case, tried):
+            for batch_id in due:
+                process = self.store.read(lambda db: processes.get(db, case.process.process_id))
                 if process.status != ProcessStatus.CLEARING:
                     return
                 tried.add(batch_id)
@@ -314,33 +296,33 @@ class SweepingService:
         Returns the batches that the tasks had.
         """
         tried: set[int] = set()
-        action = self._find_action(case.process.type)
-        if not isinstance(action, Sweeping):
-            raise IllegalState(f"{case.process.type} deletes no condemned files")
+        action = _sweeping(self.find_action, case.process)
         for result in case.results:
             removals = action.removals_of(result.output)
             for batch_id in action.batches_of(result.input):
                 tried.add(batch_id)
-                batch = self._store.read(partial(pending_deletions.get, batch_id=batch_id))
-                if batch is not None and batch.table_uuid == case.process.table_uuid:
-                    self._settle(batch, removals, done)
+                batch = self.store.read(partial(pending_deletions.get, batch_id=batch_id))
+                if batch is None or batch.table_uuid != case.process.table_uuid:
+                    continue
+                endings = {one.path: removals.get(one.path, _NO_RESULT).ended for one in batch.files}
+                failed = {path for path, ended in endings.items() if ended is Ended.FAILED}
+                deleted = {path for path, ended in endings.items() if ended is Ended.DELETED}
+                done["files_absent"] += sum(ended is Ended.ABSENT for ended in endings.values())
+                done["files_changed"] += sum(ended is Ended.CHANGED for ended in endings.values())
+                self._settle(batch, pending_deletions.without(batch, endings.keys() - failed), deleted, removals, done)
         return tried
 
-    def _settle(self, batch: Batch, removals: Mapping[str, Removal], done: Counter[str]) -> None:
-        endings = {one.path: removals.get(one.path, _UNSAID).ended for one in batch.files}
-        left = pending_deletions.without(batch, {path for path, ended in endings.items() if ended is not Ended.FAILED})
-        counts = Counter(endings.values())
-        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += counts[Ended.DELETED]
-        done["files_absent"] += counts[Ended.ABSENT]
-        done["files_changed"] += counts[Ended.CHANGED]
-        done["files_failed"] += counts[Ended.FAILED]
-        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in batch.files if endings[one.path] is Ended.DELETED)
-        self._store.write(lambda db: pending_deletions.settle(db, left, TRIES))
+    def _settle(
+        self, batch: Batch, left: Batch, deleted: Set[str], removals: Mapping[str, Removal], done: Counter[str]
+    ) -> None:
+        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(deleted)
+        done["files_failed"] += len(left.files)
+        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in batch.files if one.path in deleted)
+        self.store.write(lambda db: pending_deletions.settle(db, left, TRIES))
         failpoint("sweep.after_batch")
-        self._tell(batch, removals, left)
-
-    def _pace(self, catalog: str) -> Pace:
-        return self._paces.setdefault(catalog, Pace(self._delete_rate, self._monotonic, self._wait))
+        log.info(
+            "files.swept", process=batch.process_id, kind=batch.kind.value, files=len(removals), left=len(left.files)
+        )
 
     def _sweep_batch(
         self, batch: Batch, table: Sweepable, guard: Guard, trash: Trash | None, done: Counter[str]
@@ -348,16 +330,17 @@ class SweepingService:
         failpoint("sweep.before_guard")
         if needed := _needed(batch, guard):
             kept = restore_needed(table, batch, needed) if batch.moved_to else needed
-            self._store.write(lambda db: unmark_needed(db, batch, kept))
-            self.guard_hits += len(needed)
+            self.store.write(lambda db: unmark_needed(db, batch, kept))
+            self.meters.count(metrics.GUARD_HITS, by=len(needed))
             raise FileStillReferenced(
                 needed_text(needed), hint="They were taken off; look at the rest before you confirm it."
             )
         if batch.status is BatchStatus.MOVING:
-            return self._move(batch, table, batch.moved_to, _keep_of(trash), done)
+            # As long as by default where the table asks for no trash any more.
+            return self._move(batch, table, batch.moved_to, trash.keep if trash else TrashConfig().keep, done)
         if trash is None or batch.moved_to:
             return self._delete(batch, table, done)
-        taken = self._store.write(lambda db: split_batch(db, batch, trash))
+        taken = self.store.write(lambda db: split_batch(db, batch, trash))
         if not taken.files:
             return self._delete(batch, table, done)
         return self._move(taken, table, trash.folder(taken.purge_at, taken.process_id), trash.keep, done)
@@ -369,7 +352,7 @@ class SweepingService:
         found = access.stat_many(places.values())
         same = [one for one in batch.files if one.is_still(found[places[one.path]])]
         begun = pending_deletions.begun(replace(batch, files=tuple(same)))
-        if not self._store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
+        if not self.store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
             return {}
         absent = sum(stored is None for stored in found.values())
         done["files_absent"] += absent
@@ -378,13 +361,7 @@ class SweepingService:
         removals = access.delete_many([places[one.path] for one in same]) if same else {}
         failpoint("sweep.after_delete")
         deleted = {one.path for one in same if removals[places[one.path]].ended is not Ended.FAILED}
-        left = pending_deletions.without(begun, deleted)
-        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(deleted)
-        done["files_failed"] += len(left.files)
-        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in same if one.path in deleted)
-        self._store.write(lambda db: pending_deletions.settle(db, left, TRIES))
-        failpoint("sweep.after_batch")
-        self._tell(batch, removals, left)
+        self._settle(batch, pending_deletions.without(begun, deleted), deleted, removals, done)
         if batch.moved_to:
             table.trash_access(batch.moved_to).remove_empty_folders(root_of(batch.moved_to), _ANY_TIME)
         return removals
@@ -398,7 +375,7 @@ class SweepingService:
         before = {one.path for one in batch.files if one.is_still(there[places[one.path]])}
         same = tuple(one for one in batch.files if one.path in before or one.is_still(here[one.path]))
         begun = replace(pending_deletions.begun(replace(batch, files=same)), status=BatchStatus.MOVING, moved_to=folder)
-        if not self._store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
+        if not self.store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
             return {}
         absent = sum(here[one] is None and there[places[one]] is None for one in places)
         done["files_absent"] += absent
@@ -412,21 +389,11 @@ class SweepingService:
         left = {path for path, end in ended.items() if end is not Ended.ABSENT}.difference(moved)
         done["files_moved"] += len(moved)
         done["files_failed"] += len(left)
-        waiting = replace(begun, purge_at=self._clock() + keep)
-        self._store.write(lambda db: pending_deletions.settle_moved(db, waiting, moved, left, TRIES))
+        waiting = replace(begun, purge_at=self.clock() + keep)
+        self.store.write(lambda db: pending_deletions.settle_moved(db, waiting, moved, left, TRIES))
         failpoint("sweep.after_batch")
         log.info("files.moved", process=batch.process_id, folder=folder, files=len(moved), left=len(left))
         return removals
-
-    def _leave(self, batch: Batch) -> None:
-        """Drop a batch of an earlier table of that name: this table's guard does not cover its files."""
-        log.warning("batch.of_another_table", process=batch.process_id, table_uuid=batch.table_uuid)
-        self._store.write(lambda db: pending_deletions.remove(db, batch.batch_id))
-
-    def _tell(self, batch: Batch, removals: Mapping[str, Removal], left: Batch) -> None:
-        log.info(
-            "files.swept", process=batch.process_id, kind=batch.kind.value, files=len(removals), left=len(left.files)
-        )
 
 
 def _needed(batch: Batch, guard: Guard) -> dict[str, str]:
@@ -436,11 +403,6 @@ def _needed(batch: Batch, guard: Guard) -> dict[str, str]:
     return {path: reachable[one] for path, place in places.items() for one in (place, path) if one in reachable}
 
 
-def _keep_of(trash: Trash | None) -> timedelta:
-    """How long what is on the way to a trash stays there; as by default where the table asks for none any more."""
-    return TrashConfig().keep if trash is None else trash.keep
-
-
-_UNSAID = Removal(Ended.FAILED, "the storage reported no result for it")
+_NO_RESULT = Removal(Ended.FAILED, "the storage reported no result for it")
 #: Empty folders of a trash go whatever their time is: only the sweep fills it.
 _ANY_TIME = datetime.max.replace(tzinfo=UTC)

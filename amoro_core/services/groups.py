@@ -16,15 +16,14 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import NAMES, is_name
 from amoro_core.scheduling.policy import (
     DEFAULT_POLICY,
-    POLICIES,
     PendingTable,
     Policy,
-    TaskRun,
     find_policy,
     occupation,
     order_pending,
     quota_limit,
 )
+from amoro_core.services.containers import ContainerService
 from amoro_core.store import groups, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.task_queue import Waits, count_threads, pending_of, recent_holds, runs_of
@@ -69,39 +68,31 @@ class GroupView:
     uses: tuple[GroupUse, ...] = ()  # of tables that used it in the last hour, the most first; lists have none
 
 
+@dataclass
 class GroupService:
-    """Groups by name; `default` always exists. `policies` are those that a group may name.
+    """Groups by name; `default` always exists. `policies` are those that a group may name."""
 
-    `check` raises InvalidArgument for a group whose optimizers could not be started.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], datetime],
-        policies: Mapping[str, Policy] = POLICIES,
-        check: Callable[[ResourceGroup], None] = lambda group: None,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._policies = policies
-        self._check = check
-        self._failing: set[tuple[str, str]] = set()  # groups and policies whose failure was logged
+    store: Store
+    clock: Callable[[], datetime]
+    policies: Mapping[str, Policy]
+    containers: ContainerService
+    #: Groups and policies whose failure was logged.
+    _failing: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def create(self, group: ResourceGroup) -> GroupView:
         """Raises AlreadyExists, InvalidArgument (name, policy, container, a malformed property)."""
         if not is_name(group.name):
             raise InvalidArgument(f"{group.name!r} can't be the name of a group", hint=NAMES)
-        find_policy(self._policies, group.scheduling_policy)
+        find_policy(self.policies, group.scheduling_policy)
         parse_group(group.properties)
-        self._check(group)
+        self.containers.check(group)
 
         def enter(db: Connection) -> None:
             if groups.find(db, group.name) is not None:
                 raise AlreadyExists(f"optimizer group {group.name!r} exists already")
             groups.add(db, group)
 
-        self._store.write(enter)
+        self.store.write(enter)
         log.info("group.created", group=group.name, policy=group.scheduling_policy)
         return self.get(group.name)
 
@@ -110,17 +101,17 @@ class GroupService:
 
         def read(db: Connection) -> GroupView:
             (view,) = _views(db, (groups.get(db, name),))
-            return replace(view, uses=_uses(db, view, self._clock()))
+            return replace(view, uses=_uses(db, view, self.clock()))
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def find(self, name: str) -> ResourceGroup:
         """The group alone, without its use. Raises GroupNotFound."""
-        return self._store.read(lambda db: groups.get(db, name))
+        return self.store.read(lambda db: groups.get(db, name))
 
     def list_groups(self) -> list[GroupView]:
         """All groups without their uses, sorted by name."""
-        return self._store.read(lambda db: _views(db, groups.list_groups(db)))
+        return self.store.read(lambda db: _views(db, groups.list_groups(db)))
 
     def page(self, after: str, limit: int) -> Page[GroupView]:
         """At most `limit` groups after a name without their uses, sorted by name."""
@@ -129,28 +120,27 @@ class GroupService:
             page = cut(groups.list_page(db, after, limit + 1), limit, groups.count(db), lambda group: group.name)
             return Page(tuple(_views(db, page.items)), page.total, page.next)
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def update(
         self, name: str, change: GroupChange, condition: Callable[[ResourceGroup], None] | None = None
     ) -> GroupView:
         """Change a group; `condition` is asked, in the same transaction, of what it is before.
 
-        Raises GroupNotFound, InvalidArgument (policy, container, malformed property, unknown property to remove), and
-        what the condition raises; nothing is changed then.
+        Raises GroupNotFound, InvalidArgument, and what the condition raises; nothing is changed then.
         """
         if change.policy is not None:
-            find_policy(self._policies, change.policy)
+            find_policy(self.policies, change.policy)
 
         def enter(db: Connection) -> None:
             before = groups.get(db, name)
             if condition is not None:
                 condition(before)
             changed = _changed(before, change)
-            self._check(changed)
+            self.containers.check(changed)
             groups.save(db, changed)
 
-        self._store.write(enter)
+        self.store.write(enter)
         log.info("group.updated", group=name)
         return self.get(name)
 
@@ -158,14 +148,14 @@ class GroupService:
         """Raises GroupNotFound; IllegalState while optimizers or tables use it; InvalidArgument for `default`."""
         if name == DEFAULT_GROUP:
             raise InvalidArgument("the group 'default' always exists", hint="Other groups can be removed.")
-        self._store.write(lambda db: groups.remove(db, name))
+        self.store.write(lambda db: groups.remove(db, name))
         log.info("group.removed", group=name)
 
     def in_turn(self, pending: Sequence[Table]) -> list[Table]:
         """The tables in planning order: in each group by its policy, groups in turns."""
         if not pending:
             return []
-        policies, waiting = self._store.read(lambda db: pending_of(db, pending, self._clock()))
+        policies, waiting = self.store.read(lambda db: pending_of(db, pending, self.clock()))
         known = {runtime.table_id: runtime for runtime in pending}
         ordered = [
             # A group that does not exist has no policy; planning names it.
@@ -177,13 +167,13 @@ class GroupService:
     def _ordered(self, group: str, name: str, waiting: Sequence[PendingTable]) -> list[PendingTable]:
         """The tables of one group by its policy; by the default one if that is missing or fails."""
         try:
-            return order_pending(waiting, find_policy(self._policies, name), self._clock())
+            return order_pending(waiting, find_policy(self.policies, name), self.clock())
         except Exception as error:
             # Plugged-in code: it must stop neither this group nor the others.
             if (group, name) not in self._failing:
                 self._failing.add((group, name))
                 log.exception("policy.failed", group=group, policy=name, used=DEFAULT_POLICY, why=str(error))
-            return order_pending(waiting, self._policies[DEFAULT_POLICY], self._clock())
+            return order_pending(waiting, self.policies[DEFAULT_POLICY], self.clock())
 
 
 def _views(db: Connection, wanted: Iterable[ResourceGroup]) -> list[GroupView]:
@@ -208,24 +198,18 @@ def _uses(db: Connection, view: GroupView, now: datetime) -> tuple[GroupUse, ...
     runs = {table_id: used for (_, table_id), used in runs_of(recent).items()}
     names, quotas = tables.names(db, runs), tables.quotas(db, runs)
     uses = [
-        _use(table_id, names[table_id], quotas[table_id], used, running[table_id], view.threads, now)
+        GroupUse(
+            names[table_id],
+            quotas[table_id],
+            limit := quota_limit(quotas[table_id], max(1, view.threads)),
+            running[table_id],
+            occupation(used, limit, now),
+            table_id,
+        )
         for table_id, used in runs.items()
         if table_id in names
     ]
     return tuple(sorted(uses, key=lambda use: (-use.occupation, use.table)))
-
-
-def _use(
-    table_id: int,
-    table: TableIdentifier,
-    quota: float,
-    runs: Sequence[TaskRun],
-    running: int,
-    threads: int,
-    now: datetime,
-) -> GroupUse:
-    limit = quota_limit(quota, max(1, threads))
-    return GroupUse(table, quota, limit, running, occupation(runs, limit, now), table_id)
 
 
 def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:

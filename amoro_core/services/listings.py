@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby, islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.history_events import AuditFilter, AuditOutcome, EventFilter, EventKind
 from amoro_core.model.metrics import BackupRecord, StateFacts
-from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, opened, page_limit, sealed
+from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, numbers, opened, page_limit, sealed
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
     BlockedOperation,
@@ -80,19 +80,11 @@ class ProcessSummary:
     figures: TaskFigures
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """A process, and some of its tasks."""
-
-    summary: ProcessSummary
-    tasks: Page[OptimizingTask]
-
-
+@dataclass
 class OverviewService:
     """Pages of tables, processes and tasks. A limit of 0, or above what a page holds, means a whole page."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     def tables(self, wanted: TableFilter, order: TableOrder = BY_NAME, window: Window = ALL) -> Page[TableRuntime]:
         """Tables in the order asked for; `after` is the `next` of the page before, or a name in the list by name.
@@ -100,7 +92,11 @@ class OverviewService:
         Raises InvalidArgument for another `after`.
         """
         most, scope = page_limit(window.limit), ("tables", order.key, order.order, *wanted.scope)
-        after = _place_after(window.after, order, scope)
+        after: tuple[Key, ...] | None = None
+        if "." in window.after and order.key is TableKey.NAME:  # names have dots, cursors have none
+            after = table_listing.place_of(parse_table(window.after))
+        elif window.after:
+            after = opened(window.after, scope, table_listing.kinds_of(order.key))
 
         def read(db: Connection) -> Page[TableRuntime]:
             meant: TableFilter | list[int] = wanted
@@ -116,7 +112,7 @@ class OverviewService:
             runtimes = tables.list_by_id(db, [place.table_id for place in page.items])
             return Page(tuple(runtimes), page.total, page.next, total <= EXACT)
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def processes(
         self,
@@ -134,20 +130,15 @@ class OverviewService:
             page = cut(found, most, processes.count(db, table_id, status), lambda item: item.process_id)
             return Page(tuple(_summaries(db, page.items, progress)), page.total, page.next)
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def process(self, process_id: str, progress: Progress) -> ProcessSummary:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
-
-        def read(db: Connection) -> ProcessSummary:
-            (summary,) = _summaries(db, (processes.find_by_prefix(db, process_id),), progress)
-            return summary
-
-        return self._store.read(read)
+        return self.store.read(lambda db: _summaries(db, (processes.find_by_prefix(db, process_id),), progress)[0])
 
     def last_failure(self, table_id: int) -> str:
         """The failure of the table's last process, with its code; "" when it did not fail."""
-        for process in self._store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
+        for process in self.store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
             if process.failure_code and not process.is_active:
                 return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
         return ""
@@ -155,40 +146,43 @@ class OverviewService:
     def late_deletes(self, table_id: int) -> str:
         """The text of the last event of a late delete; "" without one."""
         wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
-        found = self._store.read(lambda db: events.list_newest(db, wanted, None, 1)) if table_id else []
+        found = self.store.read(lambda db: events.list_newest(db, wanted, None, 1)) if table_id else []
         return found[0].text if found else ""
 
-    def tasks(self, process_id: str, window: Window, progress: Progress, status: TaskStatus | None = None) -> TaskPage:
-        """Tasks of a process by number, after the number `after`; the id may be a unique prefix.
+    def tasks(
+        self, process_id: str, window: Window, progress: Progress, status: TaskStatus | None = None
+    ) -> tuple[ProcessSummary, Page[OptimizingTask]]:
+        """A process, and its tasks by number, after the number `after`; the id may be a unique prefix.
 
         Raises ProcessNotFound, InvalidArgument.
         """
-        most, number = page_limit(window.limit), _number(window.after)
+        most = page_limit(window.limit)
+        (number,) = numbers(window.after, 1, "a task number", "Tasks are numbered from 1.") or (0,)
 
-        def read(db: Connection) -> TaskPage:
+        def read(db: Connection) -> tuple[ProcessSummary, Page[OptimizingTask]]:
             process = processes.find_by_prefix(db, process_id)
             (summary,) = _summaries(db, (process,), progress)
             found = tasks.list_page(db, process.process_id, status, number, most + 1)
             total = summary.figures.total if status is None else summary.figures.by_status[status]
-            return TaskPage(summary, cut(found, most, total, lambda task: str(task.task_id.number)))
+            return summary, cut(found, most, total, lambda task: str(task.task_id.number))
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def waiting_kinds(self, process_id: str) -> list[str]:
         """The kinds of work of the process's tasks that wait for an optimizer."""
-        return self._store.read(lambda db: queue_stats.list_kinds(db, process_id))
+        return self.store.read(lambda db: queue_stats.list_kinds(db, process_id))
 
     def largest_cluster(self, process_id: str) -> tuple[int, int] | None:
         """Number and bytes of the largest group of files that waits to be put in order; None: none waits."""
-        return self._store.read(lambda db: tasks.largest_waiting(db, process_id, CLUSTER))
+        return self.store.read(lambda db: tasks.largest_waiting(db, process_id, CLUSTER))
 
     def count_running(self) -> int:
         """The number of running processes, without committing ones."""
-        return self._store.read(lambda db: processes.count(db, status=ProcessStatus.RUNNING))
+        return self.store.read(lambda db: processes.count(db, status=ProcessStatus.RUNNING))
 
     def active_on(self, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
         """The active processes of these tables, by the table's id."""
-        return self._store.read(lambda db: processes.list_active_on(db, table_ids))
+        return self.store.read(lambda db: processes.list_active_on(db, table_ids))
 
 
 def figures_of(held: Iterable[OptimizingTask], sums: Iterable[queue_stats.TaskSum], progress: Progress) -> TaskFigures:
@@ -227,23 +221,6 @@ def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: P
         )
         for process in found
     ]
-
-
-def _place_after(after: str, order: TableOrder, scope: Sequence[object]) -> tuple[Key, ...] | None:
-    """The place that a cursor, or the name of a table, stands for; names have dots, cursors have none."""
-    if not after:
-        return None
-    if "." in after and order.key is TableKey.NAME:
-        return table_listing.place_of(parse_table(after))
-    return opened(after, scope, table_listing.kinds_of(order.key))
-
-
-def _number(text: str) -> int:
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise InvalidArgument(f"invalid task number {text!r}", hint="Tasks are numbered from 1.")
-    return int(text)
 
 
 #: Rows of each list on a page where no limit is asked for.
@@ -289,46 +266,40 @@ class Queue:
     waiting_total: int
 
 
+@dataclass
 class QueueService:
-    """Queues of the groups. `accounts` are those that threads are assigned by."""
+    """Queues of the groups."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], datetime],
-        accounts: Callable[[], Mapping[str, Accounts]],
-        policies: Mapping[str, Policy] = POLICIES,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._accounts = accounts
-        self._policies = policies
-        self._monotonic = monotonic
-        self._gate = threading.Lock()  # one caller counts, the others wait for it
-        self._counted: tuple[float, WaitingFigures, datetime] | None = None
+    store: Store
+    clock: Callable[[], datetime]
+    accounts: Callable[[], Mapping[str, Accounts]]  # by which threads are assigned
+    policies: Mapping[str, Policy] = field(default_factory=lambda: POLICIES)
+    monotonic: Callable[[], float] = time.monotonic
+    #: One caller counts, the others wait for it.
+    _gate: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _counted: tuple[float, WaitingFigures, datetime] | None = field(init=False, default=None)
 
     def list_queue(self, group: str = "", limit: int = 0, only: Line | None = None) -> Queue:
         """The tables and processes that wait, the first `limit` of each, of one group or all; or one of the two lists.
 
         A limit of 0 means 500, and 1000 is the most. Raises InvalidArgument for a negative limit.
         """
-        most, now = page_limit(limit or ROWS), self._clock()
+        most, now = page_limit(limit or ROWS), self.clock()
 
         def read(db: Connection) -> Queue:
             pending, pending_total = ((), 0) if only is Line.WAITING else self._pending(db, group, most, now)
             waiting, waiting_total = ((), 0) if only is Line.PENDING else self._waiting(db, group, most)
             return Queue(pending, waiting, pending_total, waiting_total)
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def figures(self) -> tuple[WaitingFigures, datetime]:
         """The figures, counted at that time, which is at most a second ago."""
         with self._gate:
-            now_s = self._monotonic()
+            now_s = self.monotonic()
             if self._counted is None or not 0 <= now_s - self._counted[0] < FRESH_S:
-                now = self._clock()
-                self._counted = now_s, self._store.read(lambda db: queue_stats.waiting_figures(db, now - DAY)), now
+                now = self.clock()
+                self._counted = now_s, self.store.read(lambda db: queue_stats.waiting_figures(db, now - DAY)), now
             return self._counted[1:]
 
     def _pending(self, db: Connection, group: str, most: int, now: datetime) -> tuple[tuple[PendingPlace, ...], int]:
@@ -337,20 +308,19 @@ class QueueService:
         policies, by_group = pending_of(db, turns, now)
         first = _first(by_group, lambda name: self._ordered(policies.get(name, ""), by_group[name], now), most)
         ids = [one.table_id for _, (_, _, one) in first]
-        known = {table.table_id: table for table in tables.list_pending(db, ids)}
-        blocked = {
-            item.table_id for item in actions.list_blockers(db, now) if BlockedOperation.OPTIMIZE in item.operations
-        }
-
+        pending = {table.table_id: table for table in tables.list_pending(db, ids)}
+        blockers = actions.list_blockers(db, now)
+        held_back = {one.table_id: "blocked" for one in blockers if BlockedOperation.OPTIMIZE in one.operations}
+        held_back |= {table_id: "disabled" for table_id, table in pending.items() if not table.enabled}
         places = tuple(
             PendingPlace(
-                table=known[one.table_id],
+                table=pending[one.table_id],
                 place=place,
                 policy=policy,
                 key=key,
                 limit=one.limit,
                 occupation=occupation(one.runs, one.limit, now),
-                held_back=_held_back(known[one.table_id], one.table_id in blocked),
+                held_back=held_back.get(one.table_id, ""),
             )
             for place, (policy, key, one) in first
         )
@@ -360,16 +330,16 @@ class QueueService:
         """The tables in planning order, with the policy and its key; by the default one where that is missing or
         fails, as planning does."""
         try:
-            return [(name, *one) for one in rank_pending(found, self._policies[name], at)]
+            return [(name, *one) for one in rank_pending(found, self.policies[name], at)]
         except Exception:
             # A plugged-in policy may raise anything; planning logs it.
-            policy = self._policies[DEFAULT_POLICY]
+            policy = self.policies[DEFAULT_POLICY]
             return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
 
     def _waiting(self, db: Connection, group: str, most: int) -> tuple[tuple[WaitingPlace, ...], int]:
         """The first waiting processes, and their total."""
         found = queue_stats.list_waiting(db, group)
-        threads, accounts = count_threads(db), self._accounts()
+        threads, accounts = count_threads(db), self.accounts()
         running = Counter((task.group, task.table_id) for task in tasks.list_assigned(db))
         by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
 
@@ -399,33 +369,27 @@ def _first(groups: Iterable[str], line_of: Callable[[str], Sequence[T]], limit: 
 _NEW = Accounts(datetime.min)
 
 
-def _held_back(table: Pending, is_blocked: bool) -> str:
-    if not table.enabled:
-        return "disabled"
-    return "blocked" if is_blocked else ""
-
-
 log = get_logger("amoro.state")
 
 _BACKUP = "BackupState"  # the operation, as the audit names it
 
 
+@dataclass
 class StateService:
     """What is known of the state database while it is in use, its backups and checks."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     def backup(self, path: str) -> int:
         """Write a copy to a new file on this machine, and return its size in bytes.
 
-        It contains the catalogs' secrets and is readable by its owner alone.
-                Raises InvalidArgument for a path that is not absolute, AlreadyExists, StoreFailed.
+        It contains the catalogs' secrets and is readable by its owner alone. Raises InvalidArgument for a path that is
+        not absolute, AlreadyExists, StoreFailed.
         """
         target = Path(path)
         if not target.is_absolute():
             raise InvalidArgument(f"{path!r} is not an absolute path", hint="Name a file on the coordinator's machine.")
-        self._store.backup(target)
+        self.store.backup(target)
         size = target.stat().st_size
         log.info("state.backed_up", path=path, size_bytes=size)
         return size
@@ -433,9 +397,9 @@ class StateService:
     def facts(self) -> tuple[StateFacts, BackupRecord | None]:
         """What is known of the file, and the last backup that the audit knows. Raises StoreFailed."""
         wanted = AuditFilter(operation=_BACKUP, outcome=AuditOutcome.DONE)
-        made = self._store.read(lambda db: audit.list_newest(db, wanted, None, 1))
-        return self._store.facts(), BackupRecord(made[0].at, made[0].call.object) if made else None
+        made = self.store.read(lambda db: audit.list_newest(db, wanted, None, 1))
+        return self.store.facts(), BackupRecord(made[0].at, made[0].call.object) if made else None
 
     def check(self) -> list[str]:
         """The problems of the state database; empty when it is sound."""
-        return self._store.check()
+        return self.store.check()

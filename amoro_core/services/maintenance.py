@@ -1,12 +1,13 @@
-"""Maintenance: which actions are due, their state on a table, their plans, format upgrades."""
+"""Maintenance: which actions are due, their state on a table, their plans and results, format upgrades."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import (
     Action,
     Clustering,
+    Gathering,
     Interruptible,
     Periodic,
     Plan,
@@ -15,16 +16,17 @@ from amoro_core.actions.action_api import (
     Undoing,
     Verdict,
 )
+from amoro_core.actions.registry import Actions
 from amoro_core.errors import CommitConflict, InvalidArgument, TableBlocked, TableBusy, TableRefused
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.ports import AnyTable, Role, with_roles
+from amoro_core.formats.ports import AnyTable, OpenTable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import MaintenanceConfig, opening
 from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions
 from amoro_core.model.maintenance import NO_OPTIONS, Options, refuse_options
-from amoro_core.model.optimizing_config import decide_enabled, effective_properties, parse_config
-from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
+from amoro_core.model.optimizing_config import decide_enabled, parse_config
+from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessContext, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
 from amoro_core.scheduling.policy import REFRESH_INTERVAL
@@ -33,9 +35,19 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import with_properties
 from amoro_core.store import actions, groups, plans, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, advance_process, planning_failed
+from amoro_core.transactions.advance_process import (
+    Effects,
+    Signals,
+    advance_process,
+    finish_table,
+    finish_text,
+    move_process,
+    planning_failed,
+    release_condemned,
+)
 from amoro_core.transactions.journal import keep_process
 from amoro_core.transactions.maintenance_schedule import (
+    Looks,
     MaintenanceSchedule,
     ScheduleDecision,
     due_at,
@@ -49,9 +61,8 @@ from amoro_core.transactions.maintenance_schedule import (
 )
 from amoro_core.transactions.process_context import (
     Ending,
-    Pins,
     close_unconfirmed,
-    pins,
+    open_planned,
     require_unreserved,
     undo_request,
 )
@@ -71,9 +82,30 @@ from amoro_core.transactions.store_plan import (
     store_planned,
 )
 
+log = get_logger("amoro.maintaining")
+collection_log = get_logger("amoro.gathering")
+upgrading_log = get_logger("amoro.upgrading")
+
+#: A held process that is not confirmed within this time is closed.
+HELD_FOR = timedelta(days=7)
+_UNASKED = ScheduleDecision(False, "it runs only on request")
+
+#: The only format version that tables are upgraded to.
+TARGET = 3
+_UPGRADE_ROLES = frozenset({Role.COMMIT, Role.MAINTAIN})
+#: Attempts to upgrade while others commit.
+_TRIES = 20
+_UPGRADE_NOTES = (
+    "It can't be taken back: no engine makes a table of an earlier format of it.",
+    "Engines that don't know format 3 can't read or write the table any more.",
+    "Files keep their place. Their rows get ids with the next commit; earlier snapshots have none.",
+    "Deletion vectors take the place of position deletes as files are rewritten or converted.",
+    "An optimizing process that is under way ends with a conflict; the table is planned anew.",
+)
+
 
 @dataclass(frozen=True, slots=True)
-class KnownAction:
+class ActionStatus:
     """The state of an action on a table."""
 
     record: ActionRecord
@@ -81,58 +113,6 @@ class KnownAction:
     process: OptimizingProcess | None  # that has not ended
     due_at: datetime | None  # None: at no known time
     is_due: bool = False
-
-
-class KnownActionService:
-    """Lists the actions other than optimizing of each table."""
-
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        names: Sequence[str],
-        clock: Callable[[], datetime],
-        clockwork: MaintenanceSchedule,
-    ) -> None:
-        """`names` of the actions, in the order in which they are shown."""
-        self._store = store
-        self._tables = tables_of
-        self._names = names
-        self._clock = clock
-        self._clockwork = clockwork
-
-    def list_actions(self, runtime: TableRuntime) -> list[KnownAction]:
-        """Every action on the table with its state, in display order.
-
-        Raises TableRefused("configuration"), and what loading the table raises.
-        """
-        table = self._tables.open(runtime.identifier)
-        defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
-        enabled = decide_enabled(runtime.enabled_override, table.facts.properties, defaults)
-        looks = self._clockwork.look(table, defaults, enabled, runtime.enabled_override)
-        looks = self._clockwork.ask(table, defaults, looks, self._clock())
-        unasked = ScheduleDecision(False, "it runs only on request")
-
-        def known(db: Connection, name: str, process: OptimizingProcess | None) -> KnownAction:
-            record = actions.get(db, runtime.table_id, name)
-            if name not in looks:
-                return KnownAction(record, unasked, process, None)
-            now = self._clock()
-            record = with_properties(record, looks[name].properties)
-            at = due_at(db, runtime.table_id, looks[name], record, now)
-            return KnownAction(record, looks[name].consent, process, at, at is not None and at <= now)
-
-        def read(db: Connection) -> list[KnownAction]:
-            active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
-            return [known(db, name, active.get(name)) for name in self._names]
-
-        return self._store.read(read)
-
-
-log = get_logger("amoro.maintaining")
-
-#: A held process that is not confirmed within this time is closed.
-HELD_FOR = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,84 +128,93 @@ class Maintained:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
-    """A table that was loaded for an action."""
+class Upgrade:
+    """The changes of a format upgrade, planned or applied."""
 
-    table: AnyTable
-    situation: PlanningContext
-
-
-@dataclass(frozen=True, slots=True)
-class WorkLimits:
-    """Limits of work done by optimizers."""
-
-    task_limit: timedelta  # how long tasks of an ended process may still write
-    delete_rate: int = 1000  # files of a catalog that are deleted in a second, at most
+    table: TableIdentifier
+    before: int  # the format versions
+    after: int
+    is_done: bool
+    notes: tuple[str, ...] = _UPGRADE_NOTES
 
 
+@dataclass
 class MaintenanceService:
     """Starts the processes of actions other than optimizing, when they are due or requested."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        known: Mapping[str, Action],
-        clock: Callable[[], datetime],
-        planned: Callable[[Effects], None],
-        clockwork: MaintenanceSchedule,
-        limits: WorkLimits,
-    ) -> None:
-        """`known` are all actions by name; `planned` receives the effects of a stored process."""
-        self._limits = limits
-        self._store = store
-        self._tables = tables_of
-        self._every = known
-        self._undoing = [action for action in known.values() if isinstance(action, Undoing)]
-        undoing = {action.name for action in self._undoing}
-        self._known = {
-            name: action for name, action in known.items() if name != OPTIMIZING_ACTION and name not in undoing
+    store: Store
+    tables: Tables
+    actions: Actions
+    clock: Callable[[], datetime]
+    signals: Signals
+    schedule: MaintenanceSchedule
+    task_limit: timedelta  # how long tasks of an ended process may still write
+    delete_rate: int  # files of a catalog that are deleted in a second, at most
+
+    def __post_init__(self) -> None:
+        self._undoing = [action for action in self.actions.every if isinstance(action, Undoing)]
+        self._startable = {
+            action.name: action
+            for action in self.actions.every
+            if action.name != OPTIMIZING_ACTION and action not in self._undoing
         }
-        self._clock = clock
-        self._planned = planned
-        self._clockwork = clockwork
 
     def require(self, name: str) -> Action:
         """The action of that name. Raises InvalidArgument."""
-        found = self._known.get(name)
-        if found is None:
-            known = ", ".join(sorted(self._known))
-            raise InvalidArgument(f"there is no action {name!r}", hint=f"One of: {known}. Files: amoro optimize TABLE.")
-        return found
+        action = self._startable.get(name)
+        if action is None:
+            names = ", ".join(sorted(self._startable))
+            raise InvalidArgument(f"there is no action {name!r}", hint=f"One of: {names}. Files: amoro optimize TABLE.")
+        return action
 
     @property
     def names(self) -> tuple[str, ...]:
         """The actions that can be requested, in order."""
-        return tuple(self._known)
+        return tuple(self._startable)
+
+    def list_actions(self, runtime: TableRuntime) -> list[ActionStatus]:
+        """Every action on the table with its state, in display order.
+
+        Raises TableRefused("configuration"), and what loading the table raises.
+        """
+        table = self.tables.open(runtime.identifier)
+        defaults, looks = self._evaluate_schedule(runtime, table)
+        looks = self.schedule.ask(table, defaults, looks, self.clock())
+
+        def status(db: Connection, name: str, process: OptimizingProcess | None) -> ActionStatus:
+            record = actions.get(db, runtime.table_id, name)
+            if name not in looks:
+                return ActionStatus(record, _UNASKED, process, None)
+            now = self.clock()
+            record = with_properties(record, looks[name].properties)
+            at = due_at(db, runtime.table_id, looks[name], record, now)
+            return ActionStatus(record, looks[name].consent, process, at, at is not None and at <= now)
+
+        def read(db: Connection) -> list[ActionStatus]:
+            active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
+            return [status(db, name, active.get(name)) for name in self.names]
+
+        return self.store.read(read)
 
     def list_due(self) -> list[tuple[int, str, str]]:
         """Table, action and the table's catalog for every due action that may begin, the longest due first."""
-        due = self._store.read(lambda db: actions.list_due(db, self._clock()))
-        return [one for one in due if one[1] in self._known]
+        due = self.store.read(lambda db: actions.list_due(db, self.clock()))
+        return [one for one in due if one[1] in self._startable]
 
     def begin_due(self, table_id: int) -> None:
         """Begin what is due on the table, one after the other in the order of maintenance.
 
-        What a process of its lane is in the way of stays due and follows at once when that one has ended. Raises as
+        An action that conflicts with a process of its lane stays due, and follows when that has ended. Raises as
         `begin`; the rest is begun the next time then.
         """
         begun: set[str] = set()
 
         def read(db: Connection) -> str | None:
-            return next_due(db, table_id, self._known, begun, self._clock())
+            return next_due(db, table_id, self._startable, begun, self.clock())
 
-        while (name := self._store.read(read)) is not None:
+        while (name := self.store.read(read)) is not None:
             begun.add(name)
             self.begin(table_id, name, trigger=EVALUATION)
-
-    def pinned(self, table_id: int) -> Pins:
-        """What active processes of the table need, which others must not remove. Raises TableNotFound."""
-        return self._store.read(lambda db: pins(db, table_id, self._of_action))
 
     def preview(
         self,
@@ -239,11 +228,9 @@ class MaintenanceService:
 
         Raises InvalidArgument, TableRefused, and what loading the table raises.
         """
-        action = self.require(name)
-        runtime = self._store.read(lambda db: tables.find(db, identifier))
+        runtime = self.store.read(lambda db: tables.find(db, identifier))
         request = Request(name, False, where, options, cluster, is_preview=True)
-        verdict, plan = self._plan(self._look(identifier, action, runtime), action, request)
-        return Maintained("", verdict.reason, verdict.due_at, plan, plan.held if plan else "", verdict)
+        return self._preview(identifier, self.require(name), runtime, request)
 
     def begin(
         self,
@@ -264,14 +251,15 @@ class MaintenanceService:
         """
         action = self.require(name)
         if trigger != EVALUATION:
-            held = self._held(table_id, name)
-            if held is not None:
-                return self._confirm(held, action, options)
+            active = self.store.read(lambda db: processes.list_active_of(db, table_id))
+            for process in active:
+                if process.action == name and process.status == ProcessStatus.HELD:
+                    return self._confirm(process, action, options)
             return self._begin(table_id, action, ProcessRequest(trigger, Request(name, False, where, options, cluster)))
         try:
             return self._begin(table_id, action, ProcessRequest(trigger, Request()))
         except (TableBusy, TableBlocked) as busy:
-            later = self._clock() + REFRESH_INTERVAL
+            later = self.clock() + REFRESH_INTERVAL
             self._note(table_id, name, busy.message, later)
             return Maintained("", busy.message, later, None)
         except TableRefused as refusal:
@@ -279,7 +267,7 @@ class MaintenanceService:
             raise
         except Exception as error:
             failure = error
-            self._store.write(lambda db: planning_failed(db, table_id, name, failure, self._clock()))
+            self.store.write(lambda db: planning_failed(db, table_id, name, failure, self.clock()))
             raise
 
     def preview_undo(self, process_id: str) -> Maintained:
@@ -287,248 +275,225 @@ class MaintenanceService:
 
         Raises ProcessNotFound, CannotUndo, TableRefused, and what loading the table raises.
         """
-        case, action, request = self._store.read(lambda db: undo_request(db, process_id, self._undoing))
-        inspection = self._look(case.runtime.identifier, action, case.runtime)
-        verdict, plan = self._plan(inspection, action, request)
-        return Maintained("", verdict.reason, verdict.due_at, plan)
+        case, action, request = self.store.read(lambda db: undo_request(db, process_id, self._undoing))
+        return self._preview(case.runtime.identifier, action, case.runtime, request)
 
     def undo(self, process_id: str) -> Maintained:
         """Plan and store the process that undoes another one.
 
         Raises like `preview_undo`, TableBusy and TableBlocked.
         """
-        case, action, request = self._store.read(lambda db: undo_request(db, process_id, self._undoing))
+        case, action, request = self.store.read(lambda db: undo_request(db, process_id, self._undoing))
         return self._begin(case.runtime.table_id, action, ProcessRequest("request", request))
 
     def interrupt(self) -> None:
         """Interrupt reading by actions in the coordinator, which is about to stop."""
-        for action in self._every.values():
+        for action in self.actions.every:
             if isinstance(action, Interruptible):
                 action.interrupt()
 
     def close_unconfirmed(self) -> list[str]:
         """Close processes that were not confirmed in time; returns their ids."""
-        return self._store.write(lambda db: close_unconfirmed(db, HELD_FOR, self._clock()))
+        return self.store.write(lambda db: close_unconfirmed(db, HELD_FOR, self.clock()))
 
     # Planning
 
+    def _preview(
+        self, identifier: TableIdentifier, action: Action, runtime: TableRuntime | None, request: Request
+    ) -> Maintained:
+        verdict, plan = _plan(action, *self._load(identifier, action, runtime), request)
+        return Maintained("", verdict.reason, verdict.due_at, plan, plan.held if plan else "", verdict)
+
     def _begin(self, table_id: int, action: Action, process_request: ProcessRequest) -> Maintained:
-        runtime = self._store.read(lambda db: tables.get(db, table_id))
-        self._store.read(lambda db: require_may_begin(db, runtime, action, process_request, self._clock()))
+        runtime = self.store.read(lambda db: tables.get(db, table_id))
+        self.store.read(lambda db: require_may_begin(db, runtime, action, process_request, self.clock()))
         failpoint("plan.after_mark")
-        inspection = self._look(runtime.identifier, action, runtime)
-        if process_request.trigger == EVALUATION and (later := self._not_yet(inspection, runtime, action)) is not None:
+        table, context = self._load(runtime.identifier, action, runtime)
+        is_scheduled, request = process_request.trigger == EVALUATION, process_request.request
+        if is_scheduled and (later := self._not_yet(table, runtime, action)) is not None:
             return later
-        verdict, made = self._plan(inspection, action, process_request.request)
-        keep_choice(self._store, table_id, inspection.situation, verdict)
-        if made is None:
-            self._note(
-                table_id, action.name, verdict.reason, verdict.due_at, ran=not process_request.request.options.given
-            )
+        verdict, plan = _plan(action, table, context, request)
+        keep_choice(self.store, table_id, context, verdict)
+        if plan is None:
+            self._note(table_id, action.name, verdict.reason, verdict.due_at, ran=not request.options.given)
             return Maintained("", verdict.reason, verdict.due_at, None, "", verdict)
-        now = self._clock()
-        process, works = planned(
-            runtime, inspection.table, action, made, process_request, inspection.situation.config, now
-        )
-        held = "" if process_request.request.options.confirmed else made.held
+        now = self.clock()
+        process, works = planned(runtime, table, action, plan, process_request, context.config, now)
+        held = "" if request.options.confirmed else plan.held
         if held:
             process = process_machine.advance(process, process_machine.Hold(held), now)
         effects = Effects(work=bool(works) and not held)
-        start_at = None if made.waits else opening(parse_into(MaintenanceConfig, inspection.situation.properties), now)
+        start_at = None if plan.waits else opening(parse_into(MaintenanceConfig, context.properties), now)
 
         def store(db: Connection) -> None:
-            uuid = inspection.table.facts.uuid
-            waits = made.ttl is not None
-            require_may_begin(db, replace(runtime, uuid=uuid), action, process_request, self._clock(), stored=True)
-            require_no_lease_since(db, runtime, action.lane, inspection.situation.now, self._clock())
-            require_unreserved(db, process, made.data_files, inspection.situation.taken, self._of_action)
-            store_planned(db, runtime, process, () if held else works, self._clock())
-            keep_plan(db, process, made, process_request.request.options, self._clock(), start_at if waits else None)
-            if waits and not made.waits and (process_request.trigger != EVALUATION or start_at == now):
-                start(db, process, effects, self._clock())
-            actions.save(db, replace(actions.get(db, table_id, action.name), reason=made.reason, next_at=None))
-            advance_process(db, process.process_id, effects, self._clock())
+            waits = plan.ttl is not None
+            present = replace(runtime, uuid=table.facts.uuid)
+            require_may_begin(db, present, action, process_request, self.clock(), stored=True)
+            require_no_lease_since(db, runtime, action.lane, context.now, self.clock())
+            require_unreserved(db, process, plan.data_files, context.taken, self.actions.of)
+            store_planned(db, runtime, process, () if held else works, self.clock())
+            keep_plan(db, process, plan, request.options, self.clock(), start_at if waits else None)
+            if waits and not plan.waits and (not is_scheduled or start_at == now):
+                start(db, process, effects, self.clock())
+            actions.save(db, replace(actions.get(db, table_id, action.name), reason=plan.reason, next_at=None))
+            advance_process(db, process.process_id, effects, self.clock())
 
         failpoint("plan.before_store")
-        self._store.write(store)
+        self.store.write(store)
         failpoint("plan.after_store")
         log_planned(process, runtime, works)
-        self._planned(effects)
-        return Maintained(process.process_id, made.reason, verdict.due_at, made, held, verdict)
+        self.signals.announce(effects)
+        return Maintained(process.process_id, plan.reason, verdict.due_at, plan, held, verdict)
 
     def _confirm(self, held: OptimizingProcess, action: Action, options: Options) -> Maintained:
         """Resume a held process, planned again. Raises Held without confirmation, and beyond what was confirmed."""
-        runtime = self._store.read(lambda db: tables.get(db, held.table_id))
+        runtime = self.store.read(lambda db: tables.get(db, held.table_id))
         if not options.confirmed:
             raise confirmation_required(held, runtime, held.failure)
-        kept = self._store.read(lambda db: plans.get_plan(db, held.process_id))
-        inspection = self._look(runtime.identifier, action, runtime, held.process_id)
-        if inspection.table.facts.uuid != held.table_uuid:
-            raise CommitConflict(f"{runtime.identifier} is another table by now: UUID {inspection.table.facts.uuid}")
-        request = Request(held.type, options=replace(kept.options, confirmed=True))
-        verdict, made = self._plan(inspection, action, request)
-        if made is None:
+        stored = self.store.read(lambda db: plans.get_plan(db, held.process_id))
+        table, context = self._load(runtime.identifier, action, runtime, held.process_id)
+        if table.facts.uuid != held.table_uuid:
+            raise CommitConflict(f"{runtime.identifier} is another table by now: UUID {table.facts.uuid}")
+        request = Request(held.type, options=replace(stored.options, confirmed=True))
+        verdict, plan = _plan(action, table, context, request)
+        if plan is None:
             ending = Ending(f"nothing to do any more: {verdict.reason}")
-            self._store.write(lambda db: close_process(db, held, ending, self._clock()))
+            self.store.write(lambda db: close_process(db, held, ending, self.clock()))
             return Maintained("", verdict.reason, verdict.due_at, None)
-        if made.tasks and not made.measures:
-            made = replace(made, measures=kept.measures)  # with which what the tasks find is compared
-        if why := beyond(made, kept.measures):
+        if plan.tasks and not plan.measures:
+            plan = replace(plan, measures=stored.measures)  # with which what the tasks find is compared
+        confirmed = plan
+        if why := beyond(plan, stored.measures):
             again = replace(held, failure=why)
 
             def hold(db: Connection) -> None:
-                keep_process(db, held, again, self._clock())
-                keep_plan(db, again, made, kept.options, self._clock())
+                keep_process(db, held, again, self.clock())
+                keep_plan(db, again, confirmed, stored.options, self.clock())
 
-            self._store.write(hold)
+            self.store.write(hold)
             raise confirmation_required(again, runtime, again.failure)
-        return self._go_on(held, runtime, inspection, action, made, request)
-
-    def _go_on(
-        self,
-        held: OptimizingProcess,
-        runtime: TableRuntime,
-        inspection: _Looked,
-        action: Action,
-        made: Plan,
-        request: Request,
-    ) -> Maintained:
         process_request = ProcessRequest(held.trigger, request)
         anew, works = planned(
-            runtime,
-            inspection.table,
-            action,
-            made,
-            process_request,
-            inspection.situation.config,
-            self._clock(),
-            held.process_id,
+            runtime, table, action, plan, process_request, context.config, self.clock(), held.process_id
         )
         effects = Effects(work=bool(works))
 
-        def store(db: Connection) -> None:
-            now = self._clock()
+        def resume(db: Connection) -> None:
+            now = self.clock()
             require_free(db, runtime, action.lane, now, maintains=True, own=held.process_id, action=action.name)
             current = processes.get(db, held.process_id)
             process = process_machine.advance(current, process_machine.Confirmed(), now)
             store_planned(db, runtime, replace(anew, status=process.status), works, now, before=current)
-            keep_plan(db, process, made, request.options, now)
+            keep_plan(db, process, confirmed, request.options, now)
             advance_process(db, process.process_id, effects, now)
 
-        self._store.write(store)
+        self.store.write(resume)
         log.info("process.confirmed", process=held.process_id, table=str(runtime.identifier), type=held.type)
         log_planned(anew, runtime, works)
-        self._planned(effects)
-        return Maintained(held.process_id, made.reason, None, made)
+        self.signals.announce(effects)
+        return Maintained(held.process_id, plan.reason, None, plan)
 
-    def _look(
+    def _load(
         self, identifier: TableIdentifier, action: Action, runtime: TableRuntime | None, own: str = ""
-    ) -> _Looked:
-        """Load the table for the action. Raises TableRefused, and what loading raises."""
-        catalog = self._tables.catalog(identifier.catalog)
-        table = with_roles(self._tables.open(identifier), action.roles, action.name)
+    ) -> tuple[AnyTable, PlanningContext]:
+        """The table for the action, and the context of its plan. Raises TableRefused, and what loading raises."""
+        table = with_roles(self.tables.open(identifier), action.roles, action.name)
         table.refuse_unsupported()
-        properties = effective_properties(dict(catalog.properties), table.facts.properties)
-        refuse_forbidden(action, properties, str(identifier))
-        config = parse_config(properties)
-        now = self._clock()
-        capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        limits = self._limits
-        situation = PlanningContext(
-            config, properties, {}, capacity, now, task_limit=limits.task_limit, delete_rate=limits.delete_rate
-        )
+        context = self._context(identifier, table, runtime, own)
+        refuse_forbidden(action, context.properties, str(identifier))
         if runtime is not None and isinstance(action, Clustering):
-            whose = (situation, runtime.table_id, table.facts.uuid)
-            situation = self._store.read(lambda db: with_clustered(db, *whose, self._of_action))
-        if runtime is not None:
-            table_id, keep = runtime.table_id, parse_into(MaintenanceConfig, properties).undo_keep
-            situation = replace(
-                situation,
-                last_commit=self._store.read(lambda db: tables.find_data_commit(db, table_id, table.facts.uuid)),
-                around=lambda: self._store.read(lambda db: surroundings(db, table_id, self._of_action, now, own, keep)),
-                neighbours=lambda: self._store.read(lambda db: neighbours(db, table_id)),
-                due_batches=lambda: due_batches(self._store, table_id, table.facts.uuid, now),
-            )
-        return _Looked(table, situation)
+            whose = (context, runtime.table_id, table.facts.uuid)
+            context = self.store.read(lambda db: with_clustered(db, *whose, self.actions.of))
+        return table, context
 
-    def _not_yet(self, inspection: _Looked, runtime: TableRuntime, action: Action) -> Maintained | None:
+    def _context(
+        self, identifier: TableIdentifier, table: AnyTable, runtime: TableRuntime | None, own: str
+    ) -> PlanningContext:
+        properties = self.tables.effective_properties(identifier.catalog, table)
+        config, now = parse_config(properties), self.clock()
+        capacity = self.store.read(lambda db: groups.capacity(db, config.group))
+        context = PlanningContext(
+            config, properties, {}, capacity, now, task_limit=self.task_limit, delete_rate=self.delete_rate
+        )
+        if runtime is None:
+            return context
+        table_id, uuid = runtime.table_id, table.facts.uuid
+        keep = parse_into(MaintenanceConfig, properties).undo_keep
+        return replace(
+            context,
+            last_commit=self.store.read(lambda db: tables.find_data_commit(db, table_id, uuid)),
+            around=lambda: self.store.read(lambda db: surroundings(db, table_id, self.actions.of, now, own, keep)),
+            neighbours=lambda: self.store.read(lambda db: neighbours(db, table_id)),
+            due_batches=lambda: due_batches(self.store, table_id, uuid, now),
+        )
+
+    def _evaluate_schedule(self, runtime: TableRuntime, table: OpenTable) -> tuple[dict[str, str], Looks]:
+        """The properties of the table's catalog, and the state of each scheduled action without its last run."""
+        defaults = dict(self.tables.catalog(runtime.identifier.catalog).properties)
+        enabled = decide_enabled(runtime.enabled_override, table.facts.properties, defaults)
+        return defaults, self.schedule.look(table, defaults, enabled, runtime.enabled_override)
+
+    def _not_yet(self, table: OpenTable, runtime: TableRuntime, action: Action) -> Maintained | None:
         """The result for a scheduled action that is not due after all, or switched off by now; None: it is due."""
         if not isinstance(action, Periodic):
             return None
-        defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
-        enabled = decide_enabled(runtime.enabled_override, inspection.table.facts.properties, defaults)
-        looks = self._clockwork.look(inspection.table, defaults, enabled, runtime.enabled_override)
-        found, now = looks[action.name], self._clock()
-        known = self._store.read(lambda db: actions.get(db, runtime.table_id, action.name))
-        at = self._store.read(lambda db: due_at(db, runtime.table_id, found, known, now))
+        _, looks = self._evaluate_schedule(runtime, table)
+        state, now = looks[action.name], self.clock()
+        record = self.store.read(lambda db: actions.get(db, runtime.table_id, action.name))
+        at = self.store.read(lambda db: due_at(db, runtime.table_id, state, record, now))
         if at is not None and at <= now:
             return None
-        reason = known.reason if found.consent.is_given else f"off: {found.consent.reason}"
+        reason = record.reason if state.consent.is_given else f"off: {state.consent.reason}"
         self._note(runtime.table_id, action.name, reason, at)
         return Maintained("", reason, at, None)
-
-    @staticmethod
-    def _plan(inspection: _Looked, action: Action, request: Request) -> tuple[Verdict, Plan | None]:
-        refuse_options(action.name, request.options)
-        return action.plan(inspection.table, inspection.situation, request)
-
-    # Reading and keeping
-
-    def _of_action(self, name: str) -> Action:
-        return self._every[name]
-
-    def _held(self, table_id: int, name: str) -> OptimizingProcess | None:
-        """The held process of the action on the table."""
-        active = self._store.read(lambda db: processes.list_active_of(db, table_id))
-        held = (one for one in active if one.action == name and one.status == ProcessStatus.HELD)
-        return next(held, None)
 
     def _note(self, table_id: int, name: str, reason: str, next_at: datetime | None, *, ran: bool = False) -> None:
         """Store why nothing was started, and the next evaluation. `ran`: it was due, but there was nothing to do."""
 
         def keep(db: Connection) -> None:
-            known = replace(actions.get(db, table_id, name), reason=reason, next_at=next_at)
+            record = replace(actions.get(db, table_id, name), reason=reason, next_at=next_at)
             if ran:
-                known = backoff.succeeded(known)
-            if ran and isinstance(self._known[name], Periodic):
-                known = replace(known, last_at=self._clock(), next_at=self._clock())
-            actions.save(db, known)
+                record = backoff.succeeded(record)
+            if ran and isinstance(self._startable[name], Periodic):
+                record = replace(record, last_at=self.clock(), next_at=self.clock())
+            actions.save(db, record)
 
-        self._store.write(keep)
+        self.store.write(keep)
 
+    # Results, upgrades
 
-upgrading_log = get_logger("amoro.upgrading")
+    def gather(self, case: ProcessContext, action: Gathering) -> None:
+        """Act on the results of tasks that determine what to do: condemn the files and end the process, or hold it.
 
-#: The only version that tables are upgraded to.
-TARGET = 3
-_ROLES = frozenset({Role.COMMIT, Role.MAINTAIN})
-#: Attempts while others commit.
-_TRIES = 20
-_NOTES = (
-    "It can't be taken back: no engine makes a table of an earlier format of it.",
-    "Engines that don't know format 3 can't read or write the table any more.",
-    "Files keep their place. Their rows get ids with the next commit; earlier snapshots have none.",
-    "Deletion vectors take the place of position deletes as files are rewritten or converted.",
-    "An optimizing process that is under way ends with a conflict; the table is planned anew.",
-)
+        Raises what the action raises; nothing is changed then.
+        """
+        process_id = case.process.process_id
+        table = with_roles(open_planned(self.tables, case), action.roles, case.process.type)
+        stored = self.store.read(lambda db: plans.get_plan(db, process_id))
+        context = self._context(case.runtime.identifier, table, case.runtime, process_id)
+        plan = action.gathered(table, context, case, stored.options)
+        held = plan.held
+        if stored.options.confirmed:
+            held = beyond(plan, stored.measures) if stored.measures else ""
+        receipt = action.receipt(replace(case, process=replace(case.process, detail=plan.detail)))
 
+        def store(db: Connection) -> None:
+            now, process = self.clock(), processes.get(db, process_id)
+            if process.status is not ProcessStatus.RUNNING:
+                return  # closed meanwhile
+            processes.save(db, replace(process, detail=plan.detail, reason=plan.reason))
+            keep_plan(db, process, plan, replace(stored.options, confirmed=False), now)
+            if held:
+                move_process(db, process_id, process_machine.Hold(held), now)
+                return
+            ended = move_process(db, process_id, process_machine.Cleared(receipt), now)
+            finish_table(db, ended, finish_text(ended, None), now)
+            release_condemned(db, ended, now)
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
-    """The changes of an upgrade, planned or applied."""
-
-    table: TableIdentifier
-    before: int  # the format versions
-    after: int
-    is_done: bool
-    notes: tuple[str, ...] = _NOTES
-
-
-class UpgradeService:
-    """Upgrades of tables."""
-
-    def __init__(self, tables_of: Tables) -> None:
-        self._tables = tables_of
+        failpoint("gather.before_store")
+        self.store.write(store)
+        failpoint("gather.after_store")
+        collection_log.info("work.gathered", process=process_id, reason=plan.reason, held=held)
 
     def upgrade(self, identifier: TableIdentifier, version: int, *, dry_run: bool = False) -> Upgrade:
         """Upgrade the table to that format version, by one commit without a snapshot; with `dry_run` only check it.
@@ -541,7 +506,7 @@ class UpgradeService:
             raise InvalidArgument(
                 f"tables can't be upgraded to format version {version}", hint=f"Say --format-version {TARGET}."
             )
-        table = with_roles(self._tables.open(identifier), _ROLES, "an upgrade")
+        table = with_roles(self.tables.open(identifier), _UPGRADE_ROLES, "an upgrade")
         before = table.facts.format_version
         if before >= TARGET:
             raise InvalidArgument(
@@ -561,3 +526,8 @@ class UpgradeService:
         if not dry_run:
             upgrading_log.info("table.upgraded", table=str(identifier), before=before, after=TARGET)
         return Upgrade(identifier, before, TARGET, not dry_run)
+
+
+def _plan(action: Action, table: AnyTable, context: PlanningContext, request: Request) -> tuple[Verdict, Plan | None]:
+    refuse_options(action.name, request.options)
+    return action.plan(table, context, request)

@@ -2,7 +2,8 @@
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, product
 
@@ -20,12 +21,11 @@ from amoro_core.model.processes import (
     CommitOutcome,
     OptimizingProcess,
     ProcessStatus,
-    Receipt,
     ResourceGroup,
     TaskStatus,
 )
 from amoro_core.model.refusal_reasons import REFUSALS
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.store import actions, groups, pending_deletions, processes, queue_stats, snapshot_leases, tables
 from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
@@ -36,62 +36,46 @@ OPTIMIZING_TYPES = tuple(kind.value for kind in OptimizingType)
 _OVERLAP = timedelta(minutes=5)
 
 
+@dataclass
 class MeteringService:
     """Values of all metrics. Counters grow from the coordinator's start, independent of scrapes."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], datetime],
-        version: str,
-        types: Sequence[str] = OPTIMIZING_TYPES,
-        guard_hits: Callable[[], int] = int,
-        meters: Meters | None = None,
-    ) -> None:
-        """`types` are the types of processes; `guard_hits` returns how many files the guard has kept so far; `meters`
-        are what the coordinator counts in memory."""
-        self._meters = meters or Meters()
-        self._store = store
-        self._types = tuple(types)
-        self._clock = clock
-        self._version = version
-        self._started = clock()
-        self._lock = threading.Lock()
+    store: Store
+    clock: Callable[[], datetime]
+    version: str
+    types: Sequence[str]  # of processes
+    meters: Meters
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _counted: dict[str, datetime] = field(init=False, default_factory=dict)  # processes that ended lately, and when
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
         self._read_at = self._started
-        self._counted: dict[str, datetime] = {}  # processes that ended lately, and when
         self._store_writes = True
-        for metric, labels in _counters(self._types):
-            self._meters.count(metric, *labels, by=0)
-        self._meters.ask(metrics.GUARD_HITS, lambda: {(): float(guard_hits())})
-        self._meters.ask_all("store", self._stored)
+        for metric, labels in _counters(self.types):
+            self.meters.count(metric, *labels, by=0)
+        self.meters.ask_all("store", self._stored)
 
     def note_write(self, seconds: float, worked: bool) -> None:
         """Note a write transaction of the store; one that failed counts until another works."""
-        self._meters.observe(metrics.TRANSACTION_TIME, seconds)
+        self.meters.observe(metrics.TRANSACTION_TIME, seconds)
         self._store_writes = worked
-
-    def read(self) -> list[MetricSample]:
-        """Every present value but those of histograms."""
-        return self._meters.samples()
-
-    def exposed(self) -> bytes:
-        """Every present value in Prometheus's text format."""
-        return self._meters.exposed()
 
     def _stored(self) -> dict[Series, float]:
         """The gauges of the state database; if that fails, only that it does. Counts processes that have ended."""
-        own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
-        now = self._clock()
+        own = {(metrics.BUILD, (self.version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
+        now = self.clock()
         with self._lock:
             since = max(self._started, self._read_at - _OVERLAP)
             try:
-                gauges, ended = self._store.read(
-                    lambda db: (_gauges(db, now, self._types), processes.list_ended_since(db, since))
+                gauges, ended = self.store.read(
+                    lambda db: (_gauges(db, now, self.types), processes.list_ended_since(db, since))
                 )
                 for process in ended:
                     if process.process_id not in self._counted:
                         self._count(process)
-                        self._count_maintenance(process)
+                        if not process.is_optimizing:
+                            self._count_maintenance(process)
             except (StoreFailed, StorageFull, Fenced):
                 return {**own, (metrics.STORE_UP, ()): 0.0}
             self._read_at = now
@@ -100,38 +84,31 @@ class MeteringService:
 
     def _count(self, process: OptimizingProcess) -> None:
         self._counted[process.process_id] = process.finished_at or self._read_at
-        self._meters.count(metrics.ENDED, process.type, str(process.status), by=1)
+        self.meters.count(metrics.ENDED, process.type, str(process.status), by=1)
         if done := process.receipt:
-            self._meters.count(metrics.FILES_REMOVED, by=done.data_files_before)
-            self._meters.count(metrics.FILES_ADDED, by=done.data_files_after)
-            self._meters.count(metrics.DELETES_REMOVED, by=max(0, done.delete_files_before - done.delete_files_after))
-            self._meters.count(metrics.BYTES_READ, by=done.bytes_before)
-            self._meters.count(metrics.ROWS, by=done.rows_after)
-            self._add(_OF_COMMITS, done)
+            self.meters.count(metrics.FILES_REMOVED, by=done.data_files_before)
+            self.meters.count(metrics.FILES_ADDED, by=done.data_files_after)
+            self.meters.count(metrics.DELETES_REMOVED, by=max(0, done.delete_files_before - done.delete_files_after))
+            self.meters.count(metrics.BYTES_READ, by=done.bytes_before)
+            self.meters.count(metrics.ROWS, by=done.rows_after)
+            for figure in done.figures:
+                if (counter := _OF_FIGURES.get(figure.name)) is not None:
+                    self.meters.count(counter, by=figure.value)
 
     def _count_maintenance(self, process: OptimizingProcess) -> None:
-        if process.is_optimizing:
-            return
-        self._meters.count(metrics.MAINTAINED, process.action, str(process.status), by=1)
-        for kind, files in self._store.read(lambda db: pending_deletions.count_kinds(db, process.process_id)).items():
-            self._meters.count(metrics.CONDEMNED, kind.value, by=files)
+        self.meters.count(metrics.MAINTAINED, process.action, str(process.status), by=1)
+        for kind, files in self.store.read(lambda db: pending_deletions.count_kinds(db, process.process_id)).items():
+            self.meters.count(metrics.CONDEMNED, kind.value, by=files)
         for figure in process.receipt.figures if process.receipt else ():
             kind_word = figure.name.removesuffix("_files_deleted").replace("_", "-")
             if figure.name.endswith("_files_deleted") and kind_word in _KINDS:
-                self._meters.count(metrics.DELETED, kind_word, by=figure.value)
-        if process.receipt is not None:
-            self._add(_OF_MAINTENANCE, process.receipt)
-
-    def _add(self, totals: Mapping[str, Metric], receipt: Receipt) -> None:
-        """Add figures of a receipt to the counters named for them."""
-        for figure in receipt.figures:
-            if (total := totals.get(figure.name)) is not None:
-                self._meters.count(total, by=figure.value)
+                self.meters.count(metrics.DELETED, kind_word, by=figure.value)
 
 
 #: Figures of receipts that are added to counters directly.
-_OF_COMMITS = {"groups_rebased": metrics.REBASED_GROUPS, "bytes_rebased": metrics.REBASED_BYTES}
-_OF_MAINTENANCE = {
+_OF_FIGURES = {
+    "groups_rebased": metrics.REBASED_GROUPS,
+    "bytes_rebased": metrics.REBASED_BYTES,
     "bytes_deleted": metrics.DELETED_BYTES,
     "files_failed": metrics.DELETE_FAILURES,
     "mended": metrics.LOST_REFS,
@@ -142,11 +119,7 @@ _RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIV
 
 def _counters(types: Sequence[str]) -> Iterator[Series]:
     """Counters that begin at 0: a series that appears with its first event would hide that event from `increase`."""
-    plain = (
-        one
-        for one in metrics.METRICS
-        if one.kind is metrics.MetricKind.COUNTER and not one.labels and one is not metrics.GUARD_HITS
-    )
+    plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
     ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
     maintained = ((metrics.MAINTAINED, labels) for labels in product(_actions(types), _RESULTS))
     kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)
@@ -218,27 +191,22 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
 MOST_TABLES = 2000
 
 
-def _of_tables(db: Connection, result: Iterable[ResourceGroup]) -> dict[Series, float]:
+def _of_tables(db: Connection, every_group: Iterable[ResourceGroup]) -> dict[Series, float]:
     """The series of each evaluated table, of groups that ask for them."""
     values: dict[Series, float] = {}
-    for group in result:
-        if parse_group(group.properties).has_table_metrics:
-            for runtime in tables.list_of_group(db, group.name, MOST_TABLES):
-                values |= _of_table(runtime)
+    for group in every_group:
+        if not parse_group(group.properties).has_table_metrics:
+            continue
+        for runtime in tables.list_of_group(db, group.name, MOST_TABLES):
+            summary, labels = runtime.summary, (str(runtime.identifier),)
+            if summary.health_score >= 0:
+                deletes = summary.equality_delete_files + summary.position_delete_files
+                values[metrics.TABLE_HEALTH, labels] = float(summary.health_score)
+                values[metrics.TABLE_FILES, labels] = float(summary.data_files)
+                values[metrics.TABLE_SMALL, labels] = float(summary.fragment_files + summary.undersized_files)
+                values[metrics.TABLE_DELETES, labels] = float(deletes)
+                values[metrics.TABLE_BYTES, labels] = float(summary.data_bytes)
     return values
-
-
-def _of_table(runtime: TableRuntime) -> dict[Series, float]:
-    summary, labels = runtime.summary, (str(runtime.identifier),)
-    if summary.health_score < 0:
-        return {}
-    return {
-        (metrics.TABLE_HEALTH, labels): float(summary.health_score),
-        (metrics.TABLE_FILES, labels): float(summary.data_files),
-        (metrics.TABLE_SMALL, labels): float(summary.fragment_files + summary.undersized_files),
-        (metrics.TABLE_DELETES, labels): float(summary.equality_delete_files + summary.position_delete_files),
-        (metrics.TABLE_BYTES, labels): float(summary.data_bytes),
-    }
 
 
 log = get_logger("amoro.conditions")
@@ -248,17 +216,17 @@ _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 FRESH = timedelta(seconds=1)
 
 
+@dataclass
 class ConditionService:
     """Evaluates the conditions. Its history is in memory: at a restart durations begin anew."""
 
-    def __init__(self, read: Callable[[], Sequence[MetricSample]], clock: Callable[[], datetime]) -> None:
-        """`read` returns the samples of all metrics."""
-        self._read = read
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._held: tuple[ActiveAlert, ...] = ()
-        self._looked_at: datetime | None = None
-        self._history: deque[tuple[datetime, dict[ConditionsSeries, float]]] = deque()  # counters, at most one a minute
+    read: Callable[[], Sequence[MetricSample]]  # the samples of all metrics
+    clock: Callable[[], datetime]
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _evaluated_at: datetime | None = field(init=False, default=None)
+    #: Counters, at most one a minute.
+    _history: deque[tuple[datetime, dict[ConditionsSeries, float]]] = field(init=False, default_factory=deque)
+    _active: tuple[ActiveAlert, ...] = field(init=False, default=())
 
     def look(self) -> tuple[tuple[ActiveAlert, ...], datetime]:
         """Every condition that holds, the worst first, and the time of its evaluation.
@@ -266,21 +234,21 @@ class ConditionService:
         Call it regularly, so that durations are measured.
         """
         with self._lock:
-            now = self._clock()
-            if self._looked_at is None or not timedelta() <= now - self._looked_at < FRESH:
-                self._look(now)
-                self._looked_at = now
-            return self._held, self._looked_at
+            now = self.clock()
+            if self._evaluated_at is None or not timedelta() <= now - self._evaluated_at < FRESH:
+                self._evaluate(now)
+                self._evaluated_at = now
+            return self._active, self._evaluated_at
 
-    def _look(self, now: datetime) -> None:
-        samples = self._read()
-        held = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._held, now)
-        before = self._looked_at or now
-        known = {(one.condition.name, one.labels) for one in self._held if one.is_raised(before)}
+    def _evaluate(self, now: datetime) -> None:
+        samples = self.read()
+        held = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._active, now)
+        before = self._evaluated_at or now
+        known = {(one.condition.name, one.labels) for one in self._active if one.is_raised(before)}
         for one in held:
             if one.is_raised(now) and (one.condition.name, one.labels) not in known:
                 log.warning("condition.raised", condition=one.condition.name, **one.named, what=one.text)
-        self._held = held
+        self._active = held
         if not self._history or now - self._history[-1][0] >= _MINUTE:
             self._history.append((now, counters(samples)))
 

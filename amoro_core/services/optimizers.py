@@ -15,19 +15,15 @@ from amoro_core.model.group_config import parse_group
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.principals import hash_token
-from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup, uuid7
+from amoro_core.model.processes import Attempt, Optimizer, uuid7
 from amoro_core.model.task_payload import REWRITE
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.processes import PREFIX_LENGTH
 from amoro_core.transactions.journal import append_event
+from amoro_core.transactions.task_reports import adopt
 
-PREFIX_LENGTH = 6
-
-NO_CORES: Mapping[Attempt, int] = MappingProxyType({})
 log = get_logger("amoro.optimizers")
-
-#: Takes over the attempts of an earlier registration within the write that stores the new one.
-Adopt = Callable[[Connection, str, str, Sequence[Attempt]], list[Attempt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +45,24 @@ class OptimizerLiveness:
     core_ms: Mapping[Attempt, int] = field(default_factory=dict)  # CPU time so far, if reported
 
 
+@dataclass
 class OptimizerService:
     """Registrations, kept in the store, and heartbeats, kept in memory."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], datetime],
-        monotonic: Callable[[], float],
-        adopt: Adopt,
-        heartbeat_timeout: timedelta,
-        when_leaving: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`when_leaving` is called when an optimizer is to leave or was removed, to end its open polls."""
-        self._store = store
-        self._when_leaving = when_leaving
-        self._polls: Counter[str] = Counter()  # open polls that are heartbeats
-        self._clock = clock
-        self._monotonic = monotonic
-        self._adopt = adopt
-        self._timeout = heartbeat_timeout
-        self._lock = threading.Lock()
-        self._lives: dict[str, OptimizerLiveness] = {}
-        self._by_hash: dict[str, Optimizer] = {}
-        self._hash_of: dict[str, str] = {}
-        self._released: set[str] = set()
-        for optimizer in store.read(groups.list_optimizers):
+    store: Store
+    clock: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    heartbeat_timeout: timedelta
+    when_leaving: Callable[[], None]  # called when one is to leave or was removed, to end its open polls
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _lives: dict[str, OptimizerLiveness] = field(init=False, default_factory=dict)
+    _optimizers: dict[str, Optimizer] = field(init=False, default_factory=dict)
+    _ids: dict[str, str] = field(init=False, default_factory=dict)  # by the hash of the token
+    _released: set[str] = field(init=False, default_factory=set)
+    _polls: Counter[str] = field(init=False, default_factory=Counter)  # open polls that are heartbeats
+
+    def __post_init__(self) -> None:
+        for optimizer in self.store.read(groups.list_optimizers):
             # No optimizer counts as lost before a full timeout since the start.
             self._remember(optimizer, None)
 
@@ -98,13 +86,13 @@ class OptimizerService:
         """
         if threads < 1:
             raise InvalidArgument(f"an optimizer needs at least one thread, not {threads}")
-        if heartbeat_interval >= self._timeout:
+        if heartbeat_interval >= self.heartbeat_timeout:
             raise InvalidArgument(
                 f"heartbeat interval {heartbeat_interval.total_seconds():g} s is not below "
-                f"the coordinator's timeout of {self._timeout.total_seconds():g} s",
+                f"the coordinator's timeout of {self.heartbeat_timeout.total_seconds():g} s",
                 hint="Give it a shorter --heartbeat-interval, or the coordinator a longer heartbeat-timeout.",
             )
-        now = self._clock()
+        now = self.clock()
         token = f"amo_{secrets.token_urlsafe(32)}"
         optimizer = Optimizer(
             optimizer_id=uuid7(now),
@@ -120,14 +108,21 @@ class OptimizerService:
         )
 
         def enter(db: Connection) -> list[Attempt]:
-            _refuse_small(groups.get(db, group), threads, memory_bytes)
+            least = parse_group(groups.get(db, group).properties).memory_per_thread
+            if least is not None and memory_bytes < least * threads:
+                raise InvalidArgument(
+                    f"group {group!r} asks for {least / 1024**2:g} MB of memory for each thread, the optimizer has "
+                    f"{memory_bytes / threads / 1024**2:g} MB",
+                    hint=f"Start it with --memory {-(-least // 1024**2)}MB, or in another group.",
+                )
             groups.add_optimizer(db, optimizer)
             words = f"optimizer {optimizer.optimizer_id} joined group {group} with {threads} threads"
             about = About(optimizer_id=optimizer.optimizer_id, group=group)
             append_event(db, EventKind.JOINED, words, about, now, {"threads": threads})
-            return self._adopt(db, optimizer.optimizer_id, previous_id, running)
+            # The rest stays with the earlier registration until that is lost.
+            return adopt(db, optimizer.optimizer_id, previous_id, running, self.clock())
 
-        adopted = self._store.write(enter)
+        adopted = self.store.write(enter)
         self._remember(optimizer, now)
         log.info(
             "optimizer.registered",
@@ -141,7 +136,7 @@ class OptimizerService:
     def authenticate(self, token: str) -> Optimizer:
         """The optimizer with that token. Raises UnknownToken."""
         with self._lock:
-            optimizer = self._by_hash.get(hash_token(token))
+            optimizer = self._optimizers.get(self._ids.get(hash_token(token), ""))
         if optimizer is None:
             raise UnknownToken("the optimizer's token is not known; register anew")
         return optimizer
@@ -151,14 +146,14 @@ class OptimizerService:
         optimizer_id: str,
         threads: int,
         progress: Mapping[Attempt, tuple[int, int]],
-        core_ms: Mapping[Attempt, int] = NO_CORES,
+        core_ms: Mapping[Attempt, int] = MappingProxyType({}),
     ) -> None:
         """Note a heartbeat; a changed number of threads is stored."""
         with self._lock:
-            known = self._by_hash.get(self._hash_of.get(optimizer_id, ""))
+            known = self._optimizers.get(optimizer_id)
             if known is None:
                 raise UnknownToken("the optimizer's token is not known; register anew")
-            self._lives[optimizer_id] = OptimizerLiveness(self._monotonic(), self._clock(), progress, core_ms)
+            self._lives[optimizer_id] = OptimizerLiveness(self.monotonic(), self.clock(), progress, core_ms)
         if threads >= 1 and threads != known.threads:
             self._change(optimizer_id, lambda kept: replace(kept, threads=threads))
 
@@ -175,7 +170,7 @@ class OptimizerService:
                 if not self._polls[optimizer_id]:
                     del self._polls[optimizer_id]
                 if (life := self._lives.get(optimizer_id)) is not None:
-                    self._lives[optimizer_id] = replace(life, touched_s=self._monotonic(), touched_at=self._clock())
+                    self._lives[optimizer_id] = replace(life, touched_s=self.monotonic(), touched_at=self.clock())
 
     def drain(self, optimizer_id: str) -> tuple[Optimizer, OptimizerLiveness]:
         """Drain an optimizer: it gets no more tasks, finishes its own and leaves. Idempotent.
@@ -185,7 +180,7 @@ class OptimizerService:
         optimizer, life = self.find(optimizer_id)
         changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
         log.info("optimizer.dismissed", optimizer=optimizer.optimizer_id)
-        self._when_leaving()
+        self.when_leaving()
         return changed, life
 
     def find(self, optimizer_id: str) -> tuple[Optimizer, OptimizerLiveness]:
@@ -208,37 +203,30 @@ class OptimizerService:
 
     def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
         """Change the registration in the store, then in memory. Raises UnknownToken when it has ended."""
-        changed = self._store.write(
-            lambda db: groups.save_optimizer(db, change(groups.get_optimizer(db, optimizer_id)))
-        )
+        changed = self.store.write(lambda db: groups.save_optimizer(db, change(groups.get_optimizer(db, optimizer_id))))
         with self._lock:
-            known = self._by_hash.get(changed.token_hash)
+            known = self._optimizers.get(optimizer_id)
             if known is not None:
-                self._by_hash[changed.token_hash] = change(known)
+                self._optimizers[optimizer_id] = change(known)
         return changed
 
     def forget(self, optimizer_id: str) -> None:
         """Invalidate an optimizer's token, after its registration ended in the store."""
         with self._lock:
             self._lives.pop(optimizer_id, None)
-            self._by_hash.pop(self._hash_of.pop(optimizer_id, ""), None)
-        self._when_leaving()
+            if (optimizer := self._optimizers.pop(optimizer_id, None)) is not None:
+                del self._ids[optimizer.token_hash]
+        self.when_leaving()
 
-    def release(self, optimizer_id: str, dismiss: Callable[[], int]) -> int:
-        """End an optimizer's registration by `dismiss`, for good: if it is alive, it must leave.
-
-        Returns what `dismiss` does: how many tasks the optimizer held.
-        """
+    def mark_released(self, optimizer_id: str) -> None:
+        """Let an optimizer, if it is alive and registers again, leave at once."""
         with self._lock:
-            self._released.add(optimizer_id)  # first: an optimizer that learns of the end registers again immediately
-        held = dismiss()
-        self.forget(optimizer_id)
+            self._released.add(optimizer_id)
         log.info("optimizer.released", optimizer=optimizer_id)
-        return held
 
     def silent(self) -> list[str]:
         """Optimizers without a heartbeat for longer than the timeout."""
-        limit = self._monotonic() - self._timeout.total_seconds()
+        limit = self.monotonic() - self.heartbeat_timeout.total_seconds()
         with self._lock:
             return sorted(
                 optimizer_id
@@ -249,7 +237,7 @@ class OptimizerService:
     def list_optimizers(self) -> list[tuple[Optimizer, OptimizerLiveness]]:
         """All registered optimizers, oldest first."""
         with self._lock:
-            pairs = [(item, self._lives[item.optimizer_id]) for item in self._by_hash.values()]
+            pairs = [(item, self._lives[item.optimizer_id]) for item in self._optimizers.values()]
         return sorted(pairs, key=lambda pair: pair[0].optimizer_id)
 
     def page(self, group: str, window: Window) -> Page[tuple[Optimizer, OptimizerLiveness]]:
@@ -260,12 +248,12 @@ class OptimizerService:
             found = groups.list_optimizer_page(db, group, window.after, most + 1)
             return cut(found, most, groups.count_optimizers(db, group), lambda item: item.optimizer_id)
 
-        page = self._store.read(read)
+        page = self.store.read(read)
         with self._lock:
             # One that registers at this moment is stored before it is remembered.
             lives = {one.optimizer_id: self._lives.get(one.optimizer_id) for one in page.items}
         return page.mapped(
-            lambda item: (item, lives[item.optimizer_id] or OptimizerLiveness(self._monotonic(), None, {}))
+            lambda item: (item, lives[item.optimizer_id] or OptimizerLiveness(self.monotonic(), None, {}))
         )
 
     def core_ms(self) -> dict[Attempt, int]:
@@ -280,17 +268,6 @@ class OptimizerService:
 
     def _remember(self, optimizer: Optimizer, touched_at: datetime | None) -> None:
         with self._lock:
-            self._lives[optimizer.optimizer_id] = OptimizerLiveness(self._monotonic(), touched_at, {})
-            self._by_hash[optimizer.token_hash] = optimizer
-            self._hash_of[optimizer.optimizer_id] = optimizer.token_hash
-
-
-def _refuse_small(group: ResourceGroup, threads: int, memory_bytes: int) -> None:
-    """Raise InvalidArgument for an optimizer whose threads have less memory than the group's `memory`."""
-    least = parse_group(group.properties).memory_per_thread
-    if least is not None and memory_bytes < least * threads:
-        raise InvalidArgument(
-            f"group {group.name!r} asks for {least / 1024**2:g} MB of memory for each thread, the optimizer has "
-            f"{memory_bytes / threads / 1024**2:g} MB",
-            hint=f"Start it with --memory {-(-least // 1024**2)}MB, or in another group.",
-        )
+            self._lives[optimizer.optimizer_id] = OptimizerLiveness(self.monotonic(), touched_at, {})
+            self._optimizers[optimizer.optimizer_id] = optimizer
+            self._ids[optimizer.token_hash] = optimizer.optimizer_id

@@ -1,8 +1,8 @@
 """Plans processes of tables; saved plans; starts plans that wait."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -21,9 +21,7 @@ from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import Role, with_roles
 from amoro_core.formats.tables import Tables, Vending
 from amoro_core.logger import get_logger
-from amoro_core.model.files import TableScan
-from amoro_core.model.maintenance import ReservedFiles
-from amoro_core.model.optimizing_config import effective_properties, parse_config
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, SavedPlan
 from amoro_core.model.processes import LAYOUT, OptimizingProcess, ProcessContext, ProcessStatus, TaskStatus
@@ -35,7 +33,7 @@ from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import groups, plans, processes, table_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, advance_process, renew_block
+from amoro_core.transactions.advance_process import Effects, Signals, advance_process, renew_block
 from amoro_core.transactions.journal import advance_task, keep_table
 from amoro_core.transactions.process_context import (
     Ending,
@@ -48,7 +46,6 @@ from amoro_core.transactions.process_context import (
 from amoro_core.transactions.store_plan import (
     EVALUATION,
     ProcessRequest,
-    Works,
     list_expired,
     list_requested,
     list_startable,
@@ -61,6 +58,10 @@ from amoro_core.transactions.store_plan import (
 )
 
 log = get_logger("amoro.planning")
+starting_log = get_logger("amoro.starting")
+
+KEPT_FOR = timedelta(minutes=10)  # saved plans, and at most so many
+MOST_SAVED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +72,17 @@ class StartResult:
     evaluation: Evaluation
 
 
+@dataclass
 class PlanningService:
     """Creates optimizing processes: a table is marked, planned outside of any transaction, and its plan stored."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        action: Optimizing,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        vending: Vending,
-        *,
-        work_planned: Callable[[], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._tables = tables_of
-        self._action = action
-        self._find_action = find_action
-        self._clock = clock
-        self._vending = vending
-        self._work_planned = work_planned
-        self._changed = changed
+    store: Store
+    tables: Tables
+    action: Optimizing
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
+    vending: Vending
+    signals: Signals
 
     def begin(
         self,
@@ -111,58 +100,63 @@ class PlanningService:
         that does not select whole partitions), and what loading the table raises; the table is then idle (or refused)
         again, and a failure counts for the back-off unless requested.
         """
-        before, runtime = self._store.write(lambda db: self._mark_planning(db, table_id, trigger))
-        self._changed()
+        before, runtime = self.store.write(lambda db: self._mark_planning(db, table_id, trigger))
+        self.signals.changed()
         try:
             failpoint("plan.after_mark")
             begun = self._plan_marked(runtime, before, ProcessRequest(trigger, Request(requested, force, where)))
         except TableRefused as refusal:
-            event = table_machine.Refuse(refusal.reason, refusal.full_text)
-            self._store.write(lambda db: self._unmark(db, table_id, event))
+            self._unmark(table_id, table_machine.Refuse(refusal.reason, refusal.full_text))
             raise
         except TableBusy as busy:
-            again = table_machine.PlanEmpty(busy.message)
-            self._store.write(lambda db: self._unmark(db, table_id, again, again=True))
+            self._unmark(table_id, table_machine.PlanEmpty(busy.message), again=True)
             raise
         except InvalidArgument:
             # An invalid request tells nothing about the table, which is evaluated again.
-            empty = table_machine.PlanEmpty(before)
-            self._store.write(lambda db: self._unmark(db, table_id, empty, again=True))
+            self._unmark(table_id, table_machine.PlanEmpty(before), again=True)
             raise
         except BaseException as error:
             why = without_secrets(briefly(str(error) or type(error).__name__, LONGEST_REASON))
-            self._store.write(lambda db: self._plan_failed(db, table_id, why, asked=trigger != EVALUATION))
+            self.store.write(lambda db: self._plan_failed(db, table_id, why, is_requested=trigger != EVALUATION))
             raise
         finally:
-            self._changed()
+            self.signals.changed()
         if begun.process_id is not None:
-            self._work_planned()
+            self.signals.work_planned()
         return begun
 
     def _plan_marked(self, runtime: TableRuntime, before: str, asked: ProcessRequest) -> StartResult:
-        catalog = self._tables.catalog(runtime.identifier.catalog)
-        opened = self._tables.open(runtime.identifier)
-        table = with_roles(opened, self._action.roles, asked.request.name or "optimizing")
+        opened = self.tables.open(runtime.identifier)
+        table = with_roles(opened, self.action.roles, asked.request.name or "optimizing")
         table.refuse_unsupported()
-        properties = effective_properties(dict(catalog.properties), table.facts.properties)
+        properties = self.tables.effective_properties(runtime.identifier.catalog, table)
         config = parse_config(properties)
-        now, request = self._clock(), asked.request
-        last = self._store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
-        capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        others = self._store.read(lambda db: reserved_files(db, runtime.table_id, table.facts.uuid, self._find_action))
+        now, request = self.clock(), asked.request
+        last = self.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
+        capacity = self.store.read(lambda db: groups.capacity(db, config.group))
+        others = self.store.read(lambda db: reserved_files(db, runtime.table_id, table.facts.uuid, self.find_action))
         situation = PlanningContext(config, properties, last, capacity, now, taken=others)
-        evaluation, made = self._action.plan(table, situation, request)
+        evaluation, made = self.action.plan(table, situation, request)
         if made is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
             # Nor does what was left to other plans, which the table's evaluation may not have known yet.
             again = request.name is not None or bool(request.where) or bool(others.paths)
             event = table_machine.PlanEmpty((again and before) or evaluation.reason)
-            self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=again))
+            self._unmark(runtime.table_id, event, again=again)
             return StartResult(None, evaluation)
-        process, works = planned(runtime, table, self._action, made, asked, config, now)
-        self._vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
+        process, works = planned(runtime, table, self.action, made, asked, config, now)
+        self.vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
         failpoint("plan.before_store")
-        self._store.write(lambda db: self._store_plan(db, process, works, made.data_files, others))
+        data_files = made.data_files
+
+        def store(db: Connection) -> None:
+            now = self.clock()
+            require_unreserved(db, process, data_files, others, self.find_action)
+            store_planned(db, tables.get(db, runtime.table_id), process, works, now)
+            begun = table_machine.planned(OptimizingType(process.type), process.reason)
+            tables.save(db, table_machine.advance(tables.get(db, runtime.table_id), begun, now))
+
+        self.store.write(store)
         failpoint("plan.after_store")
         log.info(
             "process.planned",
@@ -174,102 +168,72 @@ class PlanningService:
         )
         return StartResult(process.process_id, evaluation)
 
-    def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
-        """The former reason of the table's status, and the table marked as planning."""
-        runtime = before = tables.get(db, table_id)
-        require_free(db, runtime, self._action.lane, self._clock())
-        if runtime.status is OptimizingStatus.REFUSED:
-            runtime = table_machine.advance(runtime, table_machine.Mended(), self._clock())
-        try:
-            planning = table_machine.advance(runtime, table_machine.BeginPlan(trigger), self._clock())
-        except IllegalState as error:
-            raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.") from error
-        keep_table(db, before, planning, self._clock())
-        return runtime.status_reason, planning
+    def save_plan(self, table: TableIdentifier, content: bytes) -> SavedPlan:
+        """Keep a plan for ten minutes under an id that can't be guessed; only the newest hundred are kept."""
+        plan = SavedPlan(secrets.token_urlsafe(9), str(table), self.clock(), content)
 
-    def _unmark(self, db: Connection, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
-        """Update the table after planning; `again`: evaluate it at the next refresh even if it has not changed."""
-        before = tables.get(db, table_id)
-        ended = table_machine.advance(before, event, self._clock())
-        keep_table(db, before, replace(ended, evaluated_snapshot_id=None) if again else ended, self._clock())
+        def add(db: Connection) -> None:
+            plans.add_saved_plan(db, plan)
+            plans.trim_saved_plans(db, plan.saved_at - KEPT_FOR, MOST_SAVED)
 
-    def _plan_failed(self, db: Connection, table_id: int, why: str, *, asked: bool) -> None:
-        now = self._clock()
-        runtime = tables.get(db, table_id)
-        if runtime.status is not OptimizingStatus.PLANNING:
-            return
-        event = table_machine.PlanFailed(f"planning failed: {why}")
-        idle = table_machine.advance(runtime, event, now)
-        keep_table(db, runtime, idle if asked else backed_off(idle, now), now)
+        self.store.write(add)
+        return plan
 
-    def _store_plan(
-        self, db: Connection, process: OptimizingProcess, works: Works, data_files: Sequence[str], others: ReservedFiles
-    ) -> None:
-        now = self._clock()
-        require_unreserved(db, process, data_files, others, self._find_action)
-        runtime = tables.get(db, process.table_id)
-        begun = table_machine.planned(OptimizingType(process.type), process.reason)
-        store_planned(db, runtime, process, works, now)
-        tables.save(db, table_machine.advance(runtime, begun, now))
-
-
-KEPT_FOR = timedelta(minutes=10)
-MOST = 100
-
-
-class SavedPlanService:
-    """The newest hundred plans that were kept."""
-
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._clock = clock
-
-    def keep(self, table: TableIdentifier, content: bytes) -> SavedPlan:
-        """Keep the plan under an id that can't be guessed; what is old or too much goes."""
-        made = SavedPlan(secrets.token_urlsafe(9), str(table), self._clock(), content)
-
-        def enter(db: Connection) -> None:
-            plans.add_saved_plan(db, made)
-            plans.trim_saved_plans(db, made.saved_at - KEPT_FOR, MOST)
-
-        self._store.write(enter)
-        return made
-
-    def get(self, table: TableIdentifier, plan_id: str) -> SavedPlan:
-        """The table's plan. Raises NotFound for one that is not kept (any more), or is another table's."""
-        found = self._store.read(lambda db: plans.find_saved_plan(db, plan_id))
-        if found is None or found.table != str(table) or self._clock() - found.saved_at >= KEPT_FOR:
+    def saved_plan(self, table: TableIdentifier, plan_id: str) -> SavedPlan:
+        """The table's saved plan. Raises NotFound for one that is not kept (any more), or is another table's."""
+        plan = self.store.read(lambda db: plans.find_saved_plan(db, plan_id))
+        if plan is None or plan.table != str(table) or self.clock() - plan.saved_at >= KEPT_FOR:
             raise NotFound(
                 f"no plan {plan_id!r} of {table} is kept",
                 hint="Plans are kept for ten minutes, and the newest hundred of them: plan the table again.",
             )
-        return found
+        return plan
 
+    def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
+        """The former reason of the table's status, and the table marked as planning."""
+        runtime = before = tables.get(db, table_id)
+        require_free(db, runtime, self.action.lane, self.clock())
+        if runtime.status is OptimizingStatus.REFUSED:
+            runtime = table_machine.advance(runtime, table_machine.Mended(), self.clock())
+        try:
+            planning = table_machine.advance(runtime, table_machine.BeginPlan(trigger), self.clock())
+        except IllegalState as error:
+            raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.") from error
+        keep_table(db, before, planning, self.clock())
+        return runtime.status_reason, planning
 
-stored_log = get_logger("amoro.starting")
+    def _unmark(self, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
+        """Update the table after planning; `again`: evaluate it at the next refresh even if it has not changed."""
+
+        def end(db: Connection) -> None:
+            before = tables.get(db, table_id)
+            ended = table_machine.advance(before, event, self.clock())
+            keep_table(db, before, replace(ended, evaluated_snapshot_id=None) if again else ended, self.clock())
+
+        self.store.write(end)
+
+    def _plan_failed(self, db: Connection, table_id: int, why: str, *, is_requested: bool) -> None:
+        now, runtime = self.clock(), tables.get(db, table_id)
+        if runtime.status is OptimizingStatus.PLANNING:
+            idle = table_machine.advance(runtime, table_machine.PlanFailed(f"planning failed: {why}"), now)
+            keep_table(db, runtime, idle if is_requested else backed_off(idle, now), now)
+
 
 _OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
 _GOING = (ProcessStatus.REQUESTED, ProcessStatus.RUNNING, ProcessStatus.COMMITTING)
 
 
+@dataclass
 class StartingService:
     """Starts plans that wait, closes those whose time is over, and gives up groups whose files are gone."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        announce: Callable[[Effects], None],
-    ) -> None:
-        """`announce` signals the effects of a stored change."""
-        self._store = store
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
-        self._announce = announce
-        self._seen: dict[str, int | None] = {}  # the head that a process was compared with last
+    store: Store
+    tables: Tables
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
+    signals: Signals
+    #: The head that a process was compared with last.
+    _compared: dict[str, int | None] = field(init=False, default_factory=dict)
 
     def start(self, process_id: str) -> OptimizingProcess:
         """Let a plan that waits begin; the id may be a unique prefix.
@@ -277,9 +241,9 @@ class StartingService:
         Raises ProcessNotFound, IllegalState for one that has begun or has ended, CommitConflict where a file of it is
         gone (it is closed then), TableBusy, TableBlocked, and what loading the table raises.
         """
-        process = self._store.read(lambda db: processes.find_by_prefix(db, process_id))
+        process = self.store.read(lambda db: processes.find_by_prefix(db, process_id))
         refuse_starting(process)
-        if gone := self._look_at(process):
+        if gone := self._check_files(process):
             raise CommitConflict(
                 f"process {process.process_id} was closed: {gone}",
                 hint="Plan anew: amoro optimize TABLE --type cluster",
@@ -288,44 +252,43 @@ class StartingService:
 
     def waiting(self, table_id: int) -> list[str]:
         """The ids of the table's plans that wait for their start, oldest first."""
-        return [one.process_id for one in self._store.read(lambda db: list_requested(db, table_id))]
+        return [one.process_id for one in self.store.read(lambda db: list_requested(db, table_id))]
 
     def _start(self, process: OptimizingProcess) -> OptimizingProcess:
         effects = Effects()
         failpoint("start.before_store")
-        started = self._store.write(lambda db: start(db, processes.get(db, process.process_id), effects, self._clock()))
+        started = self.store.write(lambda db: start(db, processes.get(db, process.process_id), effects, self.clock()))
         failpoint("start.after_store")
-        stored_log.info("process.started", process=process.process_id, type=process.type)
-        self._announce(effects)
+        starting_log.info("process.started", process=process.process_id, type=process.type)
+        self.signals.announce(effects)
         return started
 
     def start_due(self) -> list[str]:
         """Start plans whose time has come, unless their tables are busy or blocked; the ids of the processes."""
         begun = []
-        for process in self._store.read(lambda db: list_startable(db, self._clock())):
+        for process in self.store.read(lambda db: list_startable(db, self.clock())):
             try:
                 self._start(process)
             except (TableBusy, TableBlocked) as busy:
-                stored_log.debug("process.waits", process=process.process_id, why=busy.message)
+                starting_log.debug("process.waits", process=process.process_id, why=busy.message)
             else:
                 begun.append(process.process_id)
         return begun
 
     def close_expired(self) -> list[str]:
         """Close plans that were not started before they expired; the ids of the processes."""
-        if not self._store.read(lambda db: list_expired(db, self._clock())):
+        if not self.store.read(lambda db: list_expired(db, self.clock())):
             return []
-        effects = Effects()
 
         def end(db: Connection) -> list[str]:
-            old = list_expired(db, self._clock())
+            old = list_expired(db, self.clock())
             for one in old:
                 ending = Ending("nobody started it within self-optimizing.cluster.plan-ttl")
-                close(db, one, ending, self._clock())
+                close(db, one, ending, self.clock())
             return [one.process_id for one in old]
 
-        closed = self._store.write(end)
-        self._announce(effects)
+        closed = self.store.write(end)
+        self.signals.announce(Effects())
         return closed
 
     def renew_blockers(self) -> list[str]:
@@ -333,68 +296,60 @@ class StartingService:
 
         To be called several times in half a day.
         """
+
+        def renew(process: OptimizingProcess, db: Connection) -> bool:
+            return not processes.get(db, process.process_id).is_active or renew_block(db, process, self.clock())
+
         lost = []
-        for process in self._store.read(lambda db: list_to_renew(db, self._clock())):
-            if not self._store.write(partial(self._renew, process)):
+        for process in self.store.read(lambda db: list_to_renew(db, self.clock())):
+            if not self.store.write(partial(renew, process)):
                 lost.append(process.process_id)
-                stored_log.warning("blocker.taken_by_others", process=process.process_id)
+                starting_log.warning("blocker.taken_by_others", process=process.process_id)
         return lost
 
-    def _renew(self, process: OptimizingProcess, db: Connection) -> bool:
-        if not processes.get(db, process.process_id).is_active:
-            return True
-        return renew_block(db, process, self._clock())
-
-    def look_after(self, table_id: int) -> None:
+    def check_files(self, table_id: int) -> None:
         """Compare the files of the table's plans that order rows with its head, once for each head.
 
         A plan that was not started is closed where one of them is gone; of one that runs the groups are given up whose
         files are gone. Raises what loading the table raises.
         """
-        active = self._store.read(lambda db: processes.list_active_of(db, table_id))
-        for process in active:
+        for process in self.store.read(lambda db: processes.list_active_of(db, table_id)):
             if process.lane == LAYOUT and process.status in _GOING:
-                self._look_at(process)
+                self._check_files(process)
 
-    def _look_at(self, process: OptimizingProcess) -> str:
+    def _check_files(self, process: OptimizingProcess) -> str:
         """The reason if the process was closed because a file is gone; else ""."""
-        case = self._store.read(lambda db: read_context(db, process.process_id))
+        case = self.store.read(lambda db: read_context(db, process.process_id))
         try:
-            opened = open_planned(self._tables, case)
+            opened = open_planned(self.tables, case)
         except CommitConflict as another:
             if process.status != ProcessStatus.REQUESTED:
                 return ""  # it is ended as every process is whose table is another one
             return self._close(process, another)
         head = opened.facts.snapshot_id
-        if head == self._seen.get(process.process_id, process.snapshot_id):
+        if head == self._compared.get(process.process_id, process.snapshot_id):
             return ""
-        table = with_roles(opened, (Role.READ,), process.type)
-        found = None if head is None else table.scan_of(head)
-        works = self._store.read(lambda db: self._open_files(db, case))
-        live = self._live(found, works)
+        scan = None if head is None else with_roles(opened, (Role.READ,), process.type).scan_of(head)
+        groups_files = self.store.read(lambda db: self._open_files(db, case))
+        files = LiveFiles.of(scan.files if scan is not None else ())
+        ids = files.ids_of(path for paths in groups_files.values() for path in paths)
+        live = {normalise(files.columns.row(at).path) for at in ids.tolist()}
         gone = {
             number: f"{lost[0]} is no longer live"
-            for number, paths in works.items()
+            for number, paths in groups_files.items()
             if (lost := [path for path in paths if normalise(path) not in live])
         }
-        self._seen[process.process_id] = head
+        self._compared[process.process_id] = head
         if not gone:
             return ""
         if process.status == ProcessStatus.REQUESTED:
             return self._close(process, CommitConflict(next(iter(gone.values()))))
-        self._give_up(process, gone)
+        self._drop_groups(process, gone)
         return ""
-
-    @staticmethod
-    def _live(scan: TableScan | None, works: Mapping[int, tuple[str, ...]]) -> set[str]:
-        """The normalised paths of those of the files that are live."""
-        live = LiveFiles.of(scan.files if scan is not None else ())
-        ids = live.ids_of(path for paths in works.values() for path in paths)
-        return {normalise(live.columns.row(at).path) for at in ids.tolist()}
 
     def _open_files(self, db: Connection, case: ProcessContext) -> dict[int, tuple[str, ...]]:
         """The data files of each group that is not done, by the number of its task."""
-        action = self._find_action(case.process.type)
+        action = self.find_action(case.process.type)
         if not isinstance(action, Clustering):
             return {}
         return {
@@ -403,11 +358,11 @@ class StartingService:
             if task.status in _OPEN
         }
 
-    def _give_up(self, process: OptimizingProcess, gone: Mapping[int, str]) -> None:
+    def _drop_groups(self, process: OptimizingProcess, gone: Mapping[int, str]) -> None:
         effects = Effects()
 
         def drop(db: Connection) -> None:
-            now = self._clock()
+            now = self.clock()
             if processes.get(db, process.process_id).status not in _GOING:
                 return
             table_stats.add_dropped_groups(db, process.process_id, gone)
@@ -417,18 +372,18 @@ class StartingService:
                     advance_task(db, task, task_machine.Cancel(reason), now)
             advance_process(db, process.process_id, effects, now)
 
-        self._store.write(drop)
+        self.store.write(drop)
         for number, reason in gone.items():
-            stored_log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
-        self._announce(effects)
+            starting_log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
+        self.signals.announce(effects)
 
     def _close(self, process: OptimizingProcess, error: AmoroError) -> str:
         def end(db: Connection) -> None:
             current = processes.get(db, process.process_id)
             if current.status == ProcessStatus.REQUESTED:
-                close(db, current, Ending(error.message, error.code), self._clock())
+                close(db, current, Ending(error.message, error.code), self.clock())
 
-        self._store.write(end)
-        stored_log.info("process.closed", process=process.process_id, reason=error.message)
-        self._announce(Effects())
+        self.store.write(end)
+        starting_log.info("process.closed", process=process.process_id, reason=error.message)
+        self.signals.announce(Effects())
         return error.message

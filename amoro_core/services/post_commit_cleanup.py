@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 from amoro_core.actions.action_api import Action, Condemning, Mending, Sweeping, Tidying
 from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, FileStillReferenced, TableNotFound
@@ -13,8 +12,9 @@ from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessContext, ProcessStatus, Receipt
-from amoro_core.model.text_sanitizing import cut, without_secrets
+from amoro_core.model.processes import CommitOutcome, Figure, ProcessContext, ProcessStatus, Receipt
+from amoro_core.model.text_sanitizing import LONGEST_REASON, cut, without_secrets
+from amoro_core.services.file_deletion import SweepingService
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
 from amoro_core.store import pending_deletions, processes
@@ -36,34 +36,18 @@ CLEARED_AT_ONCE = 1000
 #: A process whose table is gone or was replaced clears nothing.
 _GONE = (CommitConflict, TableNotFound)
 _ALL = 2**31 - 1
-_LONGEST_REASON = 2000  # bytes
 
 
-class Sweeper(Protocol):
-    """What deletes condemned files."""
-
-    def sweep(self, case: ProcessContext) -> Receipt:
-        """Delete what is due of the process's table. Raises GuardSpoke, and what guard and storage raise."""
-
-
+@dataclass
 class ClearingService:
     """Removes files of processes, never one that the table references at that time."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-        changed: Callable[[], None],
-        sweeping: Sweeper,
-    ) -> None:
-        self._sweeping = sweeping
-        self._store = store
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
-        self._changed = changed
+    store: Store
+    tables: Tables
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
+    changed: Callable[[], None]
+    sweeping: SweepingService
 
     def clear(self, process_id: str) -> None:
         """Remove the stored files, batch after batch, and end the process.
@@ -75,58 +59,58 @@ class ClearingService:
             self._clear(process_id)
         except FileStillReferenced as spoken:
             held = process_machine.Hold(spoken.message)
-            self._store.write(lambda db: move_process(db, process_id, held, self._clock()))
+            self.store.write(lambda db: move_process(db, process_id, held, self.clock()))
             log.error("process.held", process=process_id, why=spoken.message)
-            self._changed()
+            self.changed()
         except AmoroError as error:
             if not self._goes_on(process_id):
                 raise
-            reason = cut(without_secrets(error.message), _LONGEST_REASON)
+            reason = cut(without_secrets(error.message), LONGEST_REASON)
             delayed = process_machine.CommitDelayed(error.code, reason, isinstance(error, AccessDenied))
-            process = self._store.write(lambda db: move_process(db, process_id, delayed, self._clock()))
-            self._changed()
+            process = self.store.write(lambda db: move_process(db, process_id, delayed, self.clock()))
+            self.changed()
             if not isinstance(error, _GONE) and not process_machine.is_refused_for_good(process):
                 raise
             self._end(process_id, error)
 
     def _clear(self, process_id: str) -> None:
-        case = self._store.read(lambda db: read_context(db, process_id))
-        action = self._find_action(case.process.type)
+        case = self.store.read(lambda db: read_context(db, process_id))
+        action = self.find_action(case.process.type)
         receipt = case.process.receipt
         if isinstance(action, Sweeping):
-            receipt = self._sweeping.sweep(case)
+            receipt = self.sweeping.sweep(case)
         if isinstance(action, Condemning):
             receipt = self._condemn(case, action)
-        while paths := self._store.read(lambda db: processes.list_clearing(db, process_id, CLEARED_AT_ONCE)):
+        while paths := self.store.read(lambda db: processes.list_clearing(db, process_id, CLEARED_AT_ONCE)):
             if not self._goes_on(process_id):
                 return
             failpoint("clear.before_delete")
             removed = frozenset(self._table(case).delete_unreferenced(paths))
             failpoint("clear.after_delete")
             kept = [path for path in paths if path not in removed]
-            self._store.write(partial(_settled, process_id=process_id, removed=removed, kept=kept))
+            self.store.write(partial(_settle, process_id=process_id, removed=removed, kept=kept))
             log.info("files.removed", process=process_id, files=len(removed), kept=len(kept))
         self._end(process_id, receipt=receipt)
 
     def _goes_on(self, process_id: str) -> bool:
         """Whether the process continues, that is, was not closed meanwhile."""
-        return self._store.read(lambda db: processes.get(db, process_id)).status == ProcessStatus.CLEARING
+        return self.store.read(lambda db: processes.get(db, process_id)).status == ProcessStatus.CLEARING
 
     def _condemn(self, case: ProcessContext, action: Condemning) -> Receipt | None:
         """Condemn the files that nothing needs after the commit; repeated if a crash interrupted it before."""
         process = case.process
-        table = with_roles(open_planned(self._tables, case), action.roles, process.type)
+        table = with_roles(open_planned(self.tables, case), action.roles, process.type)
         mended = action.restore_lost_refs(table, case) if isinstance(action, Mending) else ()
         if mended:
             log.error("commit.mended", process=process.process_id, what="; ".join(mended))
-        self._store.write(lambda db: pending_deletions.remove_written(db, process.process_id))
-        purge_at = self._clock() + action.keep(case)
+        self.store.write(lambda db: pending_deletions.remove_written(db, process.process_id))
+        purge_at = self.clock() + action.keep(case)
         counts: Counter[str] = Counter()
         batches = pending_deletions.batches_of(
             action.condemned(table, case), process.process_id, process.table_id, process.table_uuid, purge_at
         )
         for batch in batches:
-            self._store.write(partial(pending_deletions.add_many, batches=[batch]))
+            self.store.write(partial(pending_deletions.add_many, batches=[batch]))
             counts[f"{batch.kind.value.replace('-', '_')}_files_condemned"] += len(batch.files)
             counts["bytes_condemned"] += sum(one.size_bytes or 0 for one in batch.files)
         failpoint("clear.after_condemning")
@@ -142,13 +126,13 @@ class ClearingService:
 
     def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
         """End a clearing process. `given_up`: why the rest of its files stays."""
-        case = self._store.read(lambda db: read_context(db, process_id))
+        case = self.store.read(lambda db: read_context(db, process_id))
         landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
 
         def finish(db: Connection) -> None:
             if processes.get(db, process_id).status != ProcessStatus.CLEARING:
                 return  # closed meanwhile
-            now = self._clock()
+            now = self.clock()
             kept = processes.count_retained(db, process_id) + len(processes.list_clearing(db, process_id, _ALL))
             event: process_machine.ProcessEvent = process_machine.Cleared(receipt)
             if kept:
@@ -162,42 +146,37 @@ class ClearingService:
             finish_table(db, process, finish_text(process, landed), now, snapshot_id, outcome)
             release_condemned(db, process, now)
 
-        self._store.write(finish)
+        self.store.write(finish)
         failpoint("clear.after_done")
-        self._changed()
-
-    # What lies beside the table's files
+        self.changed()
 
     def tidy(self, process_id: str) -> None:
-        """Remove what lies empty beside the table's files, where that is the end of the process; it is no failure when
-        that can't be."""
-        case = self._store.read(lambda db: read_context(db, process_id))
-        action = self._find_action(case.process.type)
+        """Remove empty folders of the table after a process that succeeded; failing to do so is only logged."""
+        case = self.store.read(lambda db: read_context(db, process_id))
+        action = self.find_action(case.process.type)
         if not isinstance(action, Tidying) or case.process.status != ProcessStatus.SUCCESS:
             return
         try:
-            removed = action.tidy(with_roles(open_planned(self._tables, case), action.roles, case.process.type), case)
+            removed = action.tidy(with_roles(open_planned(self.tables, case), action.roles, case.process.type), case)
         except AmoroError as error:
             log.warning("folders.left_over", table=str(case.runtime.identifier), why=error.message)
             return
         if removed:
             log.info("folders.removed", table=str(case.runtime.identifier), folders=removed)
 
-    # What is left over
-
     def clean_up(self, process_id: str) -> tuple[str, ...]:
         """Remove the files of a process that ended and that no commit has, after a reference check.
 
         Nothing is removed while the outcome of any commit attempt is unknown. Returns what was removed.
         """
-        case = self._store.read(lambda db: read_context(db, process_id))
+        case = self.store.read(lambda db: read_context(db, process_id))
         if not case.process.left_over or any(attempt.is_open for attempt in case.attempts):
             return ()
         committed = committed_groups(case.attempts)
         every = frozenset(result.number for result in case.results) - committed
-        removed = self.remove(case, self._find_action(case.process.type).outputs(case, every))
+        removed = self.remove(case, self.find_action(case.process.type).outputs(case, every))
         if removed is not None:
-            self._store.write(partial(_cleaned, process_id=process_id))
+            self.store.write(lambda db: processes.save(db, replace(processes.get(db, process_id), left_over=False)))
         return removed or ()
 
     def remove(self, case: ProcessContext, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
@@ -206,8 +185,10 @@ class ClearingService:
         `since`: a sequence number that the table had not reached when they were written.
         """
         identifier = case.runtime.identifier
-        attempts = self._store.read(lambda db: processes.list_commits(db, case.process.process_id))
-        needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
+        attempts = self.store.read(lambda db: processes.list_commits(db, case.process.process_id))
+        needed = {
+            path for attempt in attempts if attempt.may_come_back for path in (*attempt.files, *attempt.metadata_files)
+        }
         wanted = tuple(path for path in paths if path not in needed)
         if not wanted:
             return ()
@@ -222,11 +203,7 @@ class ClearingService:
         return removed
 
     def _table(self, case: ProcessContext) -> Committable:
-        return with_roles(open_planned(self._tables, case), (Role.COMMIT,), "removing what is left over")
-
-
-def _named_by(attempt: CommitAttempt) -> tuple[str, ...]:
-    return (*attempt.files, *attempt.metadata_files)
+        return with_roles(open_planned(self.tables, case), (Role.COMMIT,), "removing what is left over")
 
 
 def _is_fruitless(receipt: Receipt | None) -> bool:
@@ -235,10 +212,6 @@ def _is_fruitless(receipt: Receipt | None) -> bool:
     return files.pop("files_failed", 0) > 0 and not any(files.values())
 
 
-def _settled(db: Connection, process_id: str, removed: Iterable[str], kept: Iterable[str]) -> None:
+def _settle(db: Connection, process_id: str, removed: Iterable[str], kept: Iterable[str]) -> None:
     processes.settle_clearing(db, process_id, removed, kept=False)
     processes.settle_clearing(db, process_id, kept, kept=True)
-
-
-def _cleaned(db: Connection, process_id: str) -> None:
-    processes.save(db, replace(processes.get(db, process_id), left_over=False))

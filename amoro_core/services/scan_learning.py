@@ -8,7 +8,7 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.formats.ports import Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
-from amoro_core.model.optimizing_config import effective_properties, parse_config
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.scan_stats import KEEP_SCANS, MOST_OF_SOURCE, ScanRecord, ScanUse
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.auto_columns import SCAN_DAYS, Suggested, suggest
@@ -33,13 +33,13 @@ class Learned:
     recent_scans: int  # of the last days, whoever told of them
 
 
+@dataclass
 class LearningService:
     """Keeps reports of scans, and suggests columns."""
 
-    def __init__(self, store: Store, tables_of: Tables, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._tables = tables_of
-        self._clock = clock
+    store: Store
+    tables: Tables
+    clock: Callable[[], datetime]
 
     def learn(self, runtime: TableRuntime, records: Sequence[ScanRecord]) -> Learned:
         """Keep a report of scans of the table, all of it or nothing.
@@ -53,17 +53,17 @@ class LearningService:
                 f"{len(records):,} sets of filters and days are more than the {MOST_TOLD:,} that are learned at once",
                 hint="Learn from fewer files at once.",
             )
-        table = with_roles(self._tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
+        table = with_roles(self.tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
         columns = frozenset(one.name for one in table.sorting().columns)
-        today = self._clock().date()
+        today = self.clock().date()
         uses = [_use(one, columns, today) for one in records]
         oldest = today - KEEP_SCANS
         by_source: dict[str, list[ScanUse]] = {}
         for one, use in zip(records, uses, strict=True):
             by_source.setdefault(one.source, []).extend([use] if use.day >= oldest else [])
         kept = tuple(use for some in by_source.values() for use in some)
-        self._store.write(lambda db: table_stats.add_learned_scans(db, runtime.table_id, by_source))
-        every = self._store.read(lambda db: table_stats.list_scans(db, runtime.table_id))
+        self.store.write(lambda db: table_stats.add_learned_scans(db, runtime.table_id, by_source))
+        every = self.store.read(lambda db: table_stats.list_scans(db, runtime.table_id))
         recent = sum(one.scans for one in every if one.day > today - timedelta(days=SCAN_DAYS))
         log.info("scans.learned", table=str(runtime.identifier), scans=sum(one.scans for one in kept))
         return Learned(kept, sum(one.scans for one in uses if one.day < oldest), recent)
@@ -73,17 +73,16 @@ class LearningService:
 
         Raises TableRefused, and what loading the table raises.
         """
-        catalog = self._tables.catalog(identifier.catalog)
-        table = with_roles(self._tables.open(identifier), (Role.READ, Role.SORT), "suggesting columns")
-        config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
-        known = self._store.read(lambda db: tables.find(db, identifier))
-        facts = ClusterFacts(scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self._clock())
+        table = with_roles(self.tables.open(identifier), (Role.READ, Role.SORT), "suggesting columns")
+        config = parse_config(self.tables.effective_properties(identifier.catalog, table))
+        known = self.store.read(lambda db: tables.find(db, identifier))
+        facts = ClusterFacts(scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self.clock())
         if known is not None:
             table_id = known.table_id
             facts = replace(
                 facts,
-                scans=self._store.read(lambda db: table_stats.list_scans(db, table_id)),
-                choice=self._store.read(lambda db: table_stats.find_choice(db, table_id)),
+                scans=self.store.read(lambda db: table_stats.list_scans(db, table_id)),
+                choice=self.store.read(lambda db: table_stats.find_choice(db, table_id)),
             )
         filtered = table.filtered_columns(config.filter) if config.filter is not None else frozenset[str]()
         return suggest(facts, filtered, table.distinct_values())

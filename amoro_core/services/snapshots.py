@@ -27,72 +27,54 @@ from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.maintenance.snapshots import Comparison, RetentionConfig, SnapshotSelection, Target, compare, select
 from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Surroundings
-from amoro_core.model.optimizing_config import effective_properties
 from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
 from amoro_core.model.processes import ProcessStatus, uuid7
 from amoro_core.model.properties import parse_into
-from amoro_core.model.tables import History, SnapshotFacts, TableIdentifier, TableRuntime
+from amoro_core.model.tables import History, TableIdentifier, TableRuntime
 from amoro_core.store import processes, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.snapshot_leases import SnapshotLease
 from amoro_core.transactions.maintenance_schedule import surroundings
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """What an expiry would decide now on every snapshot and reference of a table."""
-
-    history: History
-    selection: SnapshotSelection
-
-
+@dataclass
 class SnapshotService:
     """Snapshots from a table's metadata; reads no manifest and changes nothing."""
 
-    def __init__(
-        self, store: Store, tables_of: Tables, find_action: Callable[[str], Action], clock: Callable[[], datetime]
-    ) -> None:
-        self._store = store
-        self._tables = tables_of
-        self._find_action = find_action
-        self._clock = clock
+    store: Store
+    tables: Tables
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
 
     def compare(self, identifier: TableIdentifier, before: int, after: int) -> Comparison:
         """Compare two snapshots by their ids.
 
         Raises InvalidArgument for an unknown id, TableNotFound, CatalogUnavailable, TableRefused.
         """
-        table = with_roles(self._tables.open(identifier), (Role.READ,), "reading it")
-        snapshots = table.snapshots()
-        return compare(snapshots, _one(snapshots, before), _one(snapshots, after))
+        table = with_roles(self.tables.open(identifier), (Role.READ,), "reading it")
+        snapshots = {one.snapshot_id: one for one in table.snapshots()}
+        for unknown in {before, after} - snapshots.keys():
+            raise InvalidArgument(f"the table has no snapshot {unknown}", hint="See: amoro table snapshots TABLE")
+        return compare(tuple(snapshots.values()), snapshots[before], snapshots[after])
 
-    def retention(self, identifier: TableIdentifier) -> Retention:
-        """What the next expiry would take, and what keeps the rest: by the rule and the needs that expiry goes by.
+    def retention(self, identifier: TableIdentifier) -> tuple[History, SnapshotSelection]:
+        """The snapshots and references, and which of them the next expiry would take.
 
         Raises TableNotFound, CatalogUnavailable, TableRefused (a malformed property, a format without expiry).
         """
-        catalog = self._tables.catalog(identifier.catalog)
-        table = with_roles(self._tables.open(identifier), (Role.EXPIRE,), "reading it")
-        properties = effective_properties(dict(catalog.properties), table.facts.properties)
+        table = with_roles(self.tables.open(identifier), (Role.EXPIRE,), "reading it")
+        properties = self.tables.effective_properties(identifier.catalog, table)
         config, keep = parse_into(RetentionConfig, properties), parse_into(MaintenanceConfig, properties).undo_keep
-        now = self._clock()
+        now = self.clock()
 
         def read(db: Connection) -> Surroundings:
-            known = tables.find(db, identifier)
-            if known is None:
-                return Surroundings()
-            return surroundings(db, known.table_id, self._find_action, now, undo_keep=keep)
+            runtime = tables.find(db, identifier)
+            table_id = runtime.table_id if runtime else 0
+            return surroundings(db, table_id, self.find_action, now, undo_keep=keep) if table_id else Surroundings()
 
-        around, history = self._store.read(read), table.history()
+        around, history = self.store.read(read), table.history()
         target = Target(pinned=dict(around.pinned), since=dict(around.since))
-        return Retention(history, select(history.snapshots, history.refs, config, target, now))
-
-
-def _one(snapshots: tuple[SnapshotFacts, ...], snapshot_id: int) -> SnapshotFacts:
-    for one in snapshots:
-        if one.snapshot_id == snapshot_id:
-            return one
-    raise InvalidArgument(f"the table has no snapshot {snapshot_id}", hint="See: amoro table snapshots TABLE")
+        return history, select(history.snapshots, history.refs, config, target, now)
 
 
 log = get_logger("amoro.leasing")
@@ -110,27 +92,21 @@ _LONGEST_HOLDER = 255  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class HeldLease:
+class TableLease:
     """A lease, with the table that it is about."""
 
     lease: SnapshotLease
     table: TableIdentifier
 
 
+@dataclass
 class LeaseService:
     """Leases of the snapshots of all tables."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        clock: Callable[[], datetime],
-        wait: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._wait = wait
-        self._store = store
-        self._tables = tables_of
-        self._clock = clock
+    store: Store
+    tables: Tables
+    clock: Callable[[], datetime]
+    wait: Callable[[float], None] = time.sleep
 
     def take(
         self,
@@ -141,7 +117,7 @@ class LeaseService:
         since: bool = False,
         held_for: timedelta = USUAL,
         as_tag: bool = False,
-    ) -> HeldLease:
+    ) -> TableLease:
         """Keep a snapshot and its chain to the branch's head; with `since`, also all newer ones.
 
         `as_tag`: also tag the snapshot in the table until the lease ends, which expiry by other tools respects. Raises
@@ -160,8 +136,8 @@ class LeaseService:
             )
         table = self._having(runtime.identifier, snapshot_id)
 
-        def keep(db: Connection) -> HeldLease:
-            now = self._clock()
+        def keep(db: Connection) -> TableLease:
+            now = self.clock()
             _refuse_expiring(db, runtime, snapshot_id)
             snapshot_leases.remove_expired(db, now)
             uuid = table.facts.uuid
@@ -169,15 +145,15 @@ class LeaseService:
             tag = f"lease-{lease_id}" if as_tag else ""
             made = SnapshotLease(lease_id, runtime.table_id, uuid, snapshot_id, since, holder.strip(), now, ends, tag)
             snapshot_leases.add(db, made)
-            return HeldLease(made, runtime.identifier)
+            return TableLease(made, runtime.identifier)
 
-        taken = self._store.write(keep)
+        taken = self.store.write(keep)
         try:
             self._having(runtime.identifier, snapshot_id)  # it may have been removed before the lease was visible
             if as_tag:
                 self._set_tag(taken)
         except AmoroError:
-            self._store.write(lambda db: snapshot_leases.remove(db, taken.lease.lease_id))
+            self.store.write(lambda db: snapshot_leases.remove(db, taken.lease.lease_id))
             raise
         log.info("lease.taken", lease=taken.lease.lease_id, table=str(taken.table), snapshot=snapshot_id)
         return taken
@@ -192,17 +168,17 @@ class LeaseService:
         here, since its snapshots are not expired here, nor if the state is read-only. Raises like `take`, but waits a
         moment for an expiry to end; renewing raises LeaseNotFound if the lease was released.
         """
-        runtime = None if self._store.only_reads else self._store.read(lambda db: tables.find(db, identifier))
+        runtime = None if self.store.only_reads else self.store.read(lambda db: tables.find(db, identifier))
         if runtime is None:
-            yield _nothing
+            yield lambda: None  # there is no lease to renew
             return
-        lease = self._take_in_turn(runtime, snapshot_ids, holder, is_cancelled)
+        lease = self._take_after_expiry(runtime, snapshot_ids, holder, is_cancelled)
         renewed_at = lease.created_at
 
         def keep() -> None:
             nonlocal renewed_at
-            if self._clock() - renewed_at >= READING / 2:
-                renewed_at = self._clock()
+            if self.clock() - renewed_at >= READING / 2:
+                renewed_at = self.clock()
                 self.renew(lease.lease_id, READING)
 
         try:
@@ -211,10 +187,10 @@ class LeaseService:
             with suppress(LeaseNotFound, StoreFailed, Fenced):
                 self.release(lease.lease_id)
 
-    def _take_in_turn(
+    def _take_after_expiry(
         self, runtime: TableRuntime, snapshot_ids: Collection[int], holder: str, is_cancelled: Callable[[], bool]
     ) -> SnapshotLease:
-        table = with_roles(self._tables.open(runtime.identifier), (Role.READ,), "leasing a snapshot")
+        table = with_roles(self.tables.open(runtime.identifier), (Role.READ,), "leasing a snapshot")
         numbers = {one.snapshot_id: one.sequence_number for one in table.snapshots()}
         oldest = min(snapshot_ids, key=lambda one: numbers.get(one, 0))
         waits = [_PAUSE_S] * round(_WAIT_S / _PAUSE_S)
@@ -224,54 +200,54 @@ class LeaseService:
             except TableBusy:
                 if not waits or is_cancelled():
                     raise
-                self._wait(waits.pop())
+                self.wait(waits.pop())
 
     def _having(self, identifier: TableIdentifier, snapshot_id: int) -> Readable:
         """The present table, which has the snapshot. Raises InvalidArgument."""
-        table = with_roles(self._tables.open(identifier), (Role.READ,), "leasing a snapshot")
+        table = with_roles(self.tables.open(identifier), (Role.READ,), "leasing a snapshot")
         if all(one.snapshot_id != snapshot_id for one in table.snapshots()):
             raise InvalidArgument(
                 f"{identifier} has no snapshot {snapshot_id}", hint=f"See: amoro table snapshots {identifier}"
             )
         return table
 
-    def renew(self, prefix: str, held_for: timedelta = USUAL) -> HeldLease:
+    def renew(self, prefix: str, held_for: timedelta = USUAL) -> TableLease:
         """Extend the lease and its tag, counted from now.
 
         Raises LeaseNotFound for one that has ended: its snapshot may be gone; for a tag, like `take`.
         """
         _checked(held_for)
-        known = self._store.read(lambda db: self._find(db, prefix))
+        known = self.store.read(lambda db: self._find(db, prefix))
         if known.lease.tag:
-            self._set_tag(HeldLease(replace(known.lease, expires_at=self._clock() + held_for), known.table))
+            self._set_tag(TableLease(replace(known.lease, expires_at=self.clock() + held_for), known.table))
 
-        def lengthen(db: Connection) -> HeldLease:
+        def lengthen(db: Connection) -> TableLease:
             found = self._find(db, known.lease.lease_id)
-            renewed = replace(found.lease, expires_at=self._clock() + held_for)
+            renewed = replace(found.lease, expires_at=self.clock() + held_for)
             snapshot_leases.renew(db, renewed.lease_id, renewed.expires_at)
-            return HeldLease(renewed, found.table)
+            return TableLease(renewed, found.table)
 
-        return self._store.write(lengthen)
+        return self.store.write(lengthen)
 
-    def release(self, prefix: str) -> HeldLease:
+    def release(self, prefix: str) -> TableLease:
         """End a lease, after removing its tag, and return it. Raises LeaseNotFound; for a tag, like `take`."""
-        known = self._store.read(lambda db: self._find(db, prefix))
+        known = self.store.read(lambda db: self._find(db, prefix))
         if known.lease.tag:
             with suppress(TableNotFound):  # its tags are gone with it
                 self._remove_tag(known)
 
-        def drop(db: Connection) -> HeldLease:
+        def drop(db: Connection) -> TableLease:
             found = self._find(db, known.lease.lease_id)
             snapshot_leases.remove(db, found.lease.lease_id)
             return found
 
-        return self._store.write(drop)
+        return self.store.write(drop)
 
-    def find(self, prefix: str) -> HeldLease:
+    def find(self, prefix: str) -> TableLease:
         """The lease that holds with that id, which may be a prefix. Raises LeaseNotFound, InvalidArgument."""
-        return self._store.read(lambda db: self._find(db, prefix))
+        return self.store.read(lambda db: self._find(db, prefix))
 
-    def page(self, table_id: int | None = None, window: Window = ALL) -> Page[HeldLease]:
+    def page(self, table_id: int | None = None, window: Window = ALL) -> Page[TableLease]:
         """Active leases, the next to expire first; of one table or all.
 
         `after` is the `next` of the page before. Raises InvalidArgument for another one.
@@ -279,19 +255,17 @@ class LeaseService:
         most, scope = page_limit(window.limit), ("leases", table_id)
         after = opened_pair(window.after, scope)
 
-        def read(db: Connection) -> Page[HeldLease]:
-            now = self._clock()
+        def read(db: Connection) -> Page[TableLease]:
+            now = self.clock()
             found = snapshot_leases.list_page(db, now, table_id, after, most + 1)
             total = snapshot_leases.count(db, now, table_id)
             page = cut(found, most, total, lambda lease: sealed(scope, snapshot_leases.place_of(lease)))
             names = tables.names(db, {lease.table_id for lease in page.items})
-            return page.mapped(lambda lease: HeldLease(lease, names[lease.table_id]))
+            return page.mapped(lambda lease: TableLease(lease, names[lease.table_id]))
 
-        return self._store.read(read)
+        return self.store.read(read)
 
-    # Tags
-
-    def _set_tag(self, held: HeldLease) -> None:
+    def _set_tag(self, held: TableLease) -> None:
         """Create the lease's tag, or extend it to the end of the lease."""
         lease = held.lease
 
@@ -304,38 +278,38 @@ class LeaseService:
 
         self._commit(held, stage, is_set)
 
-    def _remove_tag(self, held: HeldLease) -> None:
+    def _remove_tag(self, held: TableLease) -> None:
         tag = held.lease.tag
 
-        def is_gone(table: AnyTable) -> bool:
+        def is_removed(table: AnyTable) -> bool:
             return all(one.name != tag for one in table.history(anew=True).refs)
 
         def stage(table: AnyTable) -> bytes | None:
-            return None if is_gone(table) else table.stage_expiry(frozenset(), [tag], clean=False)[0]
+            return None if is_removed(table) else table.stage_expiry(frozenset(), [tag], clean=False)[0]
 
-        self._commit(held, stage, is_gone)
+        self._commit(held, stage, is_removed)
 
     def _commit(
-        self, held: HeldLease, stage: Callable[[AnyTable], bytes | None], landed: Callable[[AnyTable], bool]
+        self, held: TableLease, stage: Callable[[AnyTable], bytes | None], landed: Callable[[AnyTable], bool]
     ) -> None:
         """Commit what `stage` makes for the present table, until it has `landed`; None: there is nothing to do.
 
-        Sending it twice is harmless. Raises TableNotFound, also for another table of the name, CommitConflict,
-        CommitUnknown, and errors of staging and sending.
+        Sending it twice is harmless. Raises TableNotFound, also for another table of the name, TableBusy,
+        CommitConflict, CommitUnknown, and errors of staging and sending.
         """
-        self._refuse_unknown(held)
-        refusal = self._tables.formats.commits_refused(self._tables.catalog(held.table.catalog))
+        self._refuse_unknown(held.lease)
+        refusal = self.tables.formats.commits_refused(self.tables.catalog(held.table.catalog))
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
         for _ in range(_TRIES):
-            table = with_roles(self._tables.open(held.table), _TAGGING, "a lease as a tag")
+            table = with_roles(self.tables.open(held.table), _TAGGING, "a lease as a tag")
             table.refuse_unsupported()
             if table.facts.uuid != held.lease.table_uuid:
                 raise TableNotFound(f"{held.table} is another table by now: UUID {table.facts.uuid}", table=held.table)
             payload = stage(table)
             if payload is None:
                 return
-            self._store.require_own()
+            self.store.require_own()
             try:
                 table.send(payload)
             except CommitConflict:
@@ -349,24 +323,22 @@ class LeaseService:
                 return
         raise CommitConflict(f"other writers were faster {_TRIES} times in a row", hint="Try again.")
 
-    def _refuse_unknown(self, held: HeldLease) -> None:
+    def _refuse_unknown(self, lease: SnapshotLease) -> None:
         """Raise TableBusy while it is unknown whether a commit of ours landed: its evidence must stay."""
-        lease = held.lease
-        active = self._store.read(lambda db: processes.list_active_of(db, lease.table_id, lease.table_uuid))
-        for process in active:
+        for process in self.store.read(lambda db: processes.list_active_of(db, lease.table_id, lease.table_uuid)):
             if process.status == ProcessStatus.COMMIT_UNKNOWN:
                 raise TableBusy(
                     f"it is not known whether the commit of process {process.process_id} was applied",
                     hint=f"Wait for its end: amoro process show {process.process_id}",
                 )
 
-    def _find(self, db: Connection, prefix: str) -> HeldLease:
-        found = [one for one in snapshot_leases.find(db, prefix) if one.expires_at > self._clock()]
+    def _find(self, db: Connection, prefix: str) -> TableLease:
+        found = [one for one in snapshot_leases.find(db, prefix) if one.expires_at > self.clock()]
         if not prefix or not found:
             raise LeaseNotFound(f"no lease {prefix!r} holds: it was released or has expired")
         if len(found) > 1:
             raise InvalidArgument(f"more than one lease begins with {prefix!r}", hint="Give more characters.")
-        return HeldLease(found[0], tables.get(db, found[0].table_id).identifier)
+        return TableLease(found[0], tables.get(db, found[0].table_id).identifier)
 
 
 def _age_ms(table: AnyTable, lease: SnapshotLease) -> int:
@@ -375,10 +347,6 @@ def _age_ms(table: AnyTable, lease: SnapshotLease) -> int:
     if facts is None:
         raise CommitConflict(f"snapshot {lease.snapshot_id} is not in the table any more")
     return max(1, round((lease.expires_at - facts.committed_at) / timedelta(milliseconds=1)))
-
-
-def _nothing() -> None:
-    """Does nothing: there is no lease to renew."""
 
 
 def _checked(held_for: timedelta) -> None:

@@ -2,10 +2,9 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import TypeVar
 
 from amoro_core.actions.action_api import Action
@@ -48,6 +47,7 @@ from amoro_core.planning.optimizing.messages import (
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.scheduling.policy import REFRESH_INTERVAL
+from amoro_core.services.history import LateDeleteService
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
@@ -83,82 +83,60 @@ class Preview:
     copying: str  # which row groups are copied, in words
 
 
+@dataclass
 class TableService:
     """Tables of all catalogs, by their runtimes."""
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        clock: Callable[[], datetime],
-        joining: Mapping[str, int] = MappingProxyType({}),
-        clockwork: MaintenanceSchedule | None = None,
-        find_action: Callable[[str], Action] | None = None,
-        keeps_series: bool = True,
-        look: Callable[[TableRuntime, Readable, TableScan | None], None] = lambda runtime, table, scan: None,
-    ) -> None:
-        """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
-        `clockwork` has the actions that are evaluated with each refresh; `find_action` tells of what processes are for,
-        whose files are left to them; `keeps_series`: whether tables' numbers are kept over time; `look` is called
-        for each table whose files were read."""
-        self._keeps_series, self._look = keeps_series, look
-        self._find_action = find_action
-        self._store = store
-        self._clockwork = clockwork or MaintenanceSchedule((), {})
-        self._joining = joining
-        self._tables = tables_of
-        self._clock = clock
-        self._refresh_failures: dict[int, str] = {}  # by table id, where the last refresh failed
-
-    # Finding
+    store: Store
+    tables: Tables
+    clock: Callable[[], datetime]
+    joining: Mapping[str, int]  # threads that an optimizer would bring to a group if a table were optimized now
+    schedule: MaintenanceSchedule  # actions that are evaluated with each refresh
+    find_action: Callable[[str], Action]
+    keeps_series: bool  # whether tables' figures are kept over time
+    late_deletes: LateDeleteService
+    #: By table id, where the last refresh failed.
+    _refresh_failures: dict[int, str] = field(init=False, default_factory=dict)
 
     def similar(self, identifier: TableIdentifier, *, known_only: bool = False) -> str:
         """The table of the catalog with the closest name; "" without one.
 
         The catalog is listed if no table is known, unless only what is known is asked for.
         """
-        known = [name for _, name in self._store.read(lambda db: table_listing.list_names(db, identifier.catalog))]
+        known = [name for _, name in self.store.read(lambda db: table_listing.list_names(db, identifier.catalog))]
         if not known and not known_only:
             try:
-                known = self._tables.formats.list_tables(self._tables.catalog(identifier.catalog))
+                known = self.tables.formats.list_tables(self.tables.catalog(identifier.catalog))
             except AmoroError:
                 return ""
         return next(iter(difflib.get_close_matches(str(identifier), map(str, known), n=1)), "")
 
     def ensure(self, identifier: TableIdentifier) -> TableRuntime:
-        """The runtime of a table, created when it is new.
-
-        Raises TableNotFound, CatalogNotFound, CatalogUnavailable.
-        """
-        runtime = self._store.read(lambda db: tables.find(db, identifier))
+        """The runtime of a table, created when it is new. Raises TableNotFound, CatalogNotFound, CatalogUnavailable."""
+        runtime = self.store.read(lambda db: tables.find(db, identifier))
         if runtime is not None:
             return runtime
-        self._tables.open(identifier)
-        return self._store.write(lambda db: tables.find(db, identifier) or add_table(db, identifier, self._clock()))
+        self.tables.open(identifier)
+        return self.store.write(lambda db: tables.find(db, identifier) or add_table(db, identifier, self.clock()))
 
-    def _known(self, identifier: TableIdentifier) -> TableRuntime:
-        """The runtime of a table; a new one if it is unknown."""
-        found = self._store.read(lambda db: tables.find(db, identifier))
-        return found or new_table(identifier, self._clock())
-
-    # Refreshing
+    def _find_or_new(self, identifier: TableIdentifier) -> TableRuntime:
+        return self.store.read(lambda db: tables.find(db, identifier)) or new_table(identifier, self.clock())
 
     def list_due(self) -> list[tuple[int, str]]:
         """Id and catalog of each table that is due for a refresh, the longest due first."""
-        return self._store.read(lambda db: tables.list_due(db, self._clock()))
+        return self.store.read(lambda db: tables.list_due(db, self.clock()))
 
     def refresh(self, table_id: int) -> TableRuntime | None:
         """Load the table, and evaluate it if it changed or an interval came due; None when it is gone.
 
-        Raises CatalogUnavailable and other errors of loading; the runtime is then unchanged except for its next
-        refresh.
+        Raises what loading raises; the runtime is then unchanged except for its next refresh.
         """
         try:
             refreshed = self._refresh(table_id)[0]
         except Exception as error:
             code = error.code if isinstance(error, AmoroError) else AmoroError.code
             self._refresh_failures[table_id] = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
-            self._store.write(lambda db: postpone_refresh(db, table_id, self._clock() + REFRESH_INTERVAL))
+            self.store.write(lambda db: postpone_refresh(db, table_id, self.clock() + REFRESH_INTERVAL))
             raise
         self._refresh_failures.pop(table_id, None)
         return refreshed
@@ -169,34 +147,23 @@ class TableService:
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
         """The refreshed runtime, and the refusal with its hint."""
-        runtime = self._store.read(lambda db: tables.get(db, table_id))
+        runtime = self.store.read(lambda db: tables.get(db, table_id))
         try:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
             if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
-                runtime = self._store.write(lambda db: reset_replaced(db, table_id, uuid, self._clock()))
-            looks = self._looks(runtime, loaded)
+                runtime = self.store.write(lambda db: reset_replaced(db, table_id, uuid, self.clock()))
+            override = runtime.enabled_override
+            looks = self.schedule.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
+            looks = self.schedule.ask(loaded.table, loaded.defaults, looks, self.clock())
             evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
-            self._store.write(lambda db: dispose(db, table_id, self._clock()))
+            self.store.write(lambda db: dispose(db, table_id, self.clock()))
             return None, None
         except TableRefused as refusal:
-            return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
-        return self._store.write(lambda db: self._refreshed(db, table_id, loaded, evaluated, looks)), loaded.refusal
-
-    def _looks(self, runtime: TableRuntime, loaded: LoadedTable) -> Looks:
-        override = runtime.enabled_override
-        looks = self._clockwork.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
-        return self._clockwork.ask(loaded.table, loaded.defaults, looks, self._clock())
-
-    def _require_refreshed(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
-        runtime, refusal = self._refresh(self.ensure(identifier).table_id)
-        if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
-        if runtime.status is OptimizingStatus.REFUSED:
-            raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
-        return runtime
+            return self.store.write(partial(self._save_refused, table_id=table_id, refusal=refusal)), refusal
+        refreshed = self.store.write(lambda db: self._save_refreshed(db, table_id, loaded, evaluated, looks))
+        return refreshed, loaded.refusal
 
     def preview(
         self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, where: str = ""
@@ -206,19 +173,19 @@ class TableService:
         `where` selects partitions. Raises TableNotFound, TableRefused, InvalidArgument (a condition that does not
         select whole partitions) and what loading raises.
         """
-        known = self._known(identifier)
+        known = self._find_or_new(identifier)
         loaded = self._load(known)
         self._refuse_twins(known, loaded)
-        now = self._clock()
+        now = self.clock()
         runtime = after_refresh(known, loaded, None, now)
         # A new table of the same name has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
-        last = {} if anew else self._store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
+        last = {} if anew else self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
-        others = self._store.read(lambda db: self._taken(db, known, loaded.table.facts.uuid))
+        others = self.store.read(lambda db: self._reserved(db, known, loaded.table.facts.uuid))
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
             scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan)
@@ -226,12 +193,12 @@ class TableService:
         evaluation = with_reserved(evaluation, scan, others)
         made = None
         if scan is not None:
-            capacity = self._store.read(lambda db: groups.capacity(db, loaded.config.group))
+            capacity = self.store.read(lambda db: groups.capacity(db, loaded.config.group))
             made = plan(
                 scan,
                 evaluation,
                 loaded.config,
-                threads=max(capacity.threads, self._joining.get(loaded.config.group, 0)),
+                threads=max(capacity.threads, self.joining.get(loaded.config.group, 0)),
                 max_input_per_thread=capacity.max_input_per_thread,
             )
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
@@ -241,11 +208,11 @@ class TableService:
         return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)), copying)
 
     def _load(self, runtime: TableRuntime) -> LoadedTable:
-        catalog = self._tables.catalog(runtime.identifier.catalog)
-        refusal = self._tables.formats.commits_refused(catalog)
+        catalog = self.tables.catalog(runtime.identifier.catalog)
+        refusal = self.tables.formats.commits_refused(catalog)
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
-        table = self._tables.load(catalog, runtime.identifier, runtime)
+        table = self.tables.load(catalog, runtime.identifier, runtime)
         defaults = dict(catalog.properties)
         own = table.facts.properties
         config = parse_config(effective_properties(defaults, own))
@@ -256,7 +223,7 @@ class TableService:
     def _refuse_twins(self, runtime: TableRuntime, loaded: LoadedTable) -> None:
         """Refuse a table that is known under another name already: it would be optimized twice."""
         uuid = loaded.table.facts.uuid
-        first = self._store.read(lambda db: tables.first_of_uuid(db, uuid))
+        first = self.store.read(lambda db: tables.first_of_uuid(db, uuid))
         if first is not None and (not runtime.table_id or first[0] < runtime.table_id):
             raise TableRefused(
                 f"{runtime.identifier} is the same table as {first[1]} (uuid {uuid})",
@@ -267,7 +234,7 @@ class TableService:
     def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable) -> bool:
         if runtime.status in BUSY or loaded.refusal is not None:
             return False
-        facts, now = loaded.table.facts, self._clock()
+        facts, now = loaded.table.facts, self.clock()
         return (
             runtime.evaluated_at is None
             or runtime.status is OptimizingStatus.REFUSED
@@ -281,7 +248,7 @@ class TableService:
 
     def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable) -> Evaluated:
         """The verdict by the snapshot's totals if these suffice, else by its files."""
-        now, facts, table = self._clock(), loaded.table.facts, loaded.optimizable
+        now, facts, table = self.clock(), loaded.table.facts, loaded.optimizable
         # The reason of a refusal may be in the files.
         if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
             totals = totals_of(facts.snapshot_summary)
@@ -289,10 +256,10 @@ class TableService:
             if spared is not None:
                 return Evaluated(spared, runtime.scanned_at)
         scan = table.scan()
-        last, others = self._store.read(
-            lambda db: (tables.partitions_last_optimized(db, runtime.table_id), self._taken(db, runtime, facts.uuid))
+        last, others = self.store.read(
+            lambda db: (tables.partitions_last_optimized(db, runtime.table_id), self._reserved(db, runtime, facts.uuid))
         )
-        self._look(runtime, table, scan)
+        self.late_deletes.search(runtime, table, scan)
         selects = excluding_reserved(others, loaded.selects)
         found = evaluate(
             scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=ordered_groups(scan)
@@ -300,38 +267,36 @@ class TableService:
         document = None if found.digest is None else table_stats.pack_digest(found.digest)
         return Evaluated(with_reserved(found, scan, others), now, document)
 
-    def _taken(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
+    def _reserved(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
         """The files that are in plans which have not ended, each with its process in words."""
-        if self._find_action is None or not runtime.table_id:
+        if not runtime.table_id:
             return {}
-        return reserved_files(db, runtime.table_id, uuid, self._find_action).paths
+        return reserved_files(db, runtime.table_id, uuid, self.find_action).paths
 
-    # Keeping
-
-    def _refreshed(
+    def _save_refreshed(
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
     ) -> TableRuntime:
         # Read again: the table may have been enabled or disabled while it was loaded.
         before = tables.get(db, table_id)
-        runtime = after_refresh(before, loaded, found, self._clock())
+        runtime = after_refresh(before, loaded, found, self.clock())
         follow_properties(db, table_id, loaded.config)
-        note(db, table_id, looks, self._clock())
+        note(db, table_id, looks, self.clock())
         if before.snapshot_id != runtime.snapshot_id:
             kept = tables.find_data_commit(db, table_id, runtime.uuid)
             tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(kept))
         if found is not None:
             found.keep_digest(db, table_id)
-            if self._keeps_series and (figures := figures_of(before, runtime)) is not None:
-                time_series.add_figures(db, table_id, figures, self._clock())
-        _tell_refused(before, runtime)
-        return keep_table(db, before, runtime, self._clock())
+            if self.keeps_series and (figures := figures_of(before, runtime)) is not None:
+                time_series.add_figures(db, table_id, figures, self.clock())
+        _log_refused(before, runtime)
+        return keep_table(db, before, runtime, self.clock())
 
-    def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
+    def _save_refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)
         actions.set_aside(db, table_id)
-        runtime = after_refusal(before, refusal, config_of(self._tables, before), self._clock())
-        _tell_refused(before, runtime)
-        return keep_table(db, before, runtime, self._clock())
+        runtime = after_refusal(before, refusal, config_of(self.tables, before), self.clock())
+        _log_refused(before, runtime)
+        return keep_table(db, before, runtime, self.clock())
 
     def set_enabled(
         self, identifier: TableIdentifier, enabled: bool, condition: Callable[[TableRuntime], None] | None = None
@@ -350,18 +315,15 @@ class TableService:
                 condition(kept)
             tables.save(db, replace(kept, enabled_override=enabled))
 
-        self._store.write(change)
+        self.store.write(change)
         runtime = self.refresh(table_id)
         if runtime is None:
             raise TableNotFound(f"table {identifier} does not exist", table=identifier)
         return runtime
 
     def find(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table as last refreshed, or loaded now if it never was; nothing is changed.
-
-        Its id is 0 if the coordinator does not know it yet. Raises TableNotFound.
-        """
-        runtime = self._known(identifier)
+        """The table as last refreshed, or loaded now (its id is 0 then); nothing is changed. Raises TableNotFound."""
+        runtime = self._find_or_new(identifier)
         if runtime.refreshed_at is not None:
             return runtime
         try:
@@ -369,67 +331,64 @@ class TableService:
             self._refuse_twins(runtime, loaded)
             evaluated = None if loaded.refusal else self._evaluated(runtime, loaded)
         except TableRefused as refusal:
-            return after_refusal(runtime, refusal, config_of(self._tables, runtime), self._clock())
-        return after_refresh(runtime, loaded, evaluated, self._clock())
+            return after_refusal(runtime, refusal, config_of(self.tables, runtime), self.clock())
+        return after_refresh(runtime, loaded, evaluated, self.clock())
 
-    def find_known(self, identifier: TableIdentifier) -> TableRuntime:
+    def find_stored(self, identifier: TableIdentifier) -> TableRuntime:
         """The table as the coordinator knows it; no catalog is asked. Raises TableNotFound."""
-        runtime = self._store.read(lambda db: tables.find(db, identifier))
-        if runtime is None:
-            raise TableNotFound(f"table {identifier} is not known")
-        return runtime
+        return self.store.read(lambda db: tables.get_by_name(db, identifier))
 
     def id_of(self, identifier: TableIdentifier) -> int:
         """The table's id; 0 for one that is not known yet. Raises TableNotFound, CatalogUnavailable."""
-        known = self._known(identifier)
-        if not known.table_id:
-            self._tables.open(identifier)
-        return known.table_id
+        runtime = self._find_or_new(identifier)
+        if not runtime.table_id:
+            self.tables.open(identifier)
+        return runtime.table_id
 
     def min_plan_interval(self, table_id: int) -> timedelta | None:
         """The minimum time between two plans of the table that were not requested. Raises TableNotFound."""
-        return config_of(self._tables, self._store.read(lambda db: tables.get(db, table_id))).min_plan_interval
+        return config_of(self.tables, self.store.read(lambda db: tables.get(db, table_id))).min_plan_interval
 
     def require_optimizable(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table, refreshed, for a requested process.
-
-        Raises TableNotFound, and TableRefused when the table is refused or its optimizing is switched off.
-        """
-        return self._on(self._require_refreshed(identifier))
+        """The table, refreshed, for a requested process. Raises TableNotFound, TableRefused (switched off, too)."""
+        runtime, refusal = self._refresh(self.ensure(identifier).table_id)
+        if runtime is None:
+            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
+        if runtime.status is OptimizingStatus.REFUSED:
+            raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
+        return _require_on(runtime)
 
     def require_maintainable(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table, for a requested action other than optimizing.
-
-        Raises TableNotFound, and TableRefused when its optimizing is switched off.
-        """
-        return self._on(self.ensure(identifier))
-
-    def _on(self, runtime: TableRuntime) -> TableRuntime:
-        identifier = runtime.identifier
-        if is_switched_off(runtime.enabled_override, runtime.properties):
-            raise TableRefused(
-                f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
-                reason="disabled",
-                hint=f"Switch it on with `amoro table enable {identifier}` or by the table's property.",
-            )
-        return runtime
+        """The table, for a requested action other than optimizing. Raises as `require_optimizable`."""
+        return _require_on(self.ensure(identifier))
 
     def list_pending(self) -> list[Pending]:
         """The tables that wait to be planned, sorted by name."""
-        return self._store.read(tables.list_pending)
+        return self.store.read(tables.list_pending)
 
     def count(self) -> int:
         """How many tables are known."""
-        return self._store.read(tables.count)
+        return self.store.read(tables.count)
 
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, sorted by name."""
-        return self._store.read(lambda db: tables.list_tables(db, catalog, status))
+        return self.store.read(lambda db: tables.list_tables(db, catalog, status))
 
 
-def _tell_refused(before: TableRuntime, runtime: TableRuntime) -> None:
-    told = OptimizingStatus.REFUSED, runtime.status_reason
-    if runtime.status is OptimizingStatus.REFUSED and (before.status, before.status_reason) != told:
+def _require_on(runtime: TableRuntime) -> TableRuntime:
+    identifier = runtime.identifier
+    if is_switched_off(runtime.enabled_override, runtime.properties):
+        raise TableRefused(
+            f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
+            reason="disabled",
+            hint=f"Switch it on with `amoro table enable {identifier}` or by the table's property.",
+        )
+    return runtime
+
+
+def _log_refused(before: TableRuntime, runtime: TableRuntime) -> None:
+    refused = OptimizingStatus.REFUSED, runtime.status_reason
+    if runtime.status is OptimizingStatus.REFUSED and (before.status, before.status_reason) != refused:
         log.warning("table.refused", table=str(runtime.identifier), reason=runtime.refusal, why=runtime.status_reason)
 
 
@@ -437,7 +396,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class ShownFile:
+class ListedFile:
     """A live file of a table's head."""
 
     file: DataFile | DeleteFile
@@ -446,29 +405,16 @@ class ShownFile:
     is_dangling: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShownFiles:
-    """Some of the live files of a snapshot, and their total number."""
-
-    snapshot_id: int | None
-    files: Page[ShownFile]  # by partition and path; `next` is a path
-
-
+@dataclass
 class InspectionService:
     """Loads a table and returns what it contains.
 
     Every method but `is_head` raises TableNotFound, CatalogUnavailable, TableRefused.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        tables_of: Tables,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store = store
-        self._tables = tables_of
-        self._clock = clock
+    store: Store
+    tables: Tables
+    clock: Callable[[], datetime]
 
     def is_head(self, identifier: TableIdentifier, snapshot_id: int) -> bool:
         """Whether the snapshot is still the table's head; also False if that is unknown."""
@@ -485,28 +431,27 @@ class InspectionService:
         `known_only`: the table's own are those of its last refresh; raises TableNotFound for one that is not known.
         Raises TableRefused("configuration") only for a malformed `self-optimizing.enabled`.
         """
-        catalog = self._tables.catalog(identifier.catalog)
-        known = self._store.read(lambda db: tables.find(db, identifier))
-        if known_only and known is None:
-            raise TableNotFound(f"table {identifier} is not known")
-        own = known.properties if known_only and known else self._tables.open(identifier).facts.properties
-        defaults = dict(catalog.properties)
+        defaults = dict(self.tables.catalog(identifier.catalog).properties)
+        find = tables.get_by_name if known_only else tables.find
+        known = self.store.read(lambda db: find(db, identifier))
+        own = known.properties if known_only and known else self.tables.open(identifier).facts.properties
         override = known.enabled_override if known else None
         return effective_config(defaults, own), decide_enabled(override, own, defaults)
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
         """The evaluation of the table's present head, even if nothing can be committed."""
-        catalog = self._tables.catalog(identifier.catalog)
         table = self._load(identifier)
-        config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
+        config = parse_config(self.tables.effective_properties(identifier.catalog, table))
         table.refuse_unsupported(for_commit=False)
         selects = table.selects(config.filter) if config.filter is not None else None
-        known = self._store.read(lambda db: tables.find(db, identifier))
-        last = self._store.read(lambda db: tables.partitions_last_optimized(db, known.table_id)) if known else {}
-        return evaluate(_scanned(table), config, last, self._clock(), path_of=table.partition_path, selects=selects)
+        known = self.store.read(lambda db: tables.find(db, identifier))
+        last = self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id)) if known else {}
+        return evaluate(_scanned(table), config, last, self.clock(), path_of=table.partition_path, selects=selects)
 
-    def files(self, identifier: TableIdentifier, window: Window, snapshot_id: int | None = None) -> ShownFiles:
-        """Live data and delete files of a snapshot, by default the head; `after` is a path.
+    def files(
+        self, identifier: TableIdentifier, window: Window, snapshot_id: int | None = None
+    ) -> tuple[int | None, Page[ListedFile]]:
+        """A snapshot, by default the head, and its live files by partition and path; `after` is a path.
 
         Raises InvalidArgument for an unknown snapshot or path.
         """
@@ -515,15 +460,20 @@ class InspectionService:
         if found is None and snapshot_id is not None:
             raise InvalidArgument(f"table {identifier} has no snapshot {snapshot_id}", hint="List its files anew.")
         if found is None:
-            return ShownFiles(None, Page((), 0))
-        shown = [_shown(table, file.data, len(file.deletes)) for file in found.files]
+            return None, Page((), 0)
+
+        def listed(file: DataFile | DeleteFile, deletes: int = 0, *, is_dangling: bool = False) -> ListedFile:
+            path = table.partition_path(PartitionKey(file.spec_id, file.partition))
+            return ListedFile(file, path, deletes, is_dangling)
+
         applied = {delete.identity: delete for delete in LiveFiles.of(found.files).applied}
-        shown += [_shown(table, delete) for delete in applied.values()]
-        shown += [
-            _shown(table, delete, is_dangling=True) for delete in found.dangling if delete.identity not in applied
+        files = [
+            *(listed(file.data, len(file.deletes)) for file in found.files),
+            *(listed(delete) for delete in applied.values()),
+            *(listed(delete, is_dangling=True) for delete in found.dangling if delete.identity not in applied),
         ]
-        shown.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
-        return ShownFiles(found.snapshot_id, _page(shown, window, "live file", lambda item: item.file.path))
+        files.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
+        return found.snapshot_id, _page(files, window, "live file", lambda item: item.file.path)
 
     def snapshots(self, identifier: TableIdentifier, window: Window) -> Page[SnapshotFacts]:
         """Snapshots that the table still has, the newest first; `after` is the id of one.
@@ -540,7 +490,7 @@ class InspectionService:
         return facts, table.schema(), head.committed_at if head else None
 
     def _load(self, identifier: TableIdentifier) -> Readable:
-        return with_roles(self._tables.open(identifier), (Role.READ,), "reading it")
+        return with_roles(self.tables.open(identifier), (Role.READ,), "reading it")
 
 
 def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
@@ -554,8 +504,3 @@ def _scanned(table: Readable) -> TableScan | None:
     """The files of the head, including those for which the table is refused."""
     snapshot_id = table.facts.snapshot_id
     return None if snapshot_id is None else table.scan_of(snapshot_id)
-
-
-def _shown(table: Readable, file: DataFile | DeleteFile, deletes: int = 0, *, is_dangling: bool = False) -> ShownFile:
-    path = table.partition_path(PartitionKey(file.spec_id, file.partition))
-    return ShownFile(file, path, deletes, is_dangling)

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from amoro_core.actions.action_api import Action
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.tables import Vending
 from amoro_core.logger import get_logger
-from amoro_core.metrics_registry import Meters
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.scheduling.policy import Accounts
+from amoro_core.services.file_deletion import AckGuardService
+from amoro_core.services.optimizers import OptimizerService
 from amoro_core.state import tables as table_machine
 from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import processes, tables, tasks
@@ -23,10 +23,10 @@ from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import (
     Effects,
+    Signals,
     advance_process,
     committing,
     list_leftover,
-    measure,
     take_back,
 )
 from amoro_core.transactions.journal import append_event
@@ -34,14 +34,12 @@ from amoro_core.transactions.process_context import Ending, close, unwanted
 from amoro_core.transactions.task_queue import PollRequest, ScheduledTask, TaskScheduler, may_schedule, with_work
 from amoro_core.transactions.task_reports import (
     Admission,
-    Begins,
     Failure,
     Outcome,
     Refusal,
     Report,
     Reporting,
     ReportReply,
-    adopt,
     dismiss,
     read_piece,
 )
@@ -58,20 +56,9 @@ __all__ = [
     "Report",
     "ReportReply",
     "ScheduledTask",
-    "Signals",
 ]
 
 log = get_logger("amoro.optimizing")
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """Callbacks, called after the change is committed to the store."""
-
-    work_planned: Callable[[], None]
-    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
-    left_over: Callable[[str, str], None]  # a process ended without a commit: its outputs must be removed
-    changed: Callable[[], None]  # any process or task changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,43 +70,27 @@ class ProcessView:
     tasks: tuple[OptimizingTask, ...]
 
 
-class AckGuard(Begins, Protocol):
-    """The guard of attempts that delete."""
-
-    def admit(self, optimizer_id: str, attempt: Attempt) -> Admission:
-        """Whether the attempt may begin."""
-
-
 #: The answer to an ack: the storage properties, None when the attempt is stale, or to ask again.
 Acked = Mapping[str, str] | Admission | None
 
 
+@dataclass
 class OptimizingService:
     """Processes and their tasks. Every change of state is decided by the pure machines within one write."""
 
-    def __init__(
-        self,
-        store: Store,
-        vending: Vending,
-        clock: Callable[[], datetime],
-        signals: Signals,
-        find_action: Callable[[str], Action],
-        guarding: AckGuard,
-        core_ms: Callable[[], Mapping[Attempt, int]] = dict,
-        meters: Meters | None = None,
-    ) -> None:
-        """`core_ms` returns the CPU time that running attempts have taken so far."""
-        self._guarding, self._store = guarding, store
-        self._meters = meters or Meters()
-        self._clock, self._signals = clock, signals
-        self._vending = vending
-        self._scheduler = TaskScheduler(core_ms)  # used by the store's writer alone
-        self._reporting = Reporting(guarding, find_action, clock)
-        self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
+    store: Store
+    vending: Vending
+    clock: Callable[[], datetime]
+    signals: Signals
+    find_action: Callable[[str], Action]
+    guarding: AckGuardService
+    optimizers: OptimizerService
+    _leases: Mapping[Lease, float] = field(init=False, default_factory=dict)  # only the keeper touches them
 
-    # Scheduling
+    def __post_init__(self) -> None:
+        self._scheduler = TaskScheduler(self.optimizers.core_ms)  # used by the store's writer alone
+        self._reporting = Reporting(self.guarding, self.find_action, self.clock)
 
-    @property
     def accounts(self) -> Mapping[str, Accounts]:
         """The thread accounts of each group's tables, as they were last settled."""
         return self._scheduler.accounts
@@ -130,32 +101,30 @@ class OptimizingService:
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
         request = PollRequest(optimizer_id, group, tuple(thread_ids))
-        if not self._store.read(lambda db: may_schedule(db, request)):
+        if not self.store.read(lambda db: may_schedule(db, request)):
             return []
         effects = Effects()
-        scheduled = self._store.write(lambda db: self._scheduler.schedule(db, request, effects, self._clock()))
-        self._send(effects)
+        scheduled = self.store.write(lambda db: self._scheduler.schedule(db, request, effects, self.clock()))
+        self.signals.send(effects)
         given = self._with_work(scheduled)
         if given:
-            self._signals.changed()
+            self.signals.changed()
         return given
 
     def _with_work(self, scheduled: Sequence[OptimizingTask]) -> list[ScheduledTask]:
         if not scheduled:
             return []
         failpoint("poll.after_store")
-        return self._store.read(lambda db: with_work(db, scheduled))
-
-    # Reports
+        return self.store.read(lambda db: with_work(db, scheduled))
 
     def ack(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool = False) -> list[Acked]:
         """Accept attempts; for each the storage properties to vend, or None when it is stale.
 
         Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
         """
-        names = self._store.write(lambda db: self._reporting.ack(db, optimizer_id, attempts))
+        names = self.store.write(lambda db: self._reporting.ack(db, optimizer_id, attempts))
         failpoint("ack.after_store")
-        self._signals.changed()
+        self.signals.changed()
         answers = {one: self._vend(name) for one, name in names.items()}
         guarded = [one for one in attempts if one not in names]
         answers |= self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)
@@ -165,7 +134,7 @@ class OptimizingService:
         """As `ack` for attempts that delete."""
         answers: dict[Attempt, Acked] = {}
         for one in dict.fromkeys(attempts):
-            admission = self._guarding.admit(optimizer_id, one)
+            admission = self.guarding.admit(optimizer_id, one)
             if admission is Admission.FREE or (admission is Admission.LATER and not may_wait):
                 answers[one] = self._vend(self._ack_guarded(optimizer_id, one, admission))
             else:
@@ -174,16 +143,16 @@ class OptimizingService:
 
     def _ack_guarded(self, optimizer_id: str, attempt: Attempt, admission: Admission) -> TableIdentifier | None:
         effects, is_free = Effects(), admission is Admission.FREE
-        name = self._store.write(
+        name = self.store.write(
             lambda db: self._reporting.ack_guarded(db, optimizer_id, attempt, effects, is_free=is_free)
         )
-        self._send(effects)
+        self.signals.send(effects)
         failpoint("ack.after_store")
-        self._signals.changed()
+        self.signals.changed()
         return name
 
     def _vend(self, name: TableIdentifier | None) -> Acked:
-        return None if name is None else self._vending.properties_of(name)
+        return None if name is None else self.vending.properties_of(name)
 
     def complete(self, optimizer_id: str, attempt: Attempt, result: Outcome) -> bool:
         """Accept a result; returns whether it counts. A stale one is absorbed, a repeated one accepted again.
@@ -209,47 +178,42 @@ class OptimizingService:
         def schedule(db: Connection) -> list[OptimizingTask]:
             if poll is None or len(accepted) < len(reports):
                 return []
-            return self._scheduler.schedule(db, poll, effects[-1], self._clock())
+            return self._scheduler.schedule(db, poll, effects[-1], self.clock())
 
         writes: list[Callable[[Connection], list[OptimizingTask]]] = [
             partial(complete, report=one, its=its) for one, its in zip(reports, effects, strict=False)
         ]
         if reports:
             failpoint("complete.before_store")
-        stored = self._store.submit_all([*writes, schedule])
+        stored = self.store.submit_all([*writes, schedule])
         wait(stored)
         failpoint("complete.after_store")
         for future, its in zip(stored, effects, strict=True):
             if future.exception() is None:
-                self._send(its)
+                self.signals.send(its)
         scheduled = [future.result() for future in stored][-1]
-        self._signals.changed()
+        self.signals.changed()
         return ReportReply(tuple(accepted), tuple(self._with_work(scheduled)))
 
     def read_blob(self, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
         """A piece of a blob of an attempt that the optimizer runs; None after the last one. Raises TaskNotFound."""
-        return self._store.read(lambda db: read_piece(db, optimizer_id, attempt, sha256, piece))
-
-    # Losses
-
-    def adopt(self, db: Connection, optimizer_id: str, previous_id: str, running: Sequence[Attempt]) -> list[Attempt]:
-        """Move running attempts from an optimizer's earlier registration to its new one; returns them.
-
-        Runs within the write that stores the registration. The rest stays with the earlier one until that is lost.
-        """
-        return adopt(db, optimizer_id, previous_id, running, self._clock())
+        return self.store.read(lambda db: read_piece(db, optimizer_id, attempt, sha256, piece))
 
     def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> int:
         """Take back the optimizer's tasks and end its registration atomically, so that it gets nothing in between.
 
-        Returns how many tasks it held. `lost` counts towards the poison rule. An unregistered optimizer is not an
-        error.
+        Returns how many tasks it held. `lost` counts towards the poison rule.
         """
         effects = Effects()
-        taken = self._store.write(lambda db: dismiss(db, optimizer_id, reason, effects, self._clock(), lost=lost))
-        self._send(effects)
-        self._signals.changed()
-        return taken
+        tasks_held = self.store.write(lambda db: dismiss(db, optimizer_id, reason, effects, self.clock(), lost=lost))
+        self.optimizers.forget(optimizer_id)
+        self.signals.announce(effects)
+        return tasks_held
+
+    def release(self, optimizer_id: str) -> int:
+        """Dismiss an optimizer for good: if it is alive, it must leave. Returns how many tasks it held."""
+        self.optimizers.mark_released(optimizer_id)  # first: one that learns of the end registers again immediately
+        return self.dismiss(optimizer_id, "its optimizer was released", lost=False)
 
     def sweep(self, now_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> None:
         """Take back what was not acknowledged in time or runs too long.
@@ -257,7 +221,7 @@ class OptimizingService:
         `now_s` is monotonic, and the age of an attempt or an ack counts from the first sweep that saw it: setting the
         clock has no effect, and after a restart every attempt has the full time again.
         """
-        held = self._store.read(lambda db: tasks.list_assigned(db))
+        held = self.store.read(lambda db: tasks.list_assigned(db))
         self._leases = leases(self._leases, held, now_s)
         late = [
             (task, reason)
@@ -271,37 +235,18 @@ class OptimizingService:
         def end(db: Connection) -> None:
             for task, reason in late:
                 if tasks.get(db, task.task_id) == task:
-                    take_back(db, task, reason, effects, self._clock(), lost=True)
+                    take_back(db, task, reason, effects, self.clock(), lost=True)
 
-        self._store.write(end)
-        self._send(effects)
-        self._signals.changed()
+        self.store.write(end)
+        self.signals.announce(effects)
 
     def abandoned(self, optimizer_id: str, running: Iterable[Attempt]) -> list[Attempt]:
         """The attempts an optimizer runs that no longer belong to it."""
         held = {
             Attempt(task.task_id, task.attempt)
-            for task in self._store.read(lambda db: tasks.list_assigned(db, optimizer_id))
+            for task in self.store.read(lambda db: tasks.list_assigned(db, optimizer_id))
         }
         return [attempt for attempt in running if attempt not in held]
-
-    # Effects
-
-    def announce(self, effects: Effects) -> None:
-        """Signal the effects of a change of processes, once it is stored."""
-        self._send(effects)
-        self._signals.changed()
-
-    def _send(self, effects: Effects) -> None:
-        measure(self._meters, effects)
-        if effects.work:
-            self._signals.work_planned()
-        for process_id, catalog in effects.commits:
-            self._signals.commit_due(process_id, catalog)
-        for process_id, catalog in effects.left_over:
-            self._signals.left_over(process_id, catalog)
-
-    # Taking back
 
     def cancel(self, process_id: str, reason: str) -> ProcessView:
         """End a process that has sent nothing: its tasks are cancelled, optimizers abandon them, outputs are removed.
@@ -315,85 +260,79 @@ class OptimizingService:
             refuse_cancelling(process, processes.list_commits(db, process.process_id))
             return self._close(db, process, Ending(reason))
 
-        return self._closed(self._store.write(end))
+        return self._announce_closed(self.store.write(end))
 
     def cancel_unwanted(self, table_id: int) -> ProcessView | None:
         """End the table's running process if it has become pointless; None: there is none.
 
-        That is when optimizing the table was switched off, or its name belongs to another table. A committing one
-        continues.
+        That is: its optimizing was switched off, or its name belongs to another table. A committing one continues.
         """
 
         def end(db: Connection) -> ProcessView | None:
             found = unwanted(db, table_id)
             return None if found is None else self._close(db, *found)
 
-        view = self._store.write(end)
-        return None if view is None else self._closed(view)
+        view = self.store.write(end)
+        return None if view is None else self._announce_closed(view)
 
     def _close(self, db: Connection, process: OptimizingProcess, ending: Ending) -> ProcessView:
-        close(db, process, ending, self._clock())
+        close(db, process, ending, self.clock())
         return _view(db, processes.get(db, process.process_id))
 
-    def _closed(self, view: ProcessView) -> ProcessView:
+    def _announce_closed(self, view: ProcessView) -> ProcessView:
         failpoint("cancel.after_store")
         log.info(
             "process.cancelled", process=view.process.process_id, table=str(view.table), reason=view.process.failure
         )
-        self._signals.left_over(view.process.process_id, view.table.catalog)
-        self._signals.changed()
+        self.signals.left_over(view.process.process_id, view.table.catalog)
+        self.signals.changed()
         return view
-
-    # Reading
 
     def find_process(self, process_id: str) -> ProcessView:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
-        return self._store.read(lambda db: _view(db, processes.find_by_prefix(db, process_id)))
+        return self.store.read(lambda db: _view(db, processes.find_by_prefix(db, process_id)))
 
     def list_processes(
         self, table_id: int | None = None, status: ProcessStatus | None = None, limit: int = 100
     ) -> list[ProcessView]:
         """Processes, newest first."""
         statuses = None if status is None else (status,)
-        return self._store.read(
+        return self.store.read(
             lambda db: [_view(db, item) for item in processes.list_processes(db, table_id, statuses, limit)]
         )
 
     def running_tasks(self, optimizer_id: str) -> int:
         """How many tasks an optimizer holds."""
-        return len(self._store.read(lambda db: tasks.list_assigned(db, optimizer_id)))
+        return len(self.store.read(lambda db: tasks.list_assigned(db, optimizer_id)))
 
     def active_process(self, table_id: int) -> OptimizingProcess | None:
         """The table's active process."""
-        return self._store.read(lambda db: processes.find_active(db, table_id))
+        return self.store.read(lambda db: processes.find_active(db, table_id))
 
     def list_committing(self) -> list[tuple[str, str]]:
         """Id and catalog of each process whose commit must be made or traced now, oldest first."""
-        return self._store.read(lambda db: committing(db, self._clock()))
-
-    # Restart
+        return self.store.read(lambda db: committing(db, self.clock()))
 
     def recover(self) -> None:
         """Resume every state after a restart: nothing is dropped, and commits are reconciled before new plans."""
         effects = Effects()
-        self._store.write(lambda db: self._recover(db, effects))
-        self._send(effects)
 
-    def _recover(self, db: Connection, effects: Effects) -> None:
-        now = self._clock()
-        epoch = current_epoch(db)
-        append_event(
-            db, EventKind.LEADER_CHANGED, f"a coordinator began, epoch {epoch}", About(), now, {"epoch": epoch}
-        )
-        for process in processes.list_active(db):
-            if process.status is ProcessStatus.RUNNING:
-                advance_process(db, process.process_id, effects, now)
-        effects.commits += committing(db)
-        effects.left_over += list_leftover(db)
-        for runtime in tables.list_tables(db, status=OptimizingStatus.PLANNING):
-            if processes.find_active(db, runtime.table_id) is None:
-                event = table_machine.PlanFailed("the coordinator ended while it planned")
-                tables.save(db, table_machine.advance(runtime, event, now))
+        def resume(db: Connection) -> None:
+            now, epoch = self.clock(), current_epoch(db)
+            words = f"a coordinator began, epoch {epoch}"
+            append_event(db, EventKind.LEADER_CHANGED, words, About(), now, {"epoch": epoch})
+            for process in processes.list_active(db):
+                if process.status is ProcessStatus.RUNNING:
+                    advance_process(db, process.process_id, effects, now)
+            effects.commits += committing(db)
+            effects.left_over += list_leftover(db)
+            for runtime in tables.list_tables(db, status=OptimizingStatus.PLANNING):
+                if processes.find_active(db, runtime.table_id) is None:
+                    event = table_machine.PlanFailed("the coordinator ended while it planned")
+                    tables.save(db, table_machine.advance(runtime, event, now))
+
+        self.store.write(resume)
+        self.signals.send(effects)
 
 
 def _view(db: Connection, process: OptimizingProcess) -> ProcessView:

@@ -1,10 +1,10 @@
 """Samples the system and its groups once a minute, and reads the samples."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from datetime import datetime, timedelta
 
-from amoro_core.errors import InvalidArgument, TableNotFound
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.metrics import (
     MOST_GROUPS,
     SYSTEM_SERIES,
@@ -15,6 +15,7 @@ from amoro_core.model.metrics import (
     Sample,
     Series,
     Step,
+    TableFigures,
     fitting,
 )
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, TaskStatus
@@ -36,75 +37,63 @@ class Range:
     step_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSeries:
-    """Series, and the step of their points."""
-
-    series: tuple[Series, ...]
-    step: Step
-
-
+@dataclass
 class SamplingService:
     """Values over time. Totals are added where they happen; levels are sampled here."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._clock = clock
-        self._sampled: datetime | None = None  # the minute that was sampled last; only the loop touches it
+    store: Store
+    clock: Callable[[], datetime]
+    #: The minute that was sampled last; only the loop touches it.
+    _sampled: datetime | None = field(init=False, default=None)
 
     def now(self) -> datetime:
         """The coordinator's time."""
-        return self._clock()
+        return self.clock()
 
     def sample(self) -> bool:
         """Sample everything once a minute; return whether this call did.
 
         Totals get a 0, so that a step in which nothing happened differs from one without a coordinator.
         """
-        now = self._clock()
+        now = self.clock()
         minute = now.replace(second=0, microsecond=0)
         if minute == self._sampled:
             return False
-        result = self._store.read(lambda db: sampled(db, now))
-        self._store.write(lambda db: time_series.add(db, result, now))
+        result = self.store.read(lambda db: sampled(db, now))
+        self.store.write(lambda db: time_series.add(db, result, now))
         self._sampled = minute
         return True
 
-    def read(self, names: Iterable[str], label: str | None, wanted: Range) -> FoundSeries:
-        """Series of the system and its groups; all without names. Raises InvalidArgument."""
-        asked = _known(names, SYSTEM_SERIES)
+    def read(self, names: Iterable[str], label: str | None, wanted: Range) -> tuple[list[Series], Step]:
+        """Series of the system and its groups, all without names, and their step. Raises InvalidArgument."""
+        chosen = _choose(names, SYSTEM_SERIES)
         step = self._step(SYSTEM_STEPS, wanted)
-        result = self._store.read(
-            lambda db: time_series.list_series(db, asked, label, step, _floor(wanted.since, step), wanted.until)
-        )
-        return _bounded(FoundSeries(tuple(result), step))
+        since = _floor(wanted.since, step)
+        found = self.store.read(lambda db: time_series.list_series(db, chosen, label, step, since, wanted.until))
+        return _bounded(found), step
 
-    def read_table(self, table: TableIdentifier, names: Iterable[str], wanted: Range) -> FoundSeries:
-        """Series of a table; all without names. No catalog is asked. Raises TableNotFound, InvalidArgument."""
-        asked = _known(names, TABLE_SERIES)
+    def read_table(self, table: TableIdentifier, names: Iterable[str], wanted: Range) -> tuple[list[Series], Step]:
+        """As `read`, of a table. No catalog is asked. Raises TableNotFound, InvalidArgument."""
+        chosen = _choose(names, TABLE_SERIES)
         step = self._step(TABLE_STEPS, wanted)
-        oldest = max(_floor(wanted.since, step), self._clock() - step.keep)
+        oldest = max(_floor(wanted.since, step), self.clock() - step.keep)
 
-        def read(db: Connection) -> FoundSeries:
-            known = tables.find(db, table)
-            if known is None:
-                raise TableNotFound(f"table {table} is not known", table=table)
-            rows = time_series.list_figures(db, known.table_id, step, oldest, wanted.until)
-            result = []
-            for place, name in enumerate(TABLE_SERIES):
-                values = ((at, astuple(figures)[place]) for at, figures in rows)
-                points = tuple(Point(at, 1, value, value, value) for at, value in values)
-                if name in asked:
-                    result.append(Series(name, "", points))
-            return FoundSeries(tuple(result), step)
+        def read(db: Connection) -> list[tuple[datetime, TableFigures]]:
+            table_id = tables.get_by_name(db, table).table_id
+            return time_series.list_figures(db, table_id, step, oldest, wanted.until)
 
-        return _bounded(self._store.read(read))
+        rows, result = self.store.read(read), []
+        for place, name in enumerate(TABLE_SERIES):
+            values = ((at, astuple(figures)[place]) for at, figures in rows)
+            if name in chosen:
+                result.append(Series(name, "", tuple(Point(at, 1, value, value, value) for at, value in values)))
+        return _bounded(result), step
 
     def _step(self, steps: tuple[Step, ...], wanted: Range) -> Step:
         if wanted.until <= wanted.since:
             raise InvalidArgument("the end of the time is not after its beginning")
         if wanted.step_s is None:
-            return fitting(steps, wanted.since, wanted.until, self._clock())
+            return fitting(steps, wanted.since, wanted.until, self.clock())
         for step in steps:
             if step.seconds == wanted.step_s:
                 return step
@@ -164,7 +153,7 @@ def _floor(moment: datetime, step: Step) -> datetime:
     return datetime.fromtimestamp(seconds, moment.tzinfo)
 
 
-def _known(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+def _choose(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     """The names, or all without any. Raises InvalidArgument for an unknown one."""
     every, wanted = tuple(known), tuple(names)
     for name in wanted:
@@ -173,8 +162,8 @@ def _known(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in every if not wanted or name in wanted)
 
 
-def _bounded(result: FoundSeries) -> FoundSeries:
-    points = sum(len(one.points) for one in result.series)
+def _bounded(result: list[Series]) -> list[Series]:
+    points = sum(len(one.points) for one in result)
     if points > MOST_POINTS:
         raise InvalidArgument(
             f"{points} values are more than {MOST_POINTS}",

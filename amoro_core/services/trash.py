@@ -1,7 +1,7 @@
 """Condemned files that are not deleted yet: listing, restoring, making due."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -38,21 +38,13 @@ class Trash:
 TrashFile = tuple[Condemned, BatchStatus, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TrashFiles:
-    """The pending deletions of a process, and a page of their files."""
-
-    trash: Trash
-    files: Page[TrashFile] = field(repr=False)
-
-
+@dataclass
 class TrashService:
     """Condemned files of all tables."""
 
-    def __init__(self, store: Store, tables_of: Tables, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._tables = tables_of
-        self._clock = clock
+    store: Store
+    tables: Tables
+    clock: Callable[[], datetime]
 
     def page(self, table_id: int | None = None, window: Window = ALL) -> Page[Trash]:
         """Condemned files by process, the next to be deleted first; of one table or all.
@@ -67,17 +59,16 @@ class TrashService:
             page = cut(found, most, pending_deletions.count_processes(db, table_id), lambda place: sealed(scope, place))
             return page.mapped(lambda place: _trash(db, place[1], pending_deletions.list_facts(db, table_id, place[1])))
 
-        return self._store.read(read)
+        return self.store.read(read)
 
-    def show(self, prefix: str, window: Window = ALL) -> TrashFiles:
-        """Files that a process has condemned, by batch and path.
+    def show(self, prefix: str, window: Window = ALL) -> tuple[Trash, Page[TrashFile]]:
+        """The trash of a process, and its files by batch and path.
 
-        `after` is the `next` of the page before. Raises InvalidArgument for another one, and ProcessNotFound for a
-        process without any file.
+        `after` is the `next` of the page before. Raises InvalidArgument, and ProcessNotFound for one without a file.
         """
         most = page_limit(window.limit)
 
-        def read(db: Connection) -> TrashFiles:
+        def read(db: Connection) -> tuple[Trash, Page[TrashFile]]:
             process, batches = _waiting(db, prefix)
             scope = ("trashed", process.process_id)
             first, path = opened_pair(window.after, scope) or (0, "")
@@ -93,9 +84,9 @@ class TrashService:
                         found.append((one.batch_id, (file, one.status, trash_path(batch, file.path))))
             trash = _trash(db, process.process_id, batches)
             page = cut(found, most, trash.files, lambda pair: sealed(scope, (pair[0], pair[1][0].path)))
-            return TrashFiles(trash, page.mapped(lambda pair: pair[1]))
+            return trash, page.mapped(lambda pair: pair[1])
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def restore(self, prefix: str) -> Trash:
         """Restore the files that a process has condemned, from a trash too, and return them.
@@ -119,7 +110,7 @@ class TrashService:
                     pending_deletions.save(db, replace(batch, status=BatchStatus.RETURNING))
             return _trash(db, process.process_id, taken)
 
-        restored = self._store.write(take_back)
+        restored = self.store.write(take_back)
         if table is not None:
             self._move_back(table, restored)
         log.info("trash.restored", process=restored.process.process_id, files=restored.files)
@@ -133,24 +124,24 @@ class TrashService:
             is_any = any(one.status in _MOVED for one in batches)
             return tables.get(db, process.table_id).identifier if is_any else None
 
-        identifier = self._store.read(moved)
+        identifier = self.store.read(moved)
         if identifier is None:
             return None
-        return with_roles(self._tables.open(identifier), (Role.SWEEP,), "restoring files from the trash")
+        return with_roles(self.tables.open(identifier), (Role.SWEEP,), "restoring files from the trash")
 
     def _move_back(self, table: Sweepable, restored: Trash) -> None:
         """Move the files that are on their way back, batch after batch; after a kill it is done by the next restore."""
         process_id, failed = restored.process.process_id, dict[str, str]()
         returning = (BatchStatus.RETURNING,)
-        for one in self._store.read(
+        for one in self.store.read(
             lambda db: pending_deletions.list_facts(db, process_id=process_id, statuses=returning)
         ):
-            batch = self._store.read(partial(pending_deletions.get, batch_id=one.batch_id))
+            batch = self.store.read(partial(pending_deletions.get, batch_id=one.batch_id))
             if batch is not None:
                 failpoint("trash.before_return")
                 back, why = restore_batch(table, batch)
                 failpoint("trash.after_return")
-                self._store.write(partial(pending_deletions.settle_returned, batch=batch, back=back))
+                self.store.write(partial(pending_deletions.settle_returned, batch=batch, back=back))
                 failed |= why
         if failed:
             path, why_not = next(iter(failed.items()))
@@ -163,11 +154,11 @@ class TrashService:
         """Make all condemned files of a table due now; returns the numbers of files and bytes."""
 
         def make_due(db: Connection) -> tuple[int, int]:
-            pending_deletions.make_due(db, table_id, self._clock())
-            due = pending_deletions.due(db, table_id, self._clock())
+            pending_deletions.make_due(db, table_id, self.clock())
+            due = pending_deletions.due(db, table_id, self.clock())
             return due.files, due.bytes
 
-        return self._store.write(make_due)
+        return self.store.write(make_due)
 
 
 #: In a trash, or on the way back from there.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from amoro_core.errors import AttemptAbandoned, IllegalState, InvalidArgument, SnapshotNotFound, WorkFailed
 from amoro_core.files.storage.io import FileAccess
@@ -21,6 +21,7 @@ from amoro_core.model.verification import (
     Verification,
 )
 from amoro_core.scan.live_files import LiveFiles, by_partition, reading_works
+from amoro_core.services.snapshots import LeaseService
 
 #: The operation of a commit that changes files but no row (Iceberg's specification, snapshots).
 _REPLACE = "replace"
@@ -32,7 +33,7 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
     Without `before` and `after`: the last optimizing commit in the head's history and its parent, regardless of other
     writers. With `after` alone: that and its parent. With `before`: all up to `after`, or to the head; if others wrote
     in between, each rewrite with its own parent, directly before it.
-        Raises SnapshotNotFound, InvalidArgument when `before` does not come before `after`.
+    Raises SnapshotNotFound, InvalidArgument when `before` does not come before `after`.
     """
     known = {item.snapshot_id: item for item in snapshots}
     for asked in (before, after):
@@ -41,21 +42,21 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
                 f"snapshot {asked} is not one of those that the table has", hint="See: amoro table snapshots TABLE"
             )
     end = head if after is None else after
-    chain = _history(known, end)
+    chain = _ancestors(known, end)
     if before is not None:
         return _between(chain, before, end)
     if after is None:
         ours = next((item for item in chain if PROCESS_ID in item.summary), None)
         if ours is None:
             return ComparisonSelection(head, (), note="no snapshot of its history was made by an optimizing process")
-        chain = _history(known, ours.snapshot_id)
+        chain = _ancestors(known, ours.snapshot_id)
     if len(chain) < 2:
         parent = "none" if chain[0].parent_id is None else f"{chain[0].parent_id}, which has expired"
         return ComparisonSelection(end, (), note=f"the parent of snapshot {chain[0].snapshot_id} is {parent}")
     return ComparisonSelection(end, (_span(chain[:1], chain[1].snapshot_id),))
 
 
-def _history(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[SnapshotFacts]:
+def _ancestors(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[SnapshotFacts]:
     """The snapshot and its known ancestors, newest first."""
     chain: list[SnapshotFacts] = []
     found = known.get(snapshot_id)
@@ -93,46 +94,38 @@ def _span(made: Sequence[SnapshotFacts], before: int) -> Span:
 #: Digests the live rows of a task's rewritten files. The last arguments tell whether with lineage, and whether to stop.
 Digest = Callable[[RewriteInput, FileAccess, bool, Callable[[], bool]], RowsDigest]
 
-#: Leases snapshots of a table during its block, which receives a function that renews the lease. Arguments: the table,
-#: the snapshots, the holder, and whether to stop.
-Leased = Callable[
-    [TableIdentifier, Collection[int], str, Callable[[], bool]], AbstractContextManager[Callable[[], None]]
-]
-
 _HOLDER = "amoro verify"
 _LOOKERS = 8
 #: The maximum of one kind; a table that lost its directory must not fill the answer.
 _MAX_PROBLEMS = 100
 
 
+@dataclass
 class VerifyingService:
     """Compares snapshots of tables."""
 
-    def __init__(self, tables_of: Tables, digest: Digest, leased: Leased) -> None:
-        """`leased` keeps the snapshots of a table while they are read."""
-        self._leased = leased
-        self._tables = tables_of
-        self._digest = digest
+    tables: Tables
+    digest: Digest
+    leasing: LeaseService
 
     def verify(
         self, identifier: TableIdentifier, before: int | None, after: int | None, is_cancelled: Callable[[], bool]
     ) -> Verification:
-        """Compare the rows of the snapshots that `snapshot_selection.select` names, and look at every live file.
+        """Compare the rows of the snapshots that `select` names, and look at every live file.
 
         Data files that both snapshots have with the same deletes have the same rows and are not read. Where all rows
         have ids, these and the rows' last updates are compared, too. An unreadable file is a problem of the
-        verification, not an error. Expiry keeps the snapshots meanwhile. Raises TableNotFound, SnapshotNotFound,
-        InvalidArgument, TableRefused, TableBusy, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest),
-        AttemptAbandoned.
+        verification, not an error. Expiry keeps the snapshots meanwhile. Raises what loading the table, taking a lease
+        and reading a manifest raise, SnapshotNotFound, InvalidArgument, AttemptAbandoned.
         """
-        table = with_roles(self._tables.open(identifier), (Role.READ,), "verifying")
+        table = with_roles(self.tables.open(identifier), (Role.READ,), "verifying")
         table.refuse_unsupported(for_commit=False)
         head = table.facts.snapshot_id
         if head is None:
             return Verification(ComparisonSelection(0, (), note="the table has no snapshot"), (), 0, 0, ())
         selection = select(table.snapshots(), head, before, after)
         read = {selection.snapshot_id, *(one for span in selection.spans for one in (span.before, span.after))}
-        with self._leased(identifier, read, _HOLDER, is_cancelled) as keep:
+        with self.leasing.reading(identifier, read, _HOLDER, is_cancelled) as keep:
 
             def still_cancelled() -> bool:
                 keep()
@@ -182,13 +175,7 @@ class VerifyingService:
                         f" {span.before} and {span.after}, but not their ids or last updates"
                     )
             partitions.append(
-                ComparedPartition(
-                    table.partition_path(place),
-                    place.spec_id,
-                    len(here[0]),
-                    len(here[1]),
-                    *digests,
-                )
+                ComparedPartition(table.partition_path(place), place.spec_id, len(here[0]), len(here[1]), *digests)
             )
         replaced = (file for files in sides[0].values() for file in files)
         return Comparison(span, len(both), tuple(partitions), len(table.disputed_deletes(replaced)))
@@ -205,7 +192,7 @@ class VerifyingService:
         digest = RowsDigest()
         for work in reading_works(context, files):
             try:
-                digest += self._digest(work, table.access(), lineage, is_cancelled)
+                digest += self.digest(work, table.access(), lineage, is_cancelled)
             except AttemptAbandoned:
                 raise
             except WorkFailed as error:
@@ -254,9 +241,8 @@ def _absent(access: FileAccess, files: Sequence[DataFile | DeleteFile]) -> list[
             size = access.size(file.path)
         except WorkFailed as error:
             return error.message
-        return (
-            "" if size == file.size_bytes else f"{file.path} has {size} bytes, but the manifest says {file.size_bytes}"
-        )
+        same = size == file.size_bytes
+        return "" if same else f"{file.path} has {size} bytes, but the manifest says {file.size_bytes}"
 
     with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="verify") as pool:
         return [text for text in pool.map(look, files) if text][:_MAX_PROBLEMS]

@@ -125,6 +125,14 @@ def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
     return None if row is None else _from_row(row)
 
 
+def get_by_name(db: Connection, identifier: TableIdentifier) -> TableRuntime:
+    """Raises TableNotFound."""
+    runtime = find(db, identifier)
+    if runtime is None:
+        raise TableNotFound(f"table {identifier} is not known", table=identifier)
+    return runtime
+
+
 def save(db: Connection, runtime: TableRuntime) -> TableRuntime:
     """Replace all but the name, which stays what it was when added. Raises TableNotFound."""
     if not db.update("table_runtime", _RUNTIMES.to_row(runtime), "table_id"):

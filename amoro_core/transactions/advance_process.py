@@ -1,6 +1,6 @@
 """Advancing and ending processes: decisions carried out, receipts, blockers, and what follows for the table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -293,14 +293,35 @@ def ended_attempt(task: OptimizingTask) -> EndedAttempt:
     return EndedAttempt(task.kind, task.status.value, took.total_seconds() if took else None)
 
 
-def measure(meters: Meters, effects: Effects) -> None:
-    """Count the attempts and optimizers that have ended."""
-    for ended in effects.attempts:
-        meters.count(metrics.TASK_ATTEMPTS, ended.outcome)
-        if ended.duration_s is not None:
-            meters.observe(metrics.TASK_TIME, ended.duration_s, ended.kind)
-    if effects.lost_optimizers:
-        meters.count(metrics.OPTIMIZERS_LOST, by=effects.lost_optimizers)
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What is called after a change is committed to the store."""
+
+    work_planned: Callable[[], None]
+    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
+    left_over: Callable[[str, str], None]  # a process ended without a commit: its outputs must be removed
+    changed: Callable[[], None]  # any process or task changed
+    meters: Meters
+
+    def announce(self, effects: Effects) -> None:
+        """Count what has ended, signal the effects, and that something changed."""
+        self.send(effects)
+        self.changed()
+
+    def send(self, effects: Effects) -> None:
+        """As `announce`, where the change itself is signalled otherwise."""
+        for ended in effects.attempts:
+            self.meters.count(metrics.TASK_ATTEMPTS, ended.outcome)
+            if ended.duration_s is not None:
+                self.meters.observe(metrics.TASK_TIME, ended.duration_s, ended.kind)
+        if effects.lost_optimizers:
+            self.meters.count(metrics.OPTIMIZERS_LOST, by=effects.lost_optimizers)
+        if effects.work:
+            self.work_planned()
+        for process_id, catalog in effects.commits:
+            self.commit_due(process_id, catalog)
+        for process_id, catalog in effects.left_over:
+            self.left_over(process_id, catalog)
 
 
 def settle_after(db: Connection, ended: OptimizingTask, effects: Effects, now: datetime) -> None:

@@ -391,16 +391,16 @@ def changed(name: str) -> str:
 def test_a_new_table_that_is_told_of_is_found_and_looked_at(served: Served, new_table: int) -> None:
     tables = served.coordinator.tables
     with pytest.raises(TableNotFound):
-        tables.find_known(parse_table("shore.db.t"))
+        tables.find_stored(parse_table("shore.db.t"))
     for body in ({"hint": "created"}, {}):
         answer = served.ask(changed("shore.db.t"), "POST", body=body)
         assert (answer.status, answer.document["schema"]) == (200, "amoro.table/v1")
         assert answer.document["table"] == "shore.db.t"
     for _ in range(1500):
-        if tables.find_known(parse_table("shore.db.t")).snapshot_id == new_table:
+        if tables.find_stored(parse_table("shore.db.t")).snapshot_id == new_table:
             break
         threading.Event().wait(0.02)
-    assert tables.find_known(parse_table("shore.db.t")).snapshot_id == new_table
+    assert tables.find_stored(parse_table("shore.db.t")).snapshot_id == new_table
 
 
 def test_it_is_openapi() -> None:

@@ -93,7 +93,6 @@ class World:
         """As after a kill: nothing of memory is left, and whoever worked is gone."""
         for optimizer, _ in self.services.optimizers.list_optimizers():
             self.services.optimizing.dismiss(optimizer.optimizer_id, "it was killed", lost=True)
-            self.services.optimizers.forget(optimizer.optimizer_id)
         self.store.close()
         self._open()
 

@@ -162,7 +162,7 @@ def test_it_is_listed_and_counted_as_all_processes_are(world: World) -> None:
     world.look()
     world.work()
     assert [(one.type, one.receipt is not None) for one in world.processes()] == [("tally", True)]
-    samples = {(one.name, one.labels): one.value for one in world.services.metering.read()}
+    samples = {(one.name, one.labels): one.value for one in world.services.meters.samples()}
     ended = {name: value for (name, labels), value in samples.items() if {"tally", "success"} <= set(labels)}
     assert ended == {"amoro_processes_total": 1.0, "amoro_maintenance_processes_total": 1.0}
 

@@ -292,22 +292,22 @@ def test_the_refresh_of_an_unchanged_table_is_spared_until_something_comes_due(
     world = World(home, catalog, config=rest_config)
     try:
         table_id = world.table().table_id
-        assert not world.comparing.spares(table_id)  # never refreshed
+        assert not world.discovery.postpone_unchanged(table_id)  # never refreshed
         refreshed = world.tables.refresh(table_id)
         world.later(60)
-        assert world.comparing.spares(table_id)
+        assert world.discovery.postpone_unchanged(table_id)
         after = world.table()
         assert after.refresh_at is not None
         assert after.refresh_at >= world.now + REFRESH_INTERVAL
         assert replace(after, refresh_at=None) == replace(refreshed or after, refresh_at=None)
         world.later(timedelta(hours=6).total_seconds())
-        assert not world.comparing.spares(table_id)  # it is time to load it, whatever is said
+        assert not world.discovery.postpone_unchanged(table_id)  # it is time to load it, whatever is said
         world.tables.refresh(table_id)
-        assert world.comparing.spares(table_id)
+        assert world.discovery.postpone_unchanged(table_id)
         writer.append(rest.table, [row(1)])
         rest.table.refresh()
-        assert not world.comparing.spares(table_id)
-        assert world.comparing.compare("cat") is None
+        assert not world.discovery.postpone_unchanged(table_id)
+        assert world.discovery.compare("cat") is None
     finally:
         world.close()
         catalog.close()

@@ -26,7 +26,7 @@ from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import Lake, Stages
 from tests.model.operations import OPERATIONS, Kind, Operation, Scene, expected_status, prepared
-from tests.services.remembering import remembering
+from tests.services.rigs import remembering
 
 
 class Point(StrEnum):

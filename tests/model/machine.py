@@ -34,7 +34,7 @@ from tests.model.crashes import Died, SteppedWorld, before, dying, instead_of_se
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import COPIES, MAIN, Lake
 from tests.model.writers import SIZES, WRITES, Writers, idents, parts
-from tests.services.remembering import remembering
+from tests.services.rigs import remembering
 
 EXECUTING = (ProcessStatus.RUNNING,)
 ENDING = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)

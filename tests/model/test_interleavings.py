@@ -19,7 +19,7 @@ from tests.model.interleaving import MATRIX, SAMPLE, Case, Happening, Point, Tab
 from tests.model.lake import Stages
 from tests.model.operations import OPERATIONS, Kind
 from tests.model.pairwise import pairwise
-from tests.services.remembering import DECODED
+from tests.services.rigs import DECODED
 from tests.tiers import current_tier, sample
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.writer import make_catalog
 from tests.model import live, machine, whole_stories
 from tests.model.whole_stories import Story
-from tests.services.remembering import DECODED
+from tests.services.rigs import DECODED
 from tests.services.world import World
 from tests.tiers import count, sample, seeds
 

@@ -51,7 +51,6 @@ PARTS: Mapping[str, Part] = {
             "tests/store/test_tables.py",
             "tests/services/test_sweeping.py",
             "tests/services/test_large_sweeping.py",
-            "tests/services/test_moving_trash.py",
             "tests/services/test_undoing.py",
         ),
     ),
@@ -105,10 +104,8 @@ PARTS: Mapping[str, Part] = {
             "tests/unit/rewrite/test_lineage.py",
             "tests/unit/rewrite/test_vectors.py",
             "tests/iceberg/test_port_of_iceberg_tables.py",
-            "tests/services/test_followed_rows.py",
             "tests/services/test_carry_over.py",
             "tests/services/test_vectors.py",
-            "tests/services/test_lineage.py",
         ),
     ),
 }

@@ -37,10 +37,9 @@ class Prometheus:
             lambda: self.world.now,
             "7",
             Actions().names,
-            lambda: self.world.sweeping.guard_hits,
             self.world.meters,
         )
-        self._conditions = ConditionService(metering.read, lambda: self.world.now)
+        self._conditions = ConditionService(metering.meters.samples, lambda: self.world.now)
         self._runs = True
 
     def stop(self) -> None:
@@ -63,7 +62,7 @@ class Prometheus:
 
     def _scrape(self) -> dict[str, float]:
         told: dict[str, float] = {}
-        for family in text_string_to_metric_families(self._metering.exposed().decode()):
+        for family in text_string_to_metric_families(self._metering.meters.exposed().decode()):
             for sample in family.samples:
                 # promtool's clock begins at 0.
                 shift = START.timestamp() if sample.name == metrics.CERTIFICATE_END.name else 0

@@ -137,7 +137,7 @@ def restarts(seen: Prometheus) -> None:
 def a_guard_that_spoke(seen: Prometheus) -> None:
     seen.world.optimizer()
     seen.watch(5)
-    seen.world.sweeping.guard_hits += 2
+    seen.world.meters.count(metrics.GUARD_HITS, by=2)
     seen.watch(2)
 
 

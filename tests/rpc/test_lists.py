@@ -127,7 +127,7 @@ def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: 
     assert ([task.task_id for task in first.items], first.total, first.next) == ([1, 2, 3, 4], 9, "4")
     waiting = tasks_of(admin, Window(0, "5"), status="planned")[1]
     assert ([task.task_id for task in waiting.items], waiting.total, waiting.next) == ([6, 7, 8, 9], 7, "")
-    with pytest.raises(InvalidArgument, match="invalid task number 'x'"):
+    with pytest.raises(InvalidArgument, match="'x' is not a task number"):
         tasks_of(admin, Window(1, "x"))
 
 

@@ -77,8 +77,8 @@ def test_open_polls_of_who_leaves_end_at_once(coordinator: Coordinator, client: 
 
 def test_an_open_poll_is_a_heartbeat_until_some_time_after_its_end(coordinator: Coordinator, client: Client) -> None:
     optimizers = coordinator.optimizers
-    now_s = optimizers._monotonic()
-    optimizers._monotonic = lambda: now_s
+    now_s = optimizers.monotonic()
+    optimizers.monotonic = lambda: now_s
     optimizer_id = register(coordinator, client, threads=3, work_kinds=(KIND,)).optimizer_id
     with optimizers.polling(optimizer_id):
         now_s += timedelta(days=1).total_seconds()

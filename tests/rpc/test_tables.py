@@ -48,7 +48,7 @@ def head_of(catalog: SqlCatalog, name: str) -> int:
 
 def wait_until_seen(coordinator: Coordinator, name: str, snapshot_id: int) -> None:
     """Fail unless the coordinator sees that head of the table soon."""
-    wait_until(lambda: coordinator.tables.find_known(parse_table(name)).snapshot_id == snapshot_id)
+    wait_until(lambda: coordinator.tables.find_stored(parse_table(name)).snapshot_id == snapshot_id)
 
 
 def test_a_table_that_is_told_of_is_looked_at_though_its_time_has_not_come(
@@ -198,7 +198,7 @@ def test_reading_ends_when_the_caller_has_gone(
             pause.wait(0.05)
         return RowsDigest()
 
-    monkeypatch.setattr(coordinator.verifying, "_digest", read_until_told)
+    monkeypatch.setattr(coordinator.verifying, "digest", read_until_told)
     metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
         call = AdminServiceStub(channel).VerifyTable.future(

@@ -1,9 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core.actions.action_api import Action
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -20,12 +22,23 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, catalog)
-    yield made
-    made.close()
+def new_world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Callable[..., World]]:
+    """Makes a world over the catalog, with more actions."""
+    with ExitStack() as end:
+
+        def make(*actions: Action, kind: type[World] = World) -> World:
+            home = tmp_path / "home"
+            home.mkdir()
+            made = kind(home, catalog, actions)
+            end.callback(made.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def world(new_world: Callable[..., World]) -> World:
+    return new_world()
 
 
 @pytest.fixture

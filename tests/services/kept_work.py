@@ -1,11 +1,8 @@
 """A table that is rewritten again and again while others change its rows: what of the work is kept."""
 
 import random
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -29,6 +26,7 @@ from tests.engine.commits import Change, commit
 from tests.engine.files import NAME_PREFIX, write_data_files
 from tests.model.invariants import require_hidden
 from tests.services.clustered import clusterer, commit_due, ordered
+from tests.services.rigs import reaching
 from tests.services.world import World
 
 SCHEMA = Schema(
@@ -37,8 +35,6 @@ SCHEMA = Schema(
     NestedField(3, "filler", StringType(), required=False),
 )
 FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
-PATIENCE_S = 300.0
-_LOOK_S = 0.05
 _TRIES = 10
 
 
@@ -51,11 +47,6 @@ class Kept:
     carried: int = 0  # rows that others deleted while they were rewritten
     hidden: int = 0  # rows that were found hidden in outputs, where that was looked at
     outcomes: Counter[ProcessStatus] = field(default_factory=Counter)
-
-    @property
-    def processes(self) -> int:
-        """How many have ended."""
-        return self.outcomes.total()
 
     @property
     def share(self) -> float:
@@ -164,37 +155,42 @@ def made_table(
     return World(directory, catalog)
 
 
-class Rewriting:
-    """A thread of an optimizer that rewrites the whole table, process by process."""
-
-    def __init__(self, world: World) -> None:
-        self.kept = Kept()
-        self._world, self._optimizer = world, world.optimizer(1)
-        self._before: set[str] = set()
-
-    def once(self, after_task: Callable[[], None] | None = None) -> None:
-        """One process, from its plan to its commit."""
-        world = self._world
+def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None]) -> Kept:
+    """Rewrite the whole table, process after process until it is over."""
+    kept, optimizer, before = Kept(), world.optimizer(1), set[str]()
+    while not is_over():
         process_id = world.begin(OptimizingType.FULL, force=True)
         while world.status(process_id) is ProcessStatus.RUNNING:
-            world.run_one(self._optimizer)
-            if after_task is not None:
-                after_task()
-        self.kept.outcomes[world.committing.commit(process_id)] += 1
+            world.run_one(optimizer)
+            after_task()
+        kept.outcomes[world.committing.commit(process_id)] += 1
         sizes = {
             task.task_id.number: sum(file.size_bytes for file in world.output_of(task).data_files)
             for task in world.tasks(process_id)
         }
-        _count(self.kept, world, process_id, sizes)
-        self._before = _swept(world.catalog.load_table("db.t"), self._before)
+        _count(kept, world, process_id, sizes)
+        before = _swept(world.catalog.load_table("db.t"), before)
+    return kept
 
 
-def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
-    """Rewrite the whole table in one thread, again and again until it is over."""
-    rewriting = Rewriting(world)
-    while not is_over():
-        rewriting.once(after_task)
-    return rewriting.kept
+def rewrite_beside(world: World, write: Callable[[], None], processes: int = 2) -> Kept:
+    """Rewrite the whole table so often, while another writer commits after every second task, and once between the
+    staging and the sending of each commit, which then loses and is made anew."""
+    tasks, lost = 0, set[int]()
+
+    def after_task() -> None:
+        nonlocal tasks
+        tasks += 1
+        if tasks % 2 == 0:
+            write()
+
+    def reach(point: str) -> None:
+        if point == "commit.after_intent" and tasks not in lost:
+            lost.add(tasks)
+            write()
+
+    with reaching(reach):
+        return rewrite_for(world, lambda: len(lost) == processes, after_task)
 
 
 def cluster_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
@@ -248,76 +244,6 @@ def _swept(table: Table, before: set[str]) -> set[str]:
         if str(path) not in live | before and not path.name.startswith(NAME_PREFIX):
             path.unlink()
     return live
-
-
-def beside(
-    world: World,
-    deed: Callable[[], None],
-    pause_s: float,
-    seconds: float,
-    work: Callable[[World, Callable[[], bool]], Kept] = rewrite_for,
-) -> Kept:
-    """Rewrite for so long while another thread writes at each pause. Raises what the writer raises."""
-    with _writing([deed], pause_s):
-        end = time.monotonic() + seconds
-        return work(world, lambda: time.monotonic() >= end)
-
-
-def rewrite_in_turns(
-    worlds: Sequence[World],
-    deeds: Sequence[Callable[[], None]],
-    pause_s: float,
-    seconds: float,
-    is_enough: Callable[[Sequence[Kept]], bool],
-) -> list[Kept]:
-    """Rewrite a table of each world by turns in one thread, while each has a writer that writes at each pause.
-
-    For so long, and where it is not enough then, as on a slow machine, for at most `PATIENCE_S` more. Raises what a
-    writer raises.
-    """
-    every = [Rewriting(world) for world in worlds]
-    kept = [one.kept for one in every]
-    with _writing(deeds, pause_s):
-        end = time.monotonic() + seconds
-        while (now := time.monotonic()) < end or (now < end + PATIENCE_S and not is_enough(kept)):
-            for one in every:
-                one.once()
-    return kept
-
-
-@contextmanager
-def _writing(deeds: Sequence[Callable[[], None]], pause_s: float) -> Iterator[None]:
-    """Each in a thread of its own, again and again. Raises what one of them raises.
-
-    A pause is of wall time, and of this process's CPU time: where others use the cores, writers are slower, too.
-    """
-    over, problems = threading.Event(), []
-
-    def is_over() -> bool:
-        end_s, end_cpu_s = time.monotonic() + pause_s, time.process_time() + pause_s
-        while time.monotonic() < end_s or time.process_time() < end_cpu_s:
-            if over.wait(_LOOK_S):
-                return True
-        return over.is_set()
-
-    def write(deed: Callable[[], None]) -> None:
-        try:
-            while not is_over():
-                deed()
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=write, args=(deed,)) for deed in deeds]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    if problems:
-        raise problems[0]
 
 
 def require_rows(world: World, other: Writer) -> None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 
 from amoro_core import failpoints
 from amoro_core.errors import CommitUnknown
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
+from amoro_core.iceberg.manifest.columns import read_columns
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
+from amoro_core.iceberg.manifest.reading import PartitionTypes
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.scan.columns import ColumnPart
 
 #: Constants of the product that a test makes small, so that few rows and files reach them.
 LIMITS = {
@@ -30,7 +38,7 @@ LIMITS = {
     "files_of_a_batch": "amoro_core.store.pending_deletions.MOST_IN_A_BATCH",
     "piece_of_a_blob": "amoro_core.store.tasks.PIECE_BYTES",
     "cleared_at_once": "amoro_core.services.post_commit_cleanup.CLEARED_AT_ONCE",
-    "counted_tables": "amoro_core.services.discovery.MOST_COUNTED",
+    "counted_tables": "amoro_core.services.catalogs.MOST_COUNTED",
     "trimmed_at_once": "amoro_core.services.history.CHUNK",
     "sampled_groups": "amoro_core.services.time_series.MOST_GROUPS",
     "points_of_an_answer": "amoro_core.services.time_series.MOST_POINTS",
@@ -217,3 +225,16 @@ class RiggedIceberg:
         if (instead := self._taken[IcebergFormat].get(name)) is not None:
             return instead(self.plain, *arguments)
         return getattr(self.plain, name)(*arguments)
+
+
+DECODED = "manifests decoded"
+
+
+def remembering(home: Path, counts: Counter[str]) -> IcebergFormat:
+    """Every table counts as large: kept in memory; manifests that are decoded are counted."""
+
+    def read(io: FileIO, manifest: ManifestFile, types: PartitionTypes) -> ColumnPart | None:
+        counts[DECODED] += 1
+        return read_columns(io, manifest, types)
+
+    return IcebergFormat(TableManifestCache(2**30, least_files=0), read)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,17 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions.clustering import ClusterPlanState
+from amoro_core.errors import CheckFailed, StorageFull
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_core.model.commits import Group
-from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
+from amoro_core.model.commits import CommitContent, Group, Head, StagedCommit
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.row_positions import PositionSet
-from amoro_core.store import plans, processes
+from amoro_core.model.tables import OptimizingType
+from amoro_core.model.task_payload import MAP_ENDING, PositionMap
+from amoro_core.store import pending_deletions, plans, processes
 from tests.engine import oracle, writer, writer3
-from tests.engine.builders import row
+from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.invariants import require_hidden
 from tests.model.lake import Lake, ids_are
 from tests.services.clustered import (
@@ -36,7 +40,7 @@ from tests.services.clustered import (
     work_on,
 )
 from tests.services.kept_work import Writer, cluster_for, made_table, require_rows
-from tests.services.rigs import Killed, raising, reaching
+from tests.services.rigs import Killed, dying_at, raising, reaching
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 from tests.tiers import sample
@@ -54,32 +58,24 @@ def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
 
 
 @pytest.fixture
-def world(tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def lake_world(new_world: Callable[..., World], lake: Lake, monkeypatch: pytest.MonkeyPatch) -> World:
     plan_groups_with(monkeypatch, Grouping(3, BACKWARDS, only_unclustered=True))
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, lake.catalog)
-    yield made
-    made.close()
+    return new_world()
 
 
-def process_of(world: World, process_id: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process_id).process
-
-
-def figures(world: World, process_id: str) -> list[int]:
+def figures(lake_world: World, process_id: str) -> list[int]:
     """Rows carried over, by commit."""
-    done = world.store.read(lambda db: processes.list_commits(db, process_id))
+    done = lake_world.store.read(lambda db: processes.list_commits(db, process_id))
     landed = [one.receipt for one in done if one.outcome is CommitOutcome.DONE and one.groups]
     return [sum(figure.value for figure in one.figures if figure.name == "rows_carried_over") for one in landed]
 
 
-def delete_files(world: World) -> set[str]:
-    root = Path(world.catalog.load_table("db.t").location().removeprefix("file://")) / "data"
+def delete_files(lake_world: World) -> set[str]:
+    root = Path(lake_world.catalog.load_table("db.t").location().removeprefix("file://")) / "data"
     return {path.name for path in root.rglob("*-carried.*")}
 
 
-def looked_up(world: World) -> list[dict[int, list[int]]]:
+def looked_up(lake_world: World) -> list[dict[int, list[int]]]:
     """The rows that are looked up from now on, by the number of the input, look-up by look-up."""
     asked, look_up = [], IcebergTable.look_up
 
@@ -87,21 +83,21 @@ def looked_up(world: World) -> list[dict[int, list[int]]]:
         asked.append({at: positions.ascending().tolist() for at, positions in wanted.items()})
         return look_up(table, group, wanted, taken)
 
-    world.iceberg.table(look_up=watched)
+    lake_world.iceberg.table(look_up=watched)
     return asked
 
 
-def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: World, lake: Lake) -> None:
-    process_id = cluster_with(world, Grouping())
-    optimizer = clusterer(world)
+def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(lake_world: World, lake: Lake) -> None:
+    process_id = cluster_with(lake_world, Grouping())
+    optimizer = clusterer(lake_world)
     lake.delete_positions(ids_are(3, 17))
-    work_on(world, process_id, optimizer, 1, ordered)
-    assert summary_of(world)["amoro.rebased-deletes"] == "2"
+    work_on(lake_world, process_id, optimizer, 1, ordered)
+    assert summary_of(lake_world)["amoro.rebased-deletes"] == "2"
     lake.delete_positions(ids_are(35))
-    work_on(world, process_id, optimizer, work=ordered)
-    assert world.status(process_id) is ProcessStatus.SUCCESS
-    assert figures(world, process_id) == [2, 1]
-    plan = world.store.read(lambda db: plans.get_plan(db, process_id))
+    work_on(lake_world, process_id, optimizer, work=ordered)
+    assert lake_world.status(process_id) is ProcessStatus.SUCCESS
+    assert figures(lake_world, process_id) == [2, 1]
+    plan = lake_world.store.read(lambda db: plans.get_plan(db, process_id))
     assert "at most 100000 of a group" in str(plan.document["notes"])
     assert require_hidden(lake.table, process_id) == 3
     lake.require()
@@ -111,24 +107,24 @@ def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: Worl
 
 
 def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_is_told_now(
-    world: World, lake: Lake
+    lake_world: World, lake: Lake
 ) -> None:
     lake.delete_positions(ids_are(1, 2))
     lake.upsert([row(5, value="newer")])
-    process_id = cluster_with(world, Grouping())
-    asked = looked_up(world)
+    process_id = cluster_with(lake_world, Grouping())
+    asked = looked_up(lake_world)
     lake.delete_positions(ids_are(3))
     lake.compact_position_deletes()
-    work_on(world, process_id, clusterer(world), work=ordered)
+    work_on(lake_world, process_id, clusterer(lake_world), work=ordered)
     assert [rows for one in asked for rows in one.values()] == [[3]]
-    assert world.status(process_id) is ProcessStatus.SUCCESS
+    assert lake_world.status(process_id) is ProcessStatus.SUCCESS
     assert require_hidden(lake.table, process_id) == 1
     lake.require()
 
 
-def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(world: World, lake: Lake) -> None:
-    process_id = cluster_with(world, Grouping())
-    asked, send = looked_up(world), IcebergTable.send
+def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(lake_world: World, lake: Lake) -> None:
+    process_id = cluster_with(lake_world, Grouping())
+    asked, send = looked_up(lake_world), IcebergTable.send
     waiting = [ids_are(25), ids_are(8)]
 
     def late(table: IcebergTable, payload: bytes) -> None:
@@ -136,25 +132,25 @@ def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(world: World,
             lake.delete_positions(waiting.pop())
         send(table, payload)
 
-    world.iceberg.table(send=late)
+    lake_world.iceberg.table(send=late)
     lake.delete_positions(ids_are(3, 4))
-    work_on(world, process_id, clusterer(world), 1, ordered)
+    work_on(lake_world, process_id, clusterer(lake_world), 1, ordered)
     found = [sorted(at for rows in one.values() for at in rows) for one in asked if one]
     assert found == [[3, 4], [8], [5]]
-    assert figures(world, process_id) == [4]
-    assert len(delete_files(world)) == 1  # those of lost attempts are gone
+    assert figures(lake_world, process_id) == [4]
+    assert len(delete_files(lake_world)) == 1  # those of lost attempts are gone
     assert require_hidden(lake.table, process_id) == 4
     lake.require()
 
 
-def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(world: World, lake: Lake) -> None:
-    with_property(world, {"self-optimizing.cluster.carry-over.max-rows": "2"})
-    process_id = cluster_with(world, Grouping())
+def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(lake_world: World, lake: Lake) -> None:
+    with_property(lake_world, {"self-optimizing.cluster.carry-over.max-rows": "2"})
+    process_id = cluster_with(lake_world, Grouping())
     lake.delete_positions(ids_are(3, 4, 5, 35, 36))
-    work_on(world, process_id, clusterer(world), work=ordered)
-    process = process_of(world, process_id)
+    work_on(lake_world, process_id, clusterer(lake_world), work=ordered)
+    process = lake_world.process(process_id)
     assert process.status is ProcessStatus.PARTIAL
-    assert "they are 3, and at most 2 are looked up" in str(world.optimizing.find_process(process_id))
+    assert "they are 3, and at most 2 are looked up" in str(lake_world.optimizing.find_process(process_id))
     assert require_hidden(lake.table, process_id) == 2
     lake.require()
 
@@ -164,37 +160,37 @@ def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(world: Wor
     [("commit.after_carried", 1), ("commit.after_stage", 1), ("commit.after_intent", 0), ("commit.after_send", 0)],
 )
 def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
-    world: World, lake: Lake, place: str, orphans: int
+    lake_world: World, lake: Lake, place: str, orphans: int
 ) -> None:
     """What nobody knew of yet is an orphan, as the manifests are that were staged with it."""
-    process_id = cluster_with(world, Grouping())
+    process_id = cluster_with(lake_world, Grouping())
     lake.delete_positions(ids_are(3))
     left: list[set[str]] = []
 
     def die(name: str) -> None:
-        if name == place and (found := delete_files(world)):
+        if name == place and (found := delete_files(lake_world)):
             left.append(found)
             raise Killed
 
     with suppress(Killed), reaching(die):
-        work_on(world, process_id, clusterer(world), 1, ordered)
+        work_on(lake_world, process_id, clusterer(lake_world), 1, ordered)
     assert len(left) == 1
-    world.restart()
-    commit_due(world, process_id)
-    assert figures(world, process_id) == [1]
+    lake_world.restart()
+    commit_due(lake_world, process_id)
+    assert figures(lake_world, process_id) == [1]
     assert require_hidden(lake.table, process_id) == 1
     lake.require()
-    assert len(delete_files(world)) == 1 + orphans
+    assert len(delete_files(lake_world)) == 1 + orphans
 
 
-def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(world: World, lake: Lake) -> None:
-    process_id = cluster_with(world, Grouping())
+def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(lake_world: World, lake: Lake) -> None:
+    process_id = cluster_with(lake_world, Grouping())
     lake.delete_positions(ids_are(3))
-    work_on(world, process_id, optimizer := clusterer(world), 0, ordered)
-    with world.iceberg.table(stage=raising(OSError("no"))), suppress(OSError):
-        work_on(world, process_id, optimizer, 1, ordered)
-    assert delete_files(world) == set()
-    commit_due(world, process_id)
+    work_on(lake_world, process_id, optimizer := clusterer(lake_world), 0, ordered)
+    with lake_world.iceberg.table(stage=raising(OSError("no"))), suppress(OSError):
+        work_on(lake_world, process_id, optimizer, 1, ordered)
+    assert delete_files(lake_world) == set()
+    commit_due(lake_world, process_id)
     assert Counter(oracle.live_rows(lake.table.refresh())).total() == 59
     lake.require()
 
@@ -204,8 +200,8 @@ def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_ke
     tmp_path: Path, version: int
 ) -> None:
     """Planned, clustered and committed as by the service; what was written before is clustered again each time."""
-    world = made_table(tmp_path, files=4, version=version, width=20)
-    other, tasks = Writer(world.catalog.load_table("db.t"), version, files=4), 0
+    lake_world = made_table(tmp_path, files=4, version=version, width=20)
+    other, tasks = Writer(lake_world.catalog.load_table("db.t"), version, files=4), 0
 
     def after_task() -> None:
         nonlocal tasks
@@ -214,27 +210,29 @@ def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_ke
             other.delete()
 
     try:
-        kept = cluster_for(world, lambda: tasks >= 4, after_task)
-        require_rows(world, other)
+        kept = cluster_for(lake_world, lambda: tasks >= 4, after_task)
+        require_rows(lake_world, other)
     finally:
-        world.close()
+        lake_world.close()
     assert (other.failed, kept.share, set(kept.outcomes)) == (0, 1.0, {ProcessStatus.SUCCESS})
     assert kept.carried == kept.hidden > 0
 
 
-def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_of(world: World, lake: Lake) -> None:
-    process_id = cluster_with(world, Grouping())
+def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_of(
+    lake_world: World, lake: Lake
+) -> None:
+    process_id = cluster_with(lake_world, Grouping())
     lake.delete_positions(ids_are(3, 17, 35))
     before = files_of(lake.table.refresh())
-    work_on(world, process_id, clusterer(world), work=ordered)
-    assert figures(world, process_id) == [2, 1]
+    work_on(lake_world, process_id, clusterer(lake_world), work=ordered)
+    assert figures(lake_world, process_id) == [2, 1]
     assert files_of(lake.table.refresh()) != before
-    undo(world, process_id)
+    undo(lake_world, process_id)
     assert files_of(lake.table.refresh()) == before
     lake.require()
 
 
-def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(world: World, lake: Lake) -> None:
+def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(lake_world: World, lake: Lake) -> None:
     """What was found for the first, before an attempt that lost, is not found again for the second."""
     lake.append([row(99), row(99), row(99)])
     lake.append([row(200)])
@@ -246,7 +244,7 @@ def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(worl
         else:
             writer.row_delta(lake.table, position_deletes=[(path, [position])], per_file=True)
 
-    process_id = cluster_with(world, Grouping())
+    process_id = cluster_with(lake_world, Grouping())
     waiting, send = [2], IcebergTable.send
 
     def late(table: IcebergTable, payload: bytes) -> None:
@@ -254,20 +252,238 @@ def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(worl
             delete(waiting.pop())
         send(table, payload)
 
-    optimizer = clusterer(world)
+    optimizer = clusterer(lake_world)
     delete(0)
-    work_on(world, process_id, optimizer, 2, ordered)
-    world.iceberg.table(send=late)
-    work_on(world, process_id, optimizer, work=ordered)
+    work_on(lake_world, process_id, optimizer, 2, ordered)
+    lake_world.iceberg.table(send=late)
+    work_on(lake_world, process_id, optimizer, work=ordered)
     assert not waiting
-    assert world.status(process_id) is ProcessStatus.SUCCESS
+    assert lake_world.status(process_id) is ProcessStatus.SUCCESS
     left = [one.record["id"] for one in oracle.live_rows_with_positions(lake.table.refresh())]
     assert (len(left), left.count(99)) == (62, 1)
     assert require_hidden(lake.table, process_id) == 2
 
 
-def test_a_process_that_an_earlier_version_has_planned_gives_way(world: World) -> None:
-    process = process_of(world, cluster_with(world, Grouping()))
+def test_a_process_that_an_earlier_version_has_planned_gives_way(lake_world: World) -> None:
+    process = lake_world.process(cluster_with(lake_world, Grouping()))
     said = json.loads(process.detail)
     assert (ClusterPlanState.of(process).carries, said.pop("carries")) == (100_000, 100_000)
     assert ClusterPlanState.of(replace(process, detail=json.dumps(said))).carries is None
+
+
+# What is written so that rows can be followed: of each task, and gone when its attempt lost or its process ended
+
+
+SEND, STAGE = IcebergTable.send, IcebergTable.stage
+
+
+def files(world: World) -> set[str]:
+    """All data and delete files, maps and manifests that lie below the table's location."""
+    root = Path(world.catalog.load_table("db.t").location().removeprefix("file://"))
+    return {str(path) for path in root.rglob("*") if path.suffix in (".parquet", ".puffin", ".avro")}
+
+
+def named(world: World) -> set[str]:
+    """Those that the table names."""
+    table = world.catalog.load_table("db.t")
+    snapshots = table.metadata.snapshots
+    manifests = {one.manifest_path for snapshot in snapshots for one in snapshot.manifests(table.io)}
+    live = {file.path for snapshot in snapshots for file in oracle.live_files(table, snapshot.snapshot_id)}
+    every = {*live, *manifests, *(snapshot.manifest_list for snapshot in snapshots)}
+    return {path.removeprefix("file://") for path in every}
+
+
+def maps(world: World) -> list[str]:
+    return sorted(path for path in files(world) if path.endswith(MAP_ENDING))
+
+
+def outcomes(world: World, process: str) -> list[CommitOutcome]:
+    return [attempt.outcome for attempt in world.store.read(lambda db: processes.list_commits(db, process))]
+
+
+def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(world: World, process: str) -> None:
+    """Each attempt writes its own, for the head of its moment; a lost one leaves neither these nor its manifests."""
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    carried: list[set[str]] = []
+
+    def late(self: IcebergTable, payload: bytes) -> None:
+        carried.append({path for path in files(world) - named(world) if path.endswith(".parquet")})
+        if len(carried) < 3:
+            writer.append(world.catalog.load_table("db.t"), [row(60 + len(carried))])
+        SEND(self, payload)
+
+    world.iceberg.table(send=late)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 2 + [CommitOutcome.DONE]
+    outputs = set.intersection(*carried)
+    own = [some - outputs for some in carried]
+    assert [len(some) for some in own] == [1, 1, 1]
+    assert all(Path(path).name.startswith(f"{process}-") for path in set.union(*own))
+    assert own[0] | own[1] <= set.union(*carried) - files(world)
+    assert files(world) == named(world)
+
+
+def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_removed(
+    world: World, process: str
+) -> None:
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    before = files(world)
+    written: list[set[str]] = []
+
+    def full(self: IcebergTable, head: Head, content: CommitContent, summary: dict[str, str]) -> StagedCommit:
+        written.append(files(world) - before)
+        raise StorageFull("no space left")
+
+    with world.iceberg.table(stage=full), pytest.raises(StorageFull):
+        world.committing.commit(process)
+    assert [len(some) for some in written] == [1]
+    assert files(world) == before
+    rows = oracle.live_rows(world.catalog.load_table("db.t"))
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
+
+
+def test_maps_are_removed_when_the_process_has_ended(world: World, process: str) -> None:
+    assert maps(world)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert maps(world) == []
+    assert not world.process(process).left_over
+
+
+def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_the_restart(
+    world: World, process: str
+) -> None:
+    with dying_at("commit.after_done"):
+        world.committing.commit(process)
+    left = maps(world)
+    assert left
+    assert world.status(process) is ProcessStatus.SUCCESS
+    world.restart()
+    assert world.heard.left_over == [process]
+    removed = world.clearing.clean_up(process)
+    assert sorted(path.removeprefix("file://") for path in removed) == left
+    assert maps(world) == []
+    world.restart()
+    assert world.heard.left_over == []
+
+
+def cancelled(world: World, process: str) -> None:
+    world.optimizing.cancel(process, "enough")
+
+
+def failed(world: World, process: str) -> None:
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"encryption.key-id": "k"})
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+
+
+def given_way(world: World, process: str) -> None:
+    """Another has rewritten every file."""
+    writer.copy_on_write(world.catalog.load_table("db.t"), lambda item: True, lambda item: item)
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+
+
+@pytest.mark.parametrize("end", [cancelled, failed, given_way])
+def test_maps_are_removed_however_the_process_ends(
+    world: World, process: str, end: Callable[[World, str], None]
+) -> None:
+    before = maps(world)
+    assert len(before) == 2
+    end(world, process)
+    world.clearing.clean_up(process)
+    assert maps(world) == []
+    assert {path for path in files(world) - named(world) if path.endswith((".parquet", ".puffin"))} == set()
+    assert not world.process(process).left_over
+
+
+def test_a_state_from_before_the_commit_needs_no_map_again(world: World, process: str, tmp_path: Path) -> None:
+    """The commit and its end are found in the table; the copied state still names the maps, which are gone."""
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    world.store.backup(tmp_path / "copy.db")
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert maps(world) == []
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 103)
+    head, rows = world.table_head(), oracle.live_rows(world.catalog.load_table("db.t"))
+
+    world.store.close()
+    for path in world.home.glob("amoro.db*"):
+        path.unlink()
+    shutil.copy(tmp_path / "copy.db", world.home / "amoro.db")
+    world.restart()
+    world.committing.commit(process)
+
+    assert not world.process(process).is_active
+    assert world.table_head() == head
+    oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
+    world.clearing.clean_up(process)
+    assert named(world) <= files(world)
+
+
+def test_the_map_of_a_late_result_is_condemned_with_its_outputs(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1), row(2)])
+    writer.append(table, [row(3)])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    world.begin(OptimizingType.FULL)
+    slow, quick = world.optimizer(), world.optimizer()
+    handed = world.take(slow)
+    late = world.execute(handed)
+    world.optimizing.dismiss(slow, "not heard of", lost=True)
+    world.run_one(quick)
+    assert not world.complete(slow, handed.attempt, late)
+    assert late.position_map is not None
+    waiting = world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
+    assert waiting == {late.position_map.path, *(one.path for one in late.data_files)}
+
+
+def of_an_input_that_is_not_there(found: PositionMap) -> PositionMap:
+    return replace(found, left_out=(replace(found.left_out[0], input=7),))
+
+
+def of_nothing(found: PositionMap) -> PositionMap:
+    return PositionMap("", 0, ())
+
+
+@pytest.mark.parametrize("faulty", [of_an_input_that_is_not_there, of_nothing])
+@pytest.mark.parametrize("others", [writer.delete_where, writer.copy_on_write])
+def test_a_map_that_does_not_add_up_ends_the_process_whatever_happened_meanwhile(
+    world: World, faulty: Callable[[PositionMap], PositionMap], others: Callable[..., object]
+) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for first in (0, 10):
+        writer.append(table, [row(first + at) for at in range(10)])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    process, optimizer = world.begin(OptimizingType.FULL), world.optimizer()
+    handed = world.take(optimizer)
+    output = world.execute(handed)
+    assert output.position_map is not None
+    world.complete(optimizer, handed.attempt, replace(output, position_map=faulty(output.position_map)))
+    others(table, lambda item: item["id"] == 15)
+    rows, head = oracle.live_rows(table.refresh()), world.table_head()
+
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+
+    failed = world.process(process)
+    assert failed.failure_code == CheckFailed.code
+    assert "fails the check left-out-rows" in failed.failure
+    assert world.table_head() == head
+    oracle.assert_same_rows(rows, oracle.live_rows(table.refresh()))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_one_task_left_out_never_counts_for_another(world: World, version: int) -> None:
+    """Both tasks left as many rows out: by the map of the other, a row that was deleted meanwhile would be alive."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, format_version=version)
+    delete = writer.delete_where if version == 2 else writer3.delete_rows
+    for number in (0, 2):
+        writer.append(table, [row(at + partition, name) for partition, name in ((0, "a"), (100, "b")) for at in
+                              (number, number + 1)])  # fmt: skip
+    delete(table, lambda item: item["id"] in (0, 103))
+    made = world.begin_and_run(OptimizingType.FULL)
+    assert len(maps(world)) == 2
+
+    delete(table, lambda item: item["id"] in (3, 100))
+    assert world.committing.commit(made) is ProcessStatus.SUCCESS
+
+    assert {found[0] for found in oracle.live_rows(table.refresh())} == {1, 2, 101, 102}
+    assert require_hidden(table, made) == 2

@@ -5,12 +5,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from amoro_core.admin.catalogs import get_catalog
 from amoro_core.errors import (
     AccessDenied,
     AmoroError,
@@ -25,7 +28,7 @@ from amoro_core.errors import (
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.processes import CatalogConfig, CatalogRules, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
-from amoro_core.model.text_sanitizing import masked
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.scheduling.policy import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
 from amoro_core.services.catalogs import CatalogChange, CatalogService
 from amoro_core.services.discovery import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
@@ -35,14 +38,12 @@ from tests.dashboard import states
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
 from tests.services.rigs import Limits
-from tests.services.world import START, World
+from tests.services.world import START, World, make_small_files
 from tests.store.builders import open_store, services
 
 
 def small_files(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
 
 
 def test_a_name_without_catalog_is_told_as_that_where_none_or_several_are_known(
@@ -120,7 +121,7 @@ def test_settings_allow_locations_for_every_kind_of_catalog(world: World) -> Non
         return CatalogRules(name, (f"s3://{name}",), strict_locations=True)
 
     theirs = CatalogConfig("theirs", (("type", "rest"),), origin="pyiceberg")
-    catalogs = CatalogService(world.store, world.formats, lambda: [theirs], masked, rules)
+    catalogs = CatalogService(world.store, world.formats, lambda: [theirs], lambda: NOON, rules)
     own = world.catalogs.get("cat")
     assert catalogs.get("theirs") == replace(theirs, allowed_locations=("s3://theirs",), strict_locations=True)
     assert catalogs.get("cat") == replace(own, allowed_locations=("s3://cat",), strict_locations=True)
@@ -146,7 +147,7 @@ def test_an_unknown_catalog_can_neither_be_changed_nor_removed(world: World) -> 
 
 def test_a_catalog_of_pyiceberg_can_neither_be_changed_nor_removed(world: World) -> None:
     theirs = CatalogConfig("theirs", (("type", "rest"),), origin="pyiceberg")
-    catalogs = CatalogService(world.store, world.formats, lambda: [theirs], masked)
+    catalogs = CatalogService(world.store, world.formats, lambda: [theirs], lambda: NOON)
     for call in (lambda: catalogs.update("theirs", CatalogChange({"a": "b"})), lambda: catalogs.remove("theirs")):
         with pytest.raises(InvalidArgument, match="'theirs' is defined in pyiceberg's own configuration"):
             call()
@@ -175,8 +176,8 @@ def test_a_catalog_stays_while_a_process_is_active_on_one_of_its_tables(world: W
 
 def select(world: World, *names: str) -> tuple[list[str], list[str]]:
     """The tables that are meant, and the catalogs that could not be listed."""
-    found = world.catalogs.select(names)
-    return [str(table) for table in found.tables], [name for name, _ in found.unlisted]
+    tables, unlisted = world.catalogs.select(names)
+    return [str(table) for table in tables], list(unlisted)
 
 
 def test_names_and_patterns_mean_tables_in_their_order_each_once_and_nothing_is_added(world: World) -> None:
@@ -223,10 +224,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_the_last_answer_of_a_catalog_counts(store: Store) -> None:
     now = [NOON]
-    service = services(store, lambda: now[0]).catalog_looks
+    service = services(store, lambda: now[0]).catalogs
 
     def look(after: AmoroError | None) -> tuple[object, ...]:
-        service.note("lake", after)
+        service.note_answer("lake", after)
         now[0] += timedelta(minutes=1)
         (made,) = service.looks(["lake"])
         return made.catalog, made.tables, made.tables_is_exact, made.heard_at, made.failure
@@ -240,7 +241,7 @@ def test_the_last_answer_of_a_catalog_counts(store: Store) -> None:
 
 
 def test_tables_are_counted_up_to_a_bound_each_catalog_by_itself(store: Store, limits: Limits) -> None:
-    service = services(store, lambda: NOON).catalog_looks
+    service = services(store, lambda: NOON).catalogs
     for most, counted in ((3, (3, True)), (2, (2, False))):
         limits(counted_tables=most)
         looks = service.looks(["other", "lake"])
@@ -284,12 +285,12 @@ def test_own_properties_win_over_files_and_a_removed_file_says_nothing_any_more(
 
 
 def test_secrets_of_files_are_masked(world: World) -> None:
-    config = world.catalogs.update("cat", CatalogChange(site_files={"s3.yaml": SECRET}))
-    assert world.catalogs.shown(config.properties)["s3.secret-access-key"] == "***"
-    assert world.catalogs.shown(config.site_files[0].properties) == {
-        "s3.secret-access-key": "***",
-        "s3.region": "eu",
-    }
+    world.catalogs.update("cat", CatalogChange(site_files={"s3.yaml": SECRET}))
+    known: Any = SimpleNamespace(catalogs=world.catalogs)
+    caller: Any = None
+    message = get_catalog(known, pb.GetCatalogRequest(name="cat"), caller)
+    assert message.properties["s3.secret-access-key"] == "***"
+    assert dict(message.site_files[0].properties) == {"s3.secret-access-key": "***", "s3.region": "eu"}
 
 
 @pytest.mark.parametrize(
@@ -331,7 +332,7 @@ def two(world: World) -> tuple[str, str]:
         writer.append(writer.make_table(world.catalog, name, SCHEMA), [row(1)])
         world.table(f"cat.{name}")
     world.now = START - REFRESH_INTERVAL
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     world.now = START
     for name in ("cat.db.a", "cat.db.b"):
         world.tables.refresh(world.table(name).table_id)
@@ -347,40 +348,40 @@ def keep(world: World, runtime: TableRuntime) -> None:
 
 
 def test_a_table_that_did_not_change_is_not_due_for_hours(world: World, two: tuple[str, str]) -> None:
-    assert world.comparing.compare("cat") == Compared(0, 2)
+    assert world.discovery.compare("cat") == Compared(0, 2)
     for name in two:
         resting_at = world.table(name).refresh_at
         assert resting_at is not None
         assert START + RESTING_LEAST <= resting_at <= START + RESTING_MOST
     world.later(RESTING_LEAST.total_seconds() - 1)
-    assert world.comparing.compare("cat") == Compared(0, 0)
+    assert world.discovery.compare("cat") == Compared(0, 0)
     assert due(world) == []
 
 
 def test_a_table_that_changed_is_due_at_once_and_told_of_once(world: World, two: tuple[str, str]) -> None:
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     writer.append(world.catalog.load_table("db.b"), [row(2)])
     world.later(30)
     changed = world.table("cat.db.b").table_id
-    assert world.comparing.compare("cat") == Compared(1, 0)
+    assert world.discovery.compare("cat") == Compared(1, 0)
     assert due(world) == [changed]
     # As if its refresh had failed: it is tried again in its own time.
     keep(world, replace(world.table("cat.db.b"), refresh_at=world.now + REFRESH_INTERVAL))
-    assert world.comparing.compare("cat") == Compared(0, 0)
+    assert world.discovery.compare("cat") == Compared(0, 0)
     assert due(world) == []
     # A refresh that began before the commit knows an older state than the catalog.
     keep(world, replace(world.table("cat.db.b"), metadata_location="file:///an/older/one.json"))
-    assert world.comparing.compare("cat") == Compared(1, 0)
+    assert world.discovery.compare("cat") == Compared(1, 0)
     world.tables.refresh(changed)
     assert world.table("cat.db.b").snapshot_id == world.table_head("cat.db.b")
-    assert world.comparing.compare("cat") == Compared(0, 1)
+    assert world.discovery.compare("cat") == Compared(0, 1)
 
 
 def test_a_table_rests_no_longer_than_until_something_comes_due(world: World, two: tuple[str, str]) -> None:
     first, second = (world.table(name) for name in two)
     keep(world, replace(first, enabled=True, next_due_at=START + timedelta(hours=1)))
     keep(world, replace(second, enabled=True, retry_at=START + timedelta(minutes=20)))
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     assert world.table(two[0]).refresh_at == START + timedelta(hours=1)
     assert world.table(two[1]).refresh_at == START + timedelta(minutes=20)
 
@@ -402,29 +403,28 @@ def test_what_came_due_since_a_refresh_ends_the_rest(moment: timedelta, until: t
 
 def test_a_refused_table_is_refreshed_in_its_usual_time(world: World, two: tuple[str, str]) -> None:
     keep(world, replace(world.table(two[0]), status=OptimizingStatus.REFUSED, refusal="duplicate"))
-    assert world.comparing.compare("cat") == Compared(0, 1)
+    assert world.discovery.compare("cat") == Compared(0, 1)
     assert world.table(two[0]).refresh_at == START + REFRESH_INTERVAL
 
 
 def test_a_catalog_that_is_configured_anew_has_its_tables_refreshed_soon(world: World, two: tuple[str, str]) -> None:
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     world.catalogs.update("cat", CatalogChange({"table.self-optimizing.enabled": "true"}))
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     world.later(301)
     assert len(due(world)) == 2
-    assert world.comparing.compare("cat") == Compared(0, 0)  # they were refreshed before the change
+    assert world.discovery.compare("cat") == Compared(0, 0)  # they were refreshed before the change
     assert len(due(world)) == 2
     for name in two:
-        refreshed = world.tables.refresh(world.table(name).table_id)
-        assert refreshed is not None
+        refreshed = world.refresh(name)
         assert refreshed.enabled
-    assert world.comparing.compare("cat") == Compared(0, 2)
+    assert world.discovery.compare("cat") == Compared(0, 2)
 
 
 def test_after_a_restart_tables_are_refreshed_soon(world: World, two: tuple[str, str]) -> None:
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     world.restart()
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     world.later(301)
     assert len(due(world)) == 2
 
@@ -432,7 +432,7 @@ def test_after_a_restart_tables_are_refreshed_soon(world: World, two: tuple[str,
 def test_while_a_catalog_can_not_be_looked_over_tables_are_refreshed_in_their_usual_time(
     world: World, two: tuple[str, str]
 ) -> None:
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
 
     def fail(format: IcebergFormat, catalog: CatalogConfig, names: Names) -> Mapping[tuple[str, ...], str]:
         raise CatalogUnavailable("a test's catalog is down")
@@ -441,39 +441,39 @@ def test_while_a_catalog_can_not_be_looked_over_tables_are_refreshed_in_their_us
     for seconds in (0, 299):
         world.later(seconds)
         with pytest.raises(CatalogUnavailable):
-            world.comparing.compare("cat")
+            world.discovery.compare("cat")
         assert [world.table(name).refresh_at for name in two] > [world.now + RESTING_LEAST / 2] * 2
     world.later(1)
     with pytest.raises(CatalogUnavailable):
-        world.comparing.compare("cat")
+        world.discovery.compare("cat")
     world.later(301)
     assert len(due(world)) == 2
 
 
 def test_a_catalog_is_looked_over_each_half_minute_and_rarely_if_that_is_in_vain(world: World) -> None:
-    assert world.comparing.is_due("cat")
-    world.comparing.compare("cat")
+    assert world.discovery.is_due("cat")
+    world.discovery.compare("cat")
     world.seconds += COMPARE_INTERVAL_S - 1
-    assert not world.comparing.is_due("cat")
+    assert not world.discovery.is_due("cat")
     world.seconds += 1
-    assert world.comparing.is_due("cat")
+    assert world.discovery.is_due("cat")
 
     def slow(format: IcebergFormat, catalog: CatalogConfig, names: Names) -> Mapping[tuple[str, ...], str]:
         world.seconds += 50
         return {}
 
     world.iceberg.catalog(locations=slow)
-    world.comparing.compare("cat")
+    world.discovery.compare("cat")
     world.seconds += 49
-    assert not world.comparing.is_due("cat")
+    assert not world.discovery.is_due("cat")
     world.seconds += 1
-    assert world.comparing.is_due("cat")
+    assert world.discovery.is_due("cat")
     world.iceberg.catalog(locations=lambda format, catalog, names: None)
-    assert world.comparing.compare("cat") is None
+    assert world.discovery.compare("cat") is None
     world.seconds += ASK_AGAIN_S - 1
-    assert not world.comparing.is_due("cat")
+    assert not world.discovery.is_due("cat")
     world.seconds += 1
-    assert world.comparing.is_due("cat")
+    assert world.discovery.is_due("cat")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
 from tests.services.rigs import Limits, dying_at
 from tests.services.test_expiring import RestWorld, begin, expire, ids, made
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 
 DELETE = IcebergTable.delete_unreferenced
 
@@ -30,10 +30,10 @@ DELETE = IcebergTable.delete_unreferenced
 class Place:
     """A table with files that nothing names, and the services."""
 
-    def __init__(self, home: Path, catalog: SqlCatalog) -> None:
+    def __init__(self, new_world: Callable[..., World]) -> None:
         self.listed: list[str] = []
-        self.world = World(home, catalog, (Sweeping(lambda table: self.listed),))
-        self.table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+        self.world = new_world(Sweeping(lambda table: self.listed))
+        self.table = writer.make_table(self.world.catalog, "db.t", SCHEMA, BY_PART)
         writer.append(self.table, [row(1, "a"), row(2, "a")])
         self.data = Path(self.table.location().removeprefix("file://")) / "data"
 
@@ -52,19 +52,15 @@ class Place:
         return self.world.maintaining.begin(self.world.table().table_id, "sweep", trigger="request").process_id
 
     def of(self, process_id: str) -> OptimizingProcess:
-        return self.world.optimizing.find_process(process_id).process
+        return self.world.process(process_id)
 
     def written(self, process_id: str) -> list[str]:
         return self.world.store.read(lambda db: processes.list_clearing(db, process_id, 100))
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = Place(home, catalog)
-    yield made
-    made.world.close()
+def place(new_world: Callable[..., World]) -> Place:
+    return Place(new_world)
 
 
 def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
@@ -201,10 +197,7 @@ SEND = IcebergTable.send
 
 
 def make_table(catalog: SqlCatalog, properties: Mapping[str, str]) -> Table:
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=dict(properties))
-    for number in range(3):
-        writer.append(table, [row(number)])
-    return table
+    return make_small_files(catalog, properties=dict(properties))
 
 
 def stored(table: Table) -> set[str]:
@@ -224,8 +217,7 @@ def optimize(world: World, table: Table, times: int = 3) -> set[str]:
     fallen: set[str] = set()
     for _ in range(times):
         before = in_log(table)
-        process_id = world.begin(OptimizingType.FULL, force=True)
-        world.run_all(process_id)
+        process_id = world.begin_and_run(OptimizingType.FULL, force=True)
         assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
         fallen |= before - in_log(table)
     return fallen
@@ -240,35 +232,28 @@ def test_those_that_fall_out_of_the_log_go_with_our_commits(world: World) -> Non
     assert oracle.live_rows(table).total() == 3
 
 
-def test_where_deleted_files_are_to_be_moved_they_stay(world: World) -> None:
-    table = make_table(world.catalog, {**ON, "table-trash.enabled": "true"})
+@pytest.mark.parametrize("properties", [{**ON, "table-trash.enabled": "true"}, OFF], ids=["to be moved", "off"])
+def test_where_deleted_files_are_to_be_moved_and_without_the_property_they_stay(
+    world: World, properties: dict[str, str]
+) -> None:
+    table = make_table(world.catalog, properties)
     fallen = optimize(world, table)
     assert len(fallen) == 3
     assert fallen <= stored(table)
 
 
-def test_without_the_property_they_stay(world: World) -> None:
-    table = make_table(world.catalog, OFF)
-    fallen = optimize(world, table)
-    assert len(fallen) == 3
-    assert fallen <= stored(table)
-
-
-def test_a_rest_catalog_s_are_its_own_matter(tmp_path: Path, catalog: SqlCatalog) -> None:
-    (tmp_path / "home").mkdir()
-    world = RestWorld(tmp_path / "home", catalog)
+def test_a_rest_catalog_s_are_its_own_matter(new_world: Callable[..., World], catalog: SqlCatalog) -> None:
+    world = new_world(kind=RestWorld)
     with RestServer(catalog) as server:
         warehouse = catalog.properties["warehouse"]
         world.catalogs.add(CatalogConfig("rest", (("type", "rest"), ("uri", server.uri), ("warehouse", warehouse))))
         table = make_table(catalog, ON)
         before = stored(table)
-        process_id = world.begin(OptimizingType.FULL, "rest.db.t")
-        world.run_all(process_id)
+        process_id = world.begin_and_run(OptimizingType.FULL, "rest.db.t")
         assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
         assert len(in_log(table)) == 3
         assert stored(table) == before | in_log(table)
         assert len(stored(table)) == len(before) + 1
-    world.close()
 
 
 def test_what_an_expiry_was_based_on_stays_until_it_can_t_be_undone_any_more(world: World) -> None:
@@ -302,8 +287,7 @@ def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World) -> N
     assert base in stored(table)
     world.iceberg.restore()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert {one.name for one in receipt.figures if one.name.endswith("_condemned")} >= {"manifest_list_files_condemned"}
 
 
@@ -317,18 +301,14 @@ def test_once_its_files_are_deleted_what_an_expiry_was_based_on_goes_as_others_d
     assert fallen.isdisjoint(stored(table))
 
 
-def test_one_that_can_t_be_deleted_is_no_failure(world: World) -> None:
+@pytest.mark.parametrize("answers", [True, False])
+def test_one_that_can_t_be_deleted_is_no_failure_nor_is_a_storage_that_does_not_answer(
+    world: World, answers: bool
+) -> None:
     def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        if not answers:
+            raise CatalogUnavailable("no answer")
         return {path: Removal(Ended.FAILED, "denied") for path in paths}
-
-    table = make_table(world.catalog, ON)
-    world.iceberg.table(delete_many=delete)
-    assert optimize(world, table) <= stored(table)
-
-
-def test_nor_is_a_storage_that_does_not_answer(world: World) -> None:
-    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
-        raise CatalogUnavailable("no answer")
 
     table = make_table(world.catalog, ON)
     world.iceberg.table(delete_many=delete)
@@ -338,10 +318,7 @@ def test_nor_is_a_storage_that_does_not_answer(world: World) -> None:
 def test_after_a_commit_of_which_nobody_knows_none_goes(world: World) -> None:
     table = make_table(world.catalog, ON)
     before = stored(table)
-    process_id = world.begin(OptimizingType.FULL)
-    world.run_all(process_id)
-    world.iceberg.lose_answers(arrives=True)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    process_id = world.begin_and_run(OptimizingType.FULL)
+    world.commit_unknown(process_id, arrives=True)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert stored(table) > before

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.actions.snapshots import NAME as EXPIRY
@@ -46,11 +45,11 @@ HOUR_S, DAY_S = 3600.0, 86400.0
 class Place:
     """A table on which the action of the tests finds as much as it is told."""
 
-    def __init__(self, home: Path, catalog: SqlCatalog) -> None:
+    def __init__(self, new_world: Callable[..., World]) -> None:
         self.found = 1
         self.action = Condemn(lambda: [(f"file:///x/{one}", FileKind.DATA) for one in range(self.found)])
-        self.world = World(home, catalog, (self.action,))
-        self.table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+        self.world = new_world(self.action)
+        self.table = writer.make_table(self.world.catalog, "db.t", SCHEMA, BY_PART)
         writer.append(self.table, [row(1, "a")])
 
     def set(self, **properties: str) -> None:
@@ -76,16 +75,12 @@ class Place:
         return self.world.maintaining.begin(table_id, NAME, trigger=trigger, options=Options(**options)).process_id
 
     def of(self, process_id: str) -> OptimizingProcess:
-        return self.world.optimizing.find_process(process_id).process
+        return self.world.process(process_id)
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = Place(home, catalog)
-    yield made
-    made.world.close()
+def place(new_world: Callable[..., World]) -> Place:
+    return Place(new_world)
 
 
 # By whose word
@@ -104,7 +99,7 @@ def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
 def test_an_action_of_the_clock_has_an_interval_and_a_switch(
     world: World, action: str, every: timedelta, needs_gc: bool, by_default: bool
 ) -> None:
-    found = world.services.actions.by_own_name[action]
+    found = world.services.actions.of(action)
     assert (found.every, found.needs_gc, found.enabled({})) == (every, needs_gc, by_default)
     assert found.enabled({found.switch: str(not by_default).lower()}) is not by_default
 
@@ -397,7 +392,7 @@ def record(place: Place, name: str = NAME) -> ActionRecord:
 
 
 def known(place: Place, name: str = NAME) -> Any:
-    found = place.world.known_actions.list_actions(place.world.table())
+    found = place.world.maintaining.list_actions(place.world.table())
     return next(one for one in found if one.record.action == name)
 
 

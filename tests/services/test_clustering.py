@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CommitConflict, CommitUnknown, IllegalState, TableBlocked, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingType, parse_table
 from amoro_core.store import actions, processes, table_stats
 from amoro_core.transactions.store_plan import EVALUATION
@@ -47,23 +46,16 @@ def grouping(monkeypatch: pytest.MonkeyPatch) -> Grouping:
 
 
 @pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog, grouping: Grouping) -> Iterator[World]:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, catalog)
+def world(new_world: Callable[..., World], grouping: Grouping) -> World:
+    made = new_world()
     table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(6):
         writer.append(table, [row(number, "a"), row(number + 100, "b")])
-    yield made
-    made.close()
+    return made
 
 
 def rows(world: World) -> Counter[object]:
     return oracle.live_rows(world.catalog.load_table("db.t"))
-
-
-def process_of(world: World, process_id: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process_id).process
 
 
 def attempts(world: World, process_id: str) -> list[tuple[CommitOutcome, tuple[int, ...]]]:
@@ -83,14 +75,14 @@ def live_paths(world: World) -> set[str]:
 def test_groups_are_committed_as_they_end_and_the_receipt_tells_of_all(world: World) -> None:
     before = rows(world)
     process_id = cluster_with(world, Grouping())
-    assert process_of(world, process_id).status is ProcessStatus.RUNNING
+    assert world.status(process_id) is ProcessStatus.RUNNING
     optimizer = clusterer(world)
     assert work_on(world, process_id, optimizer, 2) == 2
-    assert process_of(world, process_id).status is ProcessStatus.RUNNING
+    assert world.status(process_id) is ProcessStatus.RUNNING
     assert snapshots_of(world, process_id) == 2
     oracle.assert_same_rows(before, rows(world))
     assert work_on(world, process_id, optimizer) == 4
-    process = process_of(world, process_id)
+    process = world.process(process_id)
     assert (process.status, process.failure) == (ProcessStatus.SUCCESS, "")
     oracle.assert_same_rows(before, rows(world))
     receipt = process.receipt
@@ -122,14 +114,14 @@ def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> 
     assert work_on(world, process_id, optimizer, 5) == 5
     assert snapshots_of(world, process_id) == 0
     work_on(world, process_id, optimizer)
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
     assert (snapshots_of(world, process_id), len(live_paths(world))) == (1, 6)
     said = summary_of(world)
     assert said["amoro.process-id"] == process_id
     assert said["amoro.optimizing-type"] == CLUSTER
     assert len(str(said["amoro.cluster-groups"]).split(",")) == 6
     assert (said["amoro.cluster-depths-before"], said["amoro.cluster-depths-after"]) == ({"1": 2.0}, {"1": 1.0})
-    uuid = process_of(world, process_id).table_uuid
+    uuid = world.process(process_id).table_uuid
     known = world.store.read(lambda db: table_stats.list_cluster_groups(db, world.table().table_id, uuid))
     assert {one.layout for one in known.values()} == {BY_ID}
     assert len(known) == 6
@@ -140,7 +132,7 @@ def test_no_more_commits_than_the_property_allows(world: World) -> None:
     process_id = cluster_with(world, Grouping())
     work_on(world, process_id, clusterer(world))
     assert [groups for _, groups in attempts(world, process_id)] == [(), (1, 2, 3), (4, 5, 6)]
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
 
 
 def test_a_group_whose_rows_others_deleted_gives_way_and_the_others_are_committed(world: World) -> None:
@@ -151,7 +143,7 @@ def test_a_group_whose_rows_others_deleted_gives_way_and_the_others_are_committe
     writer.delete_where(table, lambda item: item["id"] == 0)
     before = rows(world)
     work_on(world, process_id, optimizer)
-    process = process_of(world, process_id)
+    process = world.process(process_id)
     assert process.status is ProcessStatus.PARTIAL
     assert "1 of 6 groups were not committed" in process.failure
     assert process.receipt is not None
@@ -168,12 +160,12 @@ def test_a_group_whose_file_left_the_head_is_cancelled_at_the_next_look(world: W
     gone = sorted(live_paths(world))[0]
     writer.remove_files(world.catalog.load_table("db.t"), [gone])
     before = rows(world)
-    world.starting.look_after(world.table().table_id)
+    world.starting.check_files(world.table().table_id)
     cancelled = [task for task in world.tasks(process_id) if task.status is TaskStatus.CANCELED]
     assert len(cancelled) == 1
     assert cancelled[0].failure == f"{gone} is no longer live"
     assert work_on(world, process_id, clusterer(world)) == 5
-    process = process_of(world, process_id)
+    process = world.process(process_id)
     assert process.status is ProcessStatus.PARTIAL
     assert process.failure_code == CommitConflict.code
     oracle.assert_same_rows(before, rows(world))
@@ -182,8 +174,8 @@ def test_a_group_whose_file_left_the_head_is_cancelled_at_the_next_look(world: W
 def test_a_process_all_of_whose_groups_are_gone_fails_as_a_conflict(world: World) -> None:
     process_id = cluster_with(world, Grouping())
     writer.remove_files(world.catalog.load_table("db.t"), live_paths(world))
-    world.starting.look_after(world.table().table_id)
-    process = process_of(world, process_id)
+    world.starting.check_files(world.table().table_id)
+    process = world.process(process_id)
     assert (process.status, process.failure_code) == (ProcessStatus.FAILED, CommitConflict.code)
 
 
@@ -223,7 +215,7 @@ def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(world: World, 
     optimizer = clusterer(world)
     work_on(world, process_id, optimizer, 2)
     assert (
-        process_of(world, process_id).status
+        world.status(process_id)
         is (ProcessStatus.COMMIT_UNKNOWN if which < 2 and sent[0] == which + 1 else ProcessStatus.RUNNING)
         or which == 2
     )
@@ -233,7 +225,7 @@ def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(world: World, 
     work_on(world, process_id, optimizer)
     commit_due(world, process_id)
     work_on(world, process_id, optimizer)
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
     assert snapshots_of(world, process_id) == 6
     done = [groups for outcome, groups in attempts(world, process_id) if outcome is CommitOutcome.DONE]
     assert done == [(), (1,), (2,), (3,), (4,), (5,), (6,)]
@@ -253,7 +245,7 @@ def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World) ->
 
     world.iceberg.table(send=refuse)
     work_on(world, process_id, clusterer(world))
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
     assert {file.data.sort_order_id for file in scanned(world)} == {0}
 
 
@@ -261,7 +253,7 @@ def test_the_same_sort_order_is_used_again(world: World) -> None:
     for _ in range(2):
         process_id = cluster_with(world, Grouping())
         work_on(world, process_id, clusterer(world))
-        assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+        assert world.status(process_id) is ProcessStatus.SUCCESS
     assert [one.order_id for one in world.catalog.load_table("db.t").metadata.sort_orders if one.fields] == [1]
 
 
@@ -270,7 +262,7 @@ def test_the_same_sort_order_is_used_again(world: World) -> None:
 
 def test_a_plan_that_waits_offers_no_task_and_holds_no_lane(world: World) -> None:
     process_id = cluster_with(world, Grouping(), SCHEDULED)
-    assert process_of(world, process_id).status is ProcessStatus.REQUESTED
+    assert world.status(process_id) is ProcessStatus.REQUESTED
     assert world.poll(clusterer(world)) == []
     assert world.optimizing.list_committing() == []
     world.store.read(lambda db: processes.find_active(db, world.table().table_id, "layout"))
@@ -278,14 +270,14 @@ def test_a_plan_that_waits_offers_no_task_and_holds_no_lane(world: World) -> Non
     assert started.status is ProcessStatus.RUNNING
     before = rows(world)
     work_on(world, process_id, clusterer(world))
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
 
 
 def test_a_plan_survives_a_restart_and_is_started_then(world: World) -> None:
     process_id = cluster_with(world, Grouping(), SCHEDULED)
     world.restart()
-    assert process_of(world, process_id).status is ProcessStatus.REQUESTED
+    assert world.status(process_id) is ProcessStatus.REQUESTED
     assert world.starting.start(process_id).status is ProcessStatus.RUNNING
 
 
@@ -340,7 +332,7 @@ def test_minor_plans_around_files_of_a_plan_and_says_so(world: World, grouping: 
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     world.starting.start(process_id)
     work_on(world, process_id, optimizer)
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
 
 
@@ -358,7 +350,7 @@ def test_a_plan_that_nobody_starts_is_closed_after_its_time_and_its_files_are_fr
     assert world.starting.close_expired() == []
     world.later(1)
     assert world.starting.close_expired() == [process_id]
-    process = process_of(world, process_id)
+    process = world.process(process_id)
     assert process.status is ProcessStatus.CLOSED
     assert process.failure.startswith("nobody started it within self-optimizing.cluster.plan-ttl")
     with pytest.raises(IllegalState, match="is closed: nobody started it") as raised:
@@ -372,14 +364,14 @@ def test_a_plan_one_of_whose_files_is_gone_is_closed_and_not_started(world: Worl
     writer.remove_files(world.catalog.load_table("db.t"), [sorted(live_paths(world))[0]])
     with pytest.raises(CommitConflict, match=r"was closed: .* is no longer live"):
         world.starting.start(process_id)
-    assert process_of(world, process_id).status is ProcessStatus.CLOSED
+    assert world.status(process_id) is ProcessStatus.CLOSED
 
 
 def test_an_append_closes_no_plan(world: World) -> None:
     process_id = cluster_with(world, Grouping(), SCHEDULED)
     writer.append(world.catalog.load_table("db.t"), [row(77, "a")])
-    world.starting.look_after(world.table().table_id)
-    assert process_of(world, process_id).status is ProcessStatus.REQUESTED
+    world.starting.check_files(world.table().table_id)
+    assert world.status(process_id) is ProcessStatus.REQUESTED
 
 
 def test_a_plan_that_runs_can_t_be_started_again(world: World) -> None:
@@ -396,7 +388,7 @@ def test_two_processes_do_not_run_beside_each_other_and_the_second_is_started_la
     first = cluster_with(world, grouping)
     with pytest.raises(TableBusy, match=f"process {first} "):
         world.starting.start(second)
-    assert process_of(world, second).status is ProcessStatus.REQUESTED
+    assert world.status(second) is ProcessStatus.REQUESTED
     work_on(world, first, clusterer(world))
     assert world.starting.start(second).status is ProcessStatus.RUNNING
 
@@ -412,8 +404,8 @@ def test_a_blocker_keeps_a_plan_from_being_made_and_from_being_started(world: Wo
 
 def test_expiry_keeps_the_base_of_a_plan_that_waits(world: World) -> None:
     process_id = cluster_with(world, Grouping(), SCHEDULED)
-    base = process_of(world, process_id).snapshot_id
-    needed = world.maintaining.pinned(world.table().table_id)
+    base = world.process(process_id).snapshot_id
+    needed = world.pinned(world.table().table_id)
     assert base in needed.reasons
     assert set(inputs_of(world, process_id)) <= needed.paths
     # Everything else of the table is replaced and expired: what the plan reads stays.
@@ -441,7 +433,7 @@ def test_the_clock_clusters_only_where_it_is_switched_on_and_the_table_is_optimi
     with_property(world, {"self-optimizing.enabled": "true"})
     assert CLUSTER in due(world)
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
-    assert process_of(world, begun.process_id).status is ProcessStatus.RUNNING
+    assert world.status(begun.process_id) is ProcessStatus.RUNNING
 
 
 def test_in_the_mode_scheduled_the_clock_makes_one_plan_and_starts_none(world: World, grouping: Grouping) -> None:
@@ -457,7 +449,7 @@ def test_in_the_mode_scheduled_the_clock_makes_one_plan_and_starts_none(world: W
     world.table()
     assert CLUSTER in due(world)
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
-    assert process_of(world, begun.process_id).status is ProcessStatus.REQUESTED
+    assert world.status(begun.process_id) is ProcessStatus.REQUESTED
     assert world.starting.start_due() == []
     again = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
     assert (again.process_id, f"amoro process start {begun.process_id}" in again.reason) == ("", True)
@@ -478,7 +470,7 @@ def test_writers_that_ask_are_refused_until_the_process_ends_where_the_table_say
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 0)
     before = rows(world)
     work_on(world, process_id, clusterer(world))
-    process = process_of(world, process_id)
+    process = world.process(process_id)
     assert process.status is ProcessStatus.PARTIAL
     assert "the outputs hold the rows in another order" in process.failure
     oracle.assert_same_rows(before, rows(world))
@@ -493,8 +485,8 @@ def test_the_announcement_ends_with_the_process_however_it_ends(world: World, en
         world.optimizing.cancel(process_id, "by hand")
     else:
         writer.remove_files(world.catalog.load_table("db.t"), live_paths(world))
-        world.starting.look_after(world.table().table_id)
-    assert not process_of(world, process_id).is_active
+        world.starting.check_files(world.table().table_id)
+    assert not world.process(process_id).is_active
     world.blockers.block(world.table().table_id, frozenset({BlockedOperation.BATCH_WRITE}))
 
 
@@ -542,11 +534,10 @@ def test_a_result_that_does_not_tell_its_group_is_never_committed(world: World) 
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
     before = rows(world)
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     world.optimizing.complete(optimizer, handed.attempt, unsorted(handed, rename=False))
     commit_due(world, process_id)
-    process = process_of(world, process_id)
+    process = world.process(process_id)
     assert process.status is ProcessStatus.FAILED
     assert "does not end in -g" in process.failure
     oracle.assert_same_rows(before, rows(world))

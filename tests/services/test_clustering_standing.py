@@ -12,14 +12,13 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.actions.clustering import Cluster
 from amoro_core.errors import CannotUndo
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
+from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskId, TaskStatus
 from amoro_core.model.task_payload import PositionMap, WorkResult
 from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, ClusterVerdict
 from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
@@ -53,13 +52,10 @@ def grouping(monkeypatch: pytest.MonkeyPatch) -> Grouping:
 
 
 @pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, catalog)
+def world(new_world: Callable[..., World]) -> World:
+    made = new_world()
     _table(made, "db.t", 8)
-    yield made
-    made.close()
+    return made
 
 
 def _table(world: World, name: str, files: int) -> None:
@@ -67,13 +63,8 @@ def _table(world: World, name: str, files: int) -> None:
     writer.append(table, [row(number) for number in range(files)], files)
 
 
-def process_of(world: World, process_id: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process_id).process
-
-
 def figure(world: World, process_id: str, name: str) -> int:
-    receipt = process_of(world, process_id).receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     (found,) = (one for one in receipt.more if one.name == name)
     assert found.unit == "groups"
     return found.value
@@ -103,16 +94,16 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(world: World, p
     touched = next(one.record["id"] for one in oracle.live_rows_with_positions(table) if one.path == first[0])
     writer.delete_where(table, lambda item: item["id"] == touched)
     writer.remove_files(table, third[:1])
-    world.starting.look_after(world.table().table_id)
+    world.starting.check_files(world.table().table_id)
     work_on(world, process_id, optimizer)
-    assert process_of(world, process_id).status is ProcessStatus.PARTIAL
+    assert world.status(process_id) is ProcessStatus.PARTIAL
     assert counted(world, process_id) == (2, 2)
 
 
 def test_a_receipt_counts_no_dropped_group_where_all_are_committed(world: World) -> None:
     process_id = cluster_with(world, Grouping())
     work_on(world, process_id, clusterer(world))
-    assert process_of(world, process_id).status is ProcessStatus.SUCCESS
+    assert world.status(process_id) is ProcessStatus.SUCCESS
     assert counted(world, process_id) == (4, 0)
 
 
@@ -120,7 +111,7 @@ def test_groups_that_a_cancelled_process_has_not_committed_are_dropped(world: Wo
     process_id = cluster_with(world, Grouping())
     work_on(world, process_id, clusterer(world), 1)
     world.optimizing.cancel(process_id, "by hand")
-    assert process_of(world, process_id).status is ProcessStatus.PARTIAL
+    assert world.status(process_id) is ProcessStatus.PARTIAL
     assert counted(world, process_id) == (1, 3)
 
 
@@ -136,7 +127,7 @@ def test_cores_are_charged_and_not_the_thread_that_waits_for_them(world: World) 
     while turns.count(heavy) < 2 and len(turns) < 20:
         (handed,) = world.poll(optimizer)
         process_id = handed.attempt.task_id.process_id
-        turns.append(process_of(world, process_id).table_id)
+        turns.append(world.process(process_id).table_id)
         assert world.optimizing.ack(optimizer, [handed.attempt]) != [None]
         world.later(60)
         cores = 8 if turns[-1] == heavy else 1
@@ -173,7 +164,7 @@ def test_a_plan_that_was_made_as_the_window_closed_starts_when_it_opens_again(
 
     plan_groups_with(monkeypatch, slow)
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
-    assert process_of(world, begun.process_id).status is ProcessStatus.REQUESTED
+    assert world.status(begun.process_id) is ProcessStatus.REQUESTED
     assert world.starting.start_due() == []
     assert world.poll(clusterer(world)) == []
     world.later(timedelta(hours=22, minutes=30).total_seconds() - 1)
@@ -181,7 +172,7 @@ def test_a_plan_that_was_made_as_the_window_closed_starts_when_it_opens_again(
     world.restart()
     world.later(1)
     assert world.starting.start_due() == [begun.process_id]
-    assert process_of(world, begun.process_id).status is ProcessStatus.RUNNING
+    assert world.status(begun.process_id) is ProcessStatus.RUNNING
     assert len(world.poll(clusterer(world))) == 1
 
 
@@ -191,7 +182,7 @@ def test_a_plan_within_the_window_starts_at_once_and_one_by_command_at_any_time(
     world.table()
     world.tables.refresh(world.table().table_id)
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
-    assert process_of(world, begun.process_id).status is ProcessStatus.RUNNING
+    assert world.status(begun.process_id) is ProcessStatus.RUNNING
     world.optimizing.cancel(begun.process_id, "by hand")
     world.later(timedelta(hours=1).total_seconds())
     late = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
@@ -199,7 +190,7 @@ def test_a_plan_within_the_window_starts_at_once_and_one_by_command_at_any_time(
     assert late.due_at is not None
     assert late.due_at > world.now
     assert (late.due_at.hour, late.due_at.minute) == (12, 0)
-    assert process_of(world, cluster_with(world, Grouping())).status is ProcessStatus.RUNNING
+    assert world.process(cluster_with(world, Grouping())).status is ProcessStatus.RUNNING
 
 
 # Clustering cut short at every place between two effects: what was begun ends, and each group is committed once
@@ -237,16 +228,13 @@ def dying_at(place: str, turn: int) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def plain_world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def plain_world(new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> World:
     plan_groups_with(monkeypatch, Grouping(only_unclustered=True))
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, catalog)
+    made = new_world()
     table = writer.make_table(made.catalog, "db.t", SCHEMA)
     for number in range(6):
         writer.append(table, [row(number), row(number + 100)])
-    yield made
-    made.close()
+    return made
 
 
 def to_the_end(world: World) -> str:
@@ -276,7 +264,6 @@ def test_whatever_place_it_dies_at_each_group_is_committed_once(plain_world: Wor
     plain_world.restart()
     for optimizer, _ in plain_world.optimizers.list_optimizers():
         plain_world.optimizing.dismiss(optimizer.optimizer_id, "it was killed", lost=True)
-        plain_world.optimizers.forget(optimizer.optimizer_id)
     process_id = to_the_end(plain_world)
     assert plain_world.status(process_id) is ProcessStatus.SUCCESS
     attempts = plain_world.store.read(lambda db: processes.list_commits(db, process_id))
@@ -302,17 +289,13 @@ GIVE_WAY = {"self-optimizing.cluster.update-strategy": "give-way"}
 
 
 @pytest.fixture
-def pair_world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def pair_world(new_world: Callable[..., World]) -> World:
     """A table of four files of a row each in one partition, of which two are in a group."""
-    plan_groups_with(monkeypatch, Grouping())
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, catalog)
+    made = new_world()
     table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART, properties=GIVE_WAY)
     for number in range(4):
         writer.append(table, [row(number, "a")])
-    yield made
-    made.close()
+    return made
 
 
 def taken(world: World, optimizer: str) -> list[ScheduledTask]:
@@ -366,7 +349,7 @@ def test_a_result_that_claims_to_tell_where_rows_went_is_not_believed(pair_world
         claim = replace(made, rewrite=replace(made.rewrite, position_map=PositionMap("", 0, ())))
         assert pair_world.optimizing.complete(optimizer, one.attempt, WorkResult(CLUSTER, encode_cluster_output(claim)))
     assert pair_world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    process = pair_world.optimizing.find_process(process_id).process
+    process = pair_world.process(process_id)
     assert "the outputs hold the rows in another order" in process.failure
     oracle.assert_same_rows(before, live_rows(pair_world))
 
@@ -378,17 +361,14 @@ Step = Callable[[Table], object]
 
 
 @pytest.fixture
-def parts_world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    plan_groups_with(monkeypatch, Grouping())
-    (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
+def parts_world(new_world: Callable[..., World]) -> World:
+    made = new_world()
     table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(4):
         writer.append(table, [row(number, "a"), row(number + 100, "b"), row(number + 10, "a"), row(number + 110, "b")])
     writer.upsert(table, [row(1, "a", "new"), row(101, "b", "new")], ["id"])
     writer.delete_where(table, lambda item: item["id"] == 2)
-    yield made
-    made.close()
+    return made
 
 
 def table_of(world: World) -> Table:
@@ -402,7 +382,7 @@ def clustered(world: World, between: Step = lambda table: None) -> str:
     assert work_on(world, process_id, optimizer, 2) == 2
     between(table_of(world))
     assert work_on(world, process_id, optimizer) > 0
-    process = world.optimizing.find_process(process_id).process
+    process = world.process(process_id)
     assert process.status is ProcessStatus.SUCCESS, process.failure
     return process_id
 
@@ -410,8 +390,7 @@ def clustered(world: World, between: Step = lambda table: None) -> str:
 def test_files_and_deletes_of_all_groups_come_back_in_one_snapshot(parts_world: World) -> None:
     before, rows = files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))
     process_id = clustered(parts_world)
-    made = parts_world.optimizing.find_process(process_id).process.receipt
-    assert made is not None
+    made = parts_world.receipt(process_id)
     assert files_of(table_of(parts_world)) != before
     snapshots = len(table_of(parts_world).metadata.snapshots)
     receipt = undo(parts_world, process_id)
@@ -459,7 +438,7 @@ def test_an_output_of_a_later_group_that_was_rewritten_refuses_the_whole(parts_w
 
 def test_a_dry_run_tells_of_all_groups(parts_world: World) -> None:
     process_id = clustered(parts_world)
-    receipt = parts_world.optimizing.find_process(process_id).process.receipt
+    receipt = parts_world.process(process_id).receipt
     plan = parts_world.maintaining.preview_undo(process_id).plan
     assert receipt is not None
     assert plan is not None

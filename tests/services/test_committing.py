@@ -37,7 +37,7 @@ from amoro_core.store import processes, tables
 from amoro_core.transactions.process_context import retry_commit
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.world import START, World
+from tests.services.world import START, World, make_small_files
 
 SEND = IcebergTable.send
 
@@ -75,8 +75,7 @@ def test_a_commit_changes_files_and_no_rows(world: World, process: str) -> None:
     before = rows(world)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
-    receipt = world.optimizing.find_process(process).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process)
     assert (receipt.data_files_before, receipt.data_files_after) == (10, 2)
     assert (receipt.delete_files_before, receipt.delete_files_after) == (3, 0)
     assert (receipt.rows_before, receipt.rows_after, receipt.equality_delete_files_after) == (7, 7, 0)
@@ -106,7 +105,7 @@ def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(wor
 
     with world.iceberg.catalog(load=refused), pytest.raises(TableRefused):
         world.committing.commit(process)
-    assert world.optimizing.find_process(process).process.status is ProcessStatus.COMMITTING
+    assert world.status(process) is ProcessStatus.COMMITTING
     assert outcomes(world, process) == [CommitOutcome.SENT]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
@@ -147,7 +146,7 @@ def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
     assert data_files(world) == referenced(world)
-    figures = {one.name: one.value for one in world.optimizing.find_process(process).process.receipt.figures}
+    figures = {one.name: one.value for one in world.process(process).receipt.figures}
     assert figures.get("rows_carried_over", 0) == hit
     summary = table.refresh().current_snapshot().summary
     said = summary.additional_properties
@@ -364,7 +363,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
         "amoro.process-id": process,
         "amoro.optimizing-type": "minor",
     }
-    assert world.optimizing.find_process(process).process.receipt == Receipt(
+    assert world.process(process).receipt == Receipt(
         data_files_before=10,
         data_files_after=2,
         delete_files_before=3,
@@ -411,9 +410,7 @@ def test_only_the_partitions_that_were_committed_count_as_optimized(world: World
 
 
 def test_a_process_whose_tasks_run_is_not_committed(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(catalog)
     running = world.begin(OptimizingType.MINOR)
 
     assert world.committing.commit(running) is ProcessStatus.RUNNING
@@ -448,7 +445,7 @@ def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, p
 
     tried = outcomes_of_attempts(world, process)
     assert tried == [CONFLICT] * len(tried)
-    failed = world.optimizing.find_process(process).process
+    failed = world.process(process)
     assert failed.failure_code == CommitConflict.code
     assert failed.failure.startswith(f"other writers were faster {len(tried)} times in ")
 
@@ -473,7 +470,7 @@ def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, pro
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    failure = world.optimizing.find_process(process).process.failure
+    failure = world.process(process).failure
     assert failure.count("is no longer live, and of file:///") == 2
     assert failure.endswith(" (The next round plans it anew.)")
     assert world.table().status_reason.startswith("minor failed: ")
@@ -492,8 +489,7 @@ def test_a_refused_commit_lets_the_table_alone_for_a_while(world: World, process
 def test_a_commit_ends_the_waiting_after_failures(world: World, process: str) -> None:
     sending(world, refused)
     world.committing.commit(process)
-    again = world.begin(OptimizingType.MINOR)
-    world.run_all(again)
+    again = world.begin_and_run(OptimizingType.MINOR)
 
     assert world.committing.commit(again) is ProcessStatus.SUCCESS
 
@@ -538,8 +534,7 @@ def test_in_format_1_manifests_of_a_refuted_attempt_stay_since_it_may_come_back(
     table = writer.make_table(catalog, "db.t", SCHEMA, format_version=1)
     for number in range(3):
         writer.append(table, [row(number)])
-    process = world.begin(OptimizingType.MINOR)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.MINOR)
     sending(world, unheard)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     writer.append(table, [row(70)])
@@ -555,7 +550,7 @@ def test_a_table_that_is_gone_fails_the_process(world: World, process: str) -> N
     world.catalog.drop_table("db.t")
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.optimizing.find_process(process).process.failure_code == TableNotFound.code
+    assert world.process(process).failure_code == TableNotFound.code
 
 
 def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_nothing_of_it_is_removed(
@@ -569,7 +564,7 @@ def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_not
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    ended = world.optimizing.find_process(process).process
+    ended = world.process(process)
     assert (ended.failure_code, outcomes_of_attempts(world, process)) == (TableNotFound.code, [UNKNOWN])
     assert ended.failure.endswith("; whether a commit to it was applied is not known, and none of its files is removed")
     # The same table may be there under another name, or come back with the commit in it.
@@ -607,8 +602,7 @@ def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_rem
     before = oracle.live_rows(world.catalog.load_table("db.t"))
     optimizer = world.optimizer()
     done = world.run_one(optimizer)
-    (running,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [running.attempt])
+    running = world.take(optimizer)
     view = world.optimizing.cancel(process[:13], "somebody cancelled it")
     how_far = "somebody cancelled it; 1 of 2 tasks were done"
     assert (view.process.status, view.process.failure) == (ProcessStatus.CLOSED, how_far)
@@ -631,8 +625,7 @@ def test_a_cancelled_table_is_evaluated_again_at_its_next_refresh(world: World) 
     world.optimizing.cancel(process, "no")
     world.later(60)
     evaluated = world.now
-    refreshed = world.tables.refresh(world.table().table_id)
-    assert refreshed is not None
+    refreshed = world.refresh()
     assert refreshed.evaluated_at == evaluated
     assert world.begin(OptimizingType.MINOR) != process
 

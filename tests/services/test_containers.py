@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from amoro_core.containers.base import ExternalContainer
 from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument, OptimizerNotFound
-from amoro_core.model.group_config import Launch, Liveness, Observation, Resource, ResourceState
+from amoro_core.model.group_config import RESOURCE_LABEL, Launch, Liveness, Observation, Resource, ResourceState
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.scheduling.scaling import LiveOptimizer
-from amoro_core.services.containers import ContainerService, LaunchParameters, Registrations
+from amoro_core.services.containers import ContainerService, LaunchParameters
 from amoro_core.store import groups
 from tests.services.world import World
 
@@ -58,7 +60,18 @@ class Yard:
     def drain(self, optimizer_id: str) -> None:
         self.done.append(f"drain {optimizer_id}")
 
-    def dismiss(self, optimizer_id: str) -> None:
+    def list_optimizers(self) -> list[tuple[SimpleNamespace, SimpleNamespace]]:
+        return [
+            (
+                SimpleNamespace(
+                    optimizer_id=one.optimizer_id, labels=((RESOURCE_LABEL, one.resource_id),), draining=one.is_draining
+                ),
+                SimpleNamespace(progress={}),
+            )
+            for one in self.live
+        ]
+
+    def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> None:
         self.done.append(f"dismiss {optimizer_id}")
         self.live = [optimizer for optimizer in self.live if optimizer.optimizer_id != optimizer_id]
 
@@ -74,7 +87,8 @@ def service(world: World, yard: Yard) -> ContainerService:
         lambda: world.now,
         {"external": ExternalContainer(world.home), "yard": yard},
         LaunchParameters(lambda: "here:1", Path("/token"), timedelta(seconds=10)),
-        Registrations(lambda: yard.live, yard.drain, yard.dismiss),
+        cast(Any, yard),
+        cast(Any, yard),
         monotonic=lambda: world.seconds,
     )
 
@@ -182,7 +196,7 @@ def test_a_restarted_coordinator_adopts_what_runs(world: World, yard: Yard, cont
     before = containers.find("g")
     world.restart()
     again = service(world, yard)
-    assert again.list_kept() == ["g"]
+    assert again.list_active_groups() == ["g"]
     again.keep("g")
     assert again.find("g") == before
     assert (len(yard.alive), yard.asked()) == (1, [])
@@ -211,14 +225,14 @@ def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
     containers.close_orphans()
     assert yard.asked() == ["drain orphan"]
     world.groups.remove("g")
-    assert containers.list_kept() == ["g"]
+    assert containers.list_active_groups() == ["g"]
     containers.keep("g")
     assert yard.asked() == [f"drain {yard.live[0].optimizer_id}"]
     yard.alive.clear()
     yard.live.clear()
     world.later(5)
     containers.keep("g")
-    assert containers.list_kept() == []
+    assert containers.list_active_groups() == []
 
 
 def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers: ContainerService) -> None:

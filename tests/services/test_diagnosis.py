@@ -28,6 +28,7 @@ from tests.faults.proxy import Applied, Cut, Fault
 from tests.faults.rest import RestServer
 from tests.iceberg.scenarios import limited_requests
 from tests.services.rigs import Limits
+from tests.services.world import make_small_files
 
 
 @pytest.fixture
@@ -200,9 +201,7 @@ def test_a_catalog_that_never_answers_holds_up_no_other(
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     # It would be given up after two minutes, which is longer than what is waited for below.
     (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  a_silent:\n    type: rest\n    uri: {silent.uri}\n")
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
-    for number in range(12):
-        writer.append(table, [row(number)])
+    make_small_files(catalog, 12, properties={"self-optimizing.enabled": "true"})
     with running(tmp_path / "home", replace(Settings(), port=0)) as coordinator:
         try:
             assert silent.asked.wait(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,14 +61,10 @@ def begin(world: World, name: str = "cat.db.t", **options: Any) -> str:
     return begun.process_id
 
 
-def of(world: World, process_id: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process_id).process
-
-
 def expire(world: World, **options: Any) -> OptimizingProcess:
     process_id = begin(world, **options)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    return of(world, process_id)
+    return world.process(process_id)
 
 
 def condemned_paths(world: World) -> list[str]:
@@ -218,7 +215,7 @@ def test_what_gc_forbids_is_refused_also_when_it_was_set_after_planning(world: W
     with table.transaction() as change:
         change.set_properties({"gc.enabled": "false"})
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "gc.enabled=false" in of(world, process_id).failure
+    assert "gc.enabled=false" in world.process(process_id).failure
     with pytest.raises(TableRefused, match="gc"):
         begin(world)
     assert len(ids(table)) == 4
@@ -283,8 +280,7 @@ def test_the_base_of_a_running_process_stays_with_its_chain(world: World, table:
 
 
 def test_what_an_undo_brings_files_back_from_stays_with_its_chain(world: World, table: Table) -> None:
-    rewrite = world.begin(OptimizingType.FULL)
-    world.run_all(rewrite)
+    rewrite = world.begin_and_run(OptimizingType.FULL)
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
     writer.append(table, [row(50)])
     *_, before, after, head = ids(aged(table, 30))
@@ -352,9 +348,7 @@ def test_a_lease_of_what_has_gone_meanwhile_is_refused(world: World, table: Tabl
 def test_an_unknown_expiry_ends_by_what_the_table_says(world: World, table: Table, arrives: bool) -> None:
     before = reached(table.metadata)
     process_id = begin(world)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 1
@@ -365,9 +359,7 @@ def test_an_unknown_expiry_ends_by_what_the_table_says(world: World, table: Tabl
 
 def test_an_unknown_expiry_that_others_have_overtaken_is_made_anew(world: World, table: Table) -> None:
     process_id = begin(world)
-    world.iceberg.lose_answers(arrives=False)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=False)
     writer.create_tag(table, "mine", ids(table)[0])
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 2
@@ -408,11 +400,9 @@ class RestWorld(World):
 
 
 def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_told(
-    tmp_path: Path, catalog: Any
+    new_world: Callable[..., World], catalog: Any
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    world = RestWorld(home, catalog)
+    world = new_world(kind=RestWorld)
     warehouse = catalog.properties["warehouse"]
     with RestServer(catalog) as server:
         world.catalogs.add(CatalogConfig("rest", (("type", "rest"), ("uri", server.uri), ("warehouse", warehouse))))
@@ -433,13 +423,11 @@ def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_to
         back = table.metadata.refs["mine"].snapshot_id
         assert back != first
         assert (oracle.live_rows(table, back), {one.path for one in oracle.live_files(table, back)}) == (rows, files)
-        receipt = of(world, process_id).receipt
-        assert receipt is not None
+        receipt = world.receipt(process_id)
         assert receipt.words.endswith("; brought mine back, which was made meanwhile")
         begun = world.maintaining.begin(world.table("rest.db.t").table_id, "empty-trash", trigger="request")
         assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
         whole(table)
-        world.close()
 
 
 # Real losses
@@ -493,7 +481,7 @@ def test_a_manifest_that_is_missing_or_a_list_without_files_stops_everything(wor
     manifest.unlink()
     with pytest.raises(Exception, match="does not exist"):
         world.committing.commit(process_id)
-    assert of(world, process_id).status is ProcessStatus.CLEARING
+    assert world.status(process_id) is ProcessStatus.CLEARING
     assert condemned_paths(world) == []
     manifest.write_bytes(kept)
     world.later(3600)

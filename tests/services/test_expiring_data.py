@@ -280,8 +280,7 @@ def test_data_and_the_deletes_that_only_they_need_go_in_one_snapshot(world: Worl
     assert (said["snapshot.producer"], said["amoro.process-id"]) == ("DATA_EXPIRATION", process_id)
     assert (said["deleted-data-files"], said["removed-delete-files"], said["deleted-records"]) == ("1", "2", "2")
     assert (said["total-data-files"], said["total-delete-files"], said["total-records"]) == ("1", "2", "5")
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert receipt.words == "removed 1 data files whose rows had expired"
     assert receipt.figures[:3] == (
         Figure("removed_data_files", 1, "files"),
@@ -334,8 +333,7 @@ def test_a_partition_that_got_a_file_meanwhile_is_left_out_and_the_others_go(wor
     fill(table, [(9, "2021-12-31T13:00")])
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert ids(table) == [1, 2, 3, 4, 9]
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert receipt.words.endswith("; 1 others were left out since the table had changed")
 
 
@@ -357,7 +355,7 @@ def test_where_nothing_is_left_as_planned_it_ends_as_a_conflict(world: World) ->
     process_id = begin(world)
     fill(table, [(9, "2021-12-30T13:00")])
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "nothing of what had expired" in world.optimizing.find_process(process_id).process.failure
+    assert "nothing of what had expired" in world.process(process_id).failure
     assert ids(table) == [1, 3, 4, 9]
 
 
@@ -365,9 +363,7 @@ def test_where_nothing_is_left_as_planned_it_ends_as_a_conflict(world: World) ->
 def test_an_unknown_commit_lands_once(world: World, arrives: bool) -> None:
     table = with_deletes(world)
     process_id, snapshots = begin(world), len(table.refresh().metadata.snapshots)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert (ids(table), len(table.refresh().metadata.snapshots)) == ([5, 6, 7], snapshots + 1)

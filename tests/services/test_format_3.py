@@ -258,7 +258,7 @@ def said(table: Table) -> dict[str, Any]:
 
 
 def upgrade(world: World, version: int = 3, *, dry_run: bool = False) -> Any:
-    return world.services.upgrading.upgrade(TABLE, version, dry_run=dry_run)
+    return world.services.maintaining.upgrade(TABLE, version, dry_run=dry_run)
 
 
 def test_a_table_is_upgraded_without_a_snapshot_and_keeps_everything_else(world: World, table: Table) -> None:
@@ -474,13 +474,12 @@ def test_every_entry_refuses_it_by_name_and_changes_nothing(
     every = entries(world)
     if (change, reason, said) in UNLOADABLE:
         for dry_run in (True, False):
-            every[f"upgrade, {dry_run=}"] = lambda dry_run=dry_run: world.services.upgrading.upgrade(
+            every[f"upgrade, {dry_run=}"] = lambda dry_run=dry_run: world.services.maintaining.upgrade(
                 TABLE, 3, dry_run=dry_run
             )
     told = {name: refused(enter) for name, enter in every.items()}
     assert {name for name, error in told.items() if error.reason != reason or said not in error.message} == set()
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, reason)
     assert said in runtime.status_reason
     assert sorted((path, path.stat().st_mtime_ns) for path in metadata.parents[1].rglob("*")) == before
@@ -579,8 +578,7 @@ def test_rows_that_got_ids_since_the_plan_keep_them(world: World, catalog: SqlCa
     for number in range(4):
         writer.append(table, [row(number)])
     upgrade_table(table)
-    process_id = world.begin(OptimizingType.FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(OptimizingType.FULL)
     writer.append(table, [row(9)])
     before = lineage_of(table)
     assert None not in {row_id for row_id, _ in before.values()}

@@ -23,9 +23,7 @@ def made(world: World, name: str, **properties: str) -> TableRuntime:
     table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties=properties)
     for number in range(3):
         writer.append(table, [row(number)])
-    runtime = world.tables.refresh(world.table(f"cat.db.{name}").table_id)
-    assert runtime is not None
-    return runtime
+    return world.refresh(f"cat.db.{name}")
 
 
 def names(runtimes: list[TableRuntime]) -> list[str]:
@@ -77,15 +75,13 @@ def test_a_group_stays_while_it_is_used(world: World) -> None:
     view = world.groups.get("nightly")
     assert (view.optimizers, view.threads, view.tables) == (1, 3, 1)
     world.optimizing.dismiss(registered.optimizer.optimizer_id, "done", lost=False)
-    world.optimizers.forget(registered.optimizer.optimizer_id)
 
 
 def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(world: World) -> None:
     runtime = made(world, "t")
     optimizer = world.optimizer(threads=4)
     world.begin(OptimizingType.MINOR)
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     world.later(720)
     use = GroupUse(runtime.identifier, 0.5, 2, 1, 0.1, runtime.table_id)
     view = world.groups.get("default")
@@ -104,8 +100,7 @@ def test_under_quota_the_table_that_used_less_of_its_share_is_planned_first(worl
     assert names(world.groups.in_turn([second, first])) == ["a", "b"]
     optimizer = world.optimizer(threads=4)
     world.begin(OptimizingType.MINOR, "cat.db.a")
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    world.take(optimizer)
     world.later(60)
     assert names(world.groups.in_turn([first, second])) == ["b", "a"]
 
@@ -146,20 +141,12 @@ def test_a_draining_optimizer_is_known_by_its_prefix_until_it_leaves(world: Worl
 def test_a_released_optimizer_that_registers_anew_at_once_must_leave(world: World) -> None:
     optimizer = world.optimizer()
 
-    def dismiss() -> int:
+    def register() -> None:
         """It is alive, and hears first that its registration has ended."""
-        held = world.optimizing.dismiss(optimizer, "its optimizer was released", lost=False)
-        world.optimizers.register(
-            group="default",
-            threads=1,
-            memory_bytes=1,
-            labels={},
-            heartbeat_interval=timedelta(seconds=10),
-            previous_id=optimizer,
-        )
-        return held
+        world.optimizer(previous_id=optimizer)
 
-    assert world.optimizers.release(optimizer, dismiss) == 0
+    world.optimizers.when_leaving = register
+    assert world.optimizing.release(optimizer) == 0
     assert draining(world) == [True]
 
 
@@ -180,7 +167,9 @@ def newest_first(table: PendingTable, now: datetime) -> int:
 
 
 def test_a_policy_that_is_plugged_in_orders_its_group_alone(world: World) -> None:
-    world.groups = GroupService(world.store, lambda: world.now, {**POLICIES, "reversed": newest_first})
+    world.groups = GroupService(
+        world.store, lambda: world.now, {**POLICIES, "reversed": newest_first}, world.services.containers
+    )
     world.groups.update("default", GroupChange("reversed"))
     listed = [made(world, name) for name in ("a", "b", "c")]
     assert names(world.groups.in_turn(listed)) == ["c", "b", "a"]
@@ -194,10 +183,12 @@ def test_a_policy_that_fails_or_is_gone_holds_nobody_up(world: World) -> None:
         raise RuntimeError("no luck")
 
     listed = [made(world, name) for name in ("a", "b")]
-    world.groups = GroupService(world.store, lambda: world.now, {**POLICIES, "broken": broken})
+    world.groups = GroupService(
+        world.store, lambda: world.now, {**POLICIES, "broken": broken}, world.services.containers
+    )
     world.groups.update("default", GroupChange("broken"))
     assert names(world.groups.in_turn(listed)) == ["a", "b"]
-    world.groups = GroupService(world.store, lambda: world.now)
+    world.groups = GroupService(world.store, lambda: world.now, POLICIES, world.services.containers)
     assert names(world.groups.in_turn(listed)) == ["a", "b"]
 
 
@@ -219,8 +210,7 @@ def pending(world: World, name: str, **properties: str) -> int:
     table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties={**ENABLED, **properties})
     for number in range(12):
         writer.append(table, [row(number)])
-    runtime = world.tables.refresh(world.table(f"cat.db.{name}").table_id)
-    assert runtime is not None
+    runtime = world.refresh(f"cat.db.{name}")
     assert runtime.status is OptimizingStatus.PENDING
     return runtime.table_id
 
@@ -319,8 +309,7 @@ def test_figures_count_everything_once_a_second(world: World) -> None:
     figures, counted_at = world.queue.figures()
     assert counted_at == world.now
     assert (figures.processes, figures.waiting_tasks, figures.running_tasks) == ({"running": 1}, 1, 0)
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     world.later(1)
     figures = world.queue.figures()[0]
     assert (figures.waiting_tasks, figures.running_tasks) == (0, 1)

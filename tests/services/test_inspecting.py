@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import with_property
 from tests.services.rigs import raising
 from tests.services.test_expiring import ids, made
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 
 TABLE = parse_table("cat.db.t")
 TEN = Window(10)
@@ -93,20 +92,20 @@ def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspecti
 
 def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: Any) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
-    assert inspection.files(TABLE, TEN).files.total == 0
+    assert inspection.files(TABLE, TEN)[1].total == 0
     writer.append(table, [row(1, "b"), row(2, "a")])
     writer.append(table, [row(3, "a")])
-    shown = inspection.files(TABLE, Window(2))
-    assert (shown.files.total, [item.partition for item in shown.files.items]) == (3, ["part=a", "part=a"])
+    snapshot_id, shown = inspection.files(TABLE, Window(2))
+    assert (shown.total, [item.partition for item in shown.items]) == (3, ["part=a", "part=a"])
     writer.append(table, [row(4, "c")])
-    rest = inspection.files(TABLE, Window(2, shown.files.next), shown.snapshot_id)
-    assert (rest.snapshot_id, rest.files.next) == (shown.snapshot_id, "")
-    assert [item.partition for item in rest.files.items] == ["part=b"]
+    same, rest = inspection.files(TABLE, Window(2, shown.next), snapshot_id)
+    assert (same, rest.next) == (snapshot_id, "")
+    assert [item.partition for item in rest.items] == ["part=b"]
     with pytest.raises(InvalidArgument, match="the table has no live file 'x'"):
         inspection.files(TABLE, Window(2, "x"))
     with pytest.raises(InvalidArgument, match="has no snapshot 5"):
         inspection.files(TABLE, TEN, 5)
-    assert [item.file.record_count for item in inspection.files(TABLE, TEN).files.items] == [1, 1, 1, 1]
+    assert [item.file.record_count for item in inspection.files(TABLE, TEN)[1].items] == [1, 1, 1, 1]
 
 
 def test_a_table_that_does_not_exist_is_not_found(inspection: Any) -> None:
@@ -121,8 +120,7 @@ def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world
     assert inspection.snapshots(TABLE, TEN) == Page((), 0)
     for number in range(2):
         writer.append(table, [row(number)])
-    process = world.begin(OptimizingType.MINOR)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.MINOR)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     head, middle, first = inspection.snapshots(TABLE, TEN).items
     assert (head.operation, head.refs, head.parent_id) == ("replace", ("main",), middle.snapshot_id)
@@ -132,9 +130,7 @@ def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world
 
 def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: SqlCatalog, tmp_path: Path) -> None:
     """A file-system catalog is read only: `amoro table files` and `snapshots` read it, so does `amoro table health`."""
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    table = make_small_files(catalog)
     place = tmp_path / "lake" / "db" / "t" / "metadata"
     place.mkdir(parents=True)
     shutil.copy(table.metadata_location.removeprefix("file://"), place / "v1.metadata.json")
@@ -154,17 +150,16 @@ def inspection_of(world: World) -> Any:
 
 def test_what_is_known_is_told_without_the_catalog(world: World, catalog: SqlCatalog, inspection: Any) -> None:
     writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
-    known = world.tables.refresh(world.table().table_id)
-    assert known is not None
+    known = world.refresh()
 
     world.iceberg.catalog(load=raising(AssertionError("the catalog is asked")))
     assert world.catalogs.resolve(str(known.table_id)) == TABLE
-    assert world.tables.find_known(TABLE) == known
+    assert world.tables.find_stored(TABLE) == known
     properties, _ = inspection.properties(TABLE, known_only=True)
     assert EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE, "0.5") in properties
     other = parse_table("cat.db.other")
     with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
-        world.tables.find_known(other)
+        world.tables.find_stored(other)
     with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
         inspection.properties(other, known_only=True)
     for number in (known.table_id + 1, 2**64):
@@ -186,20 +181,20 @@ def table(world: World) -> Table:
 
 
 def test_what_goes_is_what_the_expiry_itself_takes_and_removes(world: World, table: Table) -> None:
-    found = service(world).retention(TABLE)
+    _, selection = service(world).retention(TABLE)
     planned = world.maintaining.preview(TABLE, NAME).plan
     assert planned is not None
-    assert list(found.selection.go) == json.loads(planned.detail)["ids"] == ids(table)[:3]
+    assert list(selection.go) == json.loads(planned.detail)["ids"] == ids(table)[:3]
     assert world.run(NAME) == ProcessStatus.SUCCESS
-    assert ids(table) == list(found.selection.stay)
-    assert service(world).retention(TABLE).selection.go == {}
+    assert ids(table) == list(selection.stay)
+    assert service(world).retention(TABLE)[1].go == {}
 
 
 def test_what_a_lease_or_a_tag_keeps_says_so(world: World, table: Table) -> None:
     oldest, second, *_ = ids(table)
     table.manage_snapshots().create_tag(oldest, "month-end").commit()
     world.leasing.take(world.table(), second, "audit")
-    found = service(world).retention(TABLE).selection
+    _, found = service(world).retention(TABLE)
     assert found.go == {}
     assert found.stay[oldest].reason == "tag month-end"
     assert "audit" in found.stay[second].reason
@@ -207,17 +202,14 @@ def test_what_a_lease_or_a_tag_keeps_says_so(world: World, table: Table) -> None
 
 
 def test_of_a_table_that_is_not_known_its_own_rules_count(world: World, table: Table) -> None:
-    found = service(world).retention(TABLE)
-    assert (len(found.selection.go), len(found.history.snapshots)) == (3, 4)
+    history, selection = service(world).retention(TABLE)
+    assert (len(selection.go), len(history.snapshots)) == (3, 4)
 
 
 def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog)
     first, *_, last = ids(table)
-    process = world.begin(OptimizingType.MINOR)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.MINOR)
     world.committing.commit(process)
     head = world.table_head()
     found = service(world).compare(TABLE, first, head)
@@ -271,7 +263,7 @@ def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world:
     writer.delete_where(table, lambda item: item["id"] == 2)
     world.tables.refresh(world.table().table_id)
     found = kept(world)
-    files = world.services.inspection.files(parse_table("cat.db.t"), Window(100))
+    _, files = world.services.inspection.files(parse_table("cat.db.t"), Window(100))
     summary = world.table().summary
     assert (found.read_at, found.digest.snapshot_id) == (world.now, world.table_head())
     assert sum(found.digest.data.files) == summary.data_files
@@ -280,7 +272,7 @@ def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world:
     assert sum(found.digest.equality_deletes.files) == summary.equality_delete_files == 1
     deletes = (*found.digest.position_deletes.sizes, *found.digest.equality_deletes.sizes)
     assert sum(deletes) == summary.delete_bytes
-    assert files.files.total == summary.data_files + summary.equality_delete_files + summary.position_delete_files
+    assert files.total == summary.data_files + summary.equality_delete_files + summary.position_delete_files
     first, second = found.digest.partitions
     assert (first.path, first.data_files, first.equality_delete_files) == ("part=a", 5, 1)
     assert (second.path, second.data_files, second.records, second.health) == ("part=b", 1, 1, 100)
@@ -289,13 +281,10 @@ def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world:
 
 
 def test_after_the_work_is_done_the_next_evaluation_replaces_it(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
     world.tables.refresh(world.table().table_id)
     assert sum(kept(world).digest.data.files) == 3
-    process = world.begin(OptimizingType.MINOR)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.MINOR)
     world.committing.commit(process)
     world.later(3600)
     world.tables.refresh(world.table().table_id)
@@ -350,14 +339,9 @@ OTHER = ColumnFilter("other", Operator.EQUAL)
 
 
 @pytest.fixture
-def learner(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(home, catalog)
-    table = writer.make_table(made.catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    yield made
-    made.close()
+def learner(world: World) -> World:
+    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
+    return world
 
 
 def learning(world: World) -> LearningService:

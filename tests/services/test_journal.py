@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,6 @@ from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scan_stats import ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.services.tables import TableService
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.services.time_series import Range
 from amoro_core.store import events, table_stats, tasks
@@ -22,15 +22,13 @@ from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.rigs import Limits
-from tests.services.world import START, World
+from tests.services.world import START, World, make_small_files
 
 
 @pytest.fixture
 def planned(world: World) -> str:
     """A process with one task."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
     return world.begin(OptimizingType.MINOR)
 
 
@@ -53,7 +51,6 @@ def test_each_attempt_of_a_task_is_kept_and_the_one_that_runs_is_listed(world: W
     assert outcomes(world, planned) == [(1, 1, AttemptOutcome.FAILED), (1, 2, AttemptOutcome.RUNNING)]
     world.later(60)
     world.optimizing.dismiss(optimizer, "silent", lost=True)
-    world.optimizers.forget(optimizer)
     other = world.optimizer()
     world.run_one(other)
     assert outcomes(world, planned) == [
@@ -76,8 +73,7 @@ def test_attempts_of_a_process_that_is_cancelled_end_with_it(world: World, plann
 
 def test_an_attempt_that_goes_to_another_registration_stays_one(world: World, planned: str) -> None:
     before = world.optimizer()
-    (handed,) = world.poll(before)
-    world.optimizing.ack(before, [handed.attempt])
+    handed = world.take(before)
     after = world.optimizer(previous_id=before, running=[handed.attempt])
     assert world.complete(after, handed.attempt, world.execute(handed))
     _, page = world.services.journal.attempts(planned, Window(100))
@@ -88,8 +84,7 @@ def test_an_attempt_that_goes_to_another_registration_stays_one(world: World, pl
 
 def test_a_write_that_is_taken_back_tells_nothing(world: World, planned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = world.optimizer()
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     before = told(world)
 
     def fails(db: Connection, *more: object) -> None:
@@ -212,11 +207,8 @@ def service(world: World) -> Any:
 
 
 def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
-    process = world.begin(OptimizingType.MINOR)
-    world.run_all(process)
+    make_small_files(world.catalog)
+    process = world.begin_and_run(OptimizingType.MINOR)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     world.later(30 * 86400)
     assert service(world).trim() == 0
@@ -230,9 +222,7 @@ def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts(world: 
 
 
 def test_an_active_process_stays_however_old(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
     process = world.begin(OptimizingType.MINOR)
     world.later(365 * 86400)
     assert service(world).trim() == 0
@@ -241,9 +231,7 @@ def test_an_active_process_stays_however_old(world: World) -> None:
 
 def test_a_long_history_goes_in_chunks(world: World, limits: Limits) -> None:
     limits(trimmed_at_once=2)
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
     for _ in range(5):
         world.optimizing.cancel(world.begin(OptimizingType.MINOR), "no")
         world.later(10)
@@ -278,15 +266,13 @@ def hour(world: World) -> Range:
 
 def sums(world: World) -> Values:
     """The sums of every series by name and label, minute by minute."""
-    found = sampling_of(world).read((), None, hour(world)).series
+    found, _ = sampling_of(world).read((), None, hour(world))
     return {(one.name, one.label): [point.sum for point in one.points] for one in found}
 
 
 def made(world: World) -> str:
     """A planned process with one task of three small files."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
     return world.begin(OptimizingType.MINOR)
 
 
@@ -297,7 +283,7 @@ def test_a_minute_is_sampled_once(world: World) -> None:
     assert sampler.sample() is False
     world.later(1)
     assert sampler.sample() is True
-    found = sampler.read(["tables"], None, hour(world)).series[0].points
+    found = sampler.read(["tables"], None, hour(world))[0][0].points
     assert found == (Point(START, 1, 0, 0, 0), Point(START + timedelta(minutes=1), 1, 0, 0, 0))
 
 
@@ -321,9 +307,7 @@ def test_levels_are_those_of_the_moment(world: World) -> None:
 
 
 def test_the_age_of_the_backlog_is_that_of_the_oldest_pending_table(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(20):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, 20)
     table_id = world.table().table_id
     world.tables.set_enabled(parse_table("cat.db.t"), True)
     assert world.tables.refresh(table_id) is not None
@@ -344,8 +328,7 @@ def test_a_commit_is_counted_once_where_it_happens(world: World) -> None:
     assert found["processes-ended", "failed"] == [0]
     assert found["files-removed", ""] == [2]
     assert found["rows-rewritten", ""] == [3]
-    receipt = world.optimizing.find_process(process).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process)
     assert found["bytes-rewritten", ""] == [receipt.bytes_before]
 
 
@@ -367,7 +350,7 @@ def test_time_without_a_coordinator_is_a_gap_and_a_minute_without_work_is_none(w
     world.later(600)
     world.restart()
     sampling_of(world).sample()
-    (found,) = sampling_of(world).read(["rows-rewritten"], None, hour(world)).series
+    (found,), _ = sampling_of(world).read(["rows-rewritten"], None, hour(world))
     assert [(point.at - START, point.sum) for point in found.points] == [(timedelta(0), 0), (timedelta(minutes=10), 0)]
 
 
@@ -390,21 +373,21 @@ def test_numbers_of_a_table_are_kept_when_an_evaluation_has_changed_them(world: 
     writer.append(table, [row(2)])
     world.tables.refresh(table_id)
     wanted = Range(START - timedelta(hours=1), world.now + timedelta(hours=1), 3600)
-    found = sampling_of(world).read_table(name, (), wanted)
-    assert [one.name for one in found.series] == list(TABLE_SERIES)
-    by_name = {one.name: [(point.at - START, point.sum) for point in one.points] for one in found.series}
+    found, _ = sampling_of(world).read_table(name, (), wanted)
+    assert [one.name for one in found] == list(TABLE_SERIES)
+    by_name = {one.name: [(point.at - START, point.sum) for point in one.points] for one in found}
     assert by_name["data-files"] == [(timedelta(0), 1), (timedelta(hours=3), 2)]
     assert by_name["records"] == [(timedelta(0), 1), (timedelta(hours=3), 2)]
-    (only,) = sampling_of(world).read_table(name, ["health"], wanted).series
+    (only,), _ = sampling_of(world).read_table(name, ["health"], wanted)
     assert only.name == "health"
 
 
 def test_without_the_setting_nothing_of_a_table_is_kept(world: World) -> None:
     writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
-    tables = TableService(world.store, world.tables_of, lambda: world.now, keeps_series=False)
+    tables = replace(world.tables, keeps_series=False)
     tables.refresh(world.table().table_id)
     wanted = Range(START - timedelta(hours=1), world.now + timedelta(hours=1))
-    assert {one.points for one in sampling_of(world).read_table(parse_table("cat.db.t"), (), wanted).series} == {()}
+    assert {one.points for one in sampling_of(world).read_table(parse_table("cat.db.t"), (), wanted)[0]} == {()}
 
 
 def test_what_is_not_kept_is_refused_by_name(world: World) -> None:
@@ -427,4 +410,4 @@ def test_an_answer_is_bounded(world: World, limits: Limits) -> None:
     limits(points_of_an_answer=3)
     with pytest.raises(InvalidArgument, match="are more than 3"):
         sampling_of(world).read((), None, hour(world))
-    assert len(sampling_of(world).read(["tables", "backlog-age"], None, hour(world)).series) == 2
+    assert len(sampling_of(world).read(["tables", "backlog-age"], None, hour(world))[0]) == 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,12 @@ from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import FAULTLESS, OptimizingStatus, OptimizingType, TableRuntime, parse_table
-from amoro_core.services.tables import TableService
 from amoro_core.store import tables
 from tests.engine.lakes import MIB, append_unwritten, make_lake, name_of
 from tests.engine.writer import make_catalog
 from tests.model.lake import COPIES, Lake, row
-from tests.services.kept_work import Kept, Writer, made_table, require_rows, rewrite_for, rewrite_in_turns
-from tests.services.remembering import DECODED, remembering
+from tests.services.kept_work import FILES, Writer, made_table, require_rows, rewrite_beside, rewrite_for
+from tests.services.rigs import DECODED, remembering
 from tests.services.world import World
 from tests.tiers import sample, seeds
 
@@ -30,59 +30,37 @@ FORMATS = 2, 3
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[[int, bool], World]]:
-    """Makes a world with a table of that format, whose rewrites are rebased or not."""
-    made = []
+def make(tmp_path: Path) -> Iterator[Callable[..., tuple[World, Writer]]]:
+    """Makes a world with a table of that format, whose rewrites are rebased or not, and its other writer."""
+    worlds: list[World] = []
 
-    def one(version: int, rebase: bool) -> World:
-        made.append(made_table(tmp_path / f"{version}-{rebase}", rebase=rebase, version=version))
-        return made[-1]
+    def one(version: int, rebase: bool = True, files: int = FILES) -> tuple[World, Writer]:
+        worlds.append(made_table(tmp_path / str(len(worlds)), rebase=rebase, version=version, files=files))
+        return worlds[-1], Writer(worlds[-1].catalog.load_table("db.t"), seed=1, files=files)
 
     yield one
-    for world in made:
+    for world in worlds:
         world.close()
     shutil.rmtree(tmp_path)  # gigabytes
 
 
-def writers_of(worlds: Sequence[World]) -> list[Writer]:
-    return [Writer(world.catalog.load_table("db.t"), seed=1) for world in worlds]
-
-
-def test_beside_writers_that_delete_by_position_or_by_vector_work_is_kept(make: Callable[[int, bool], World]) -> None:
-    sides = [(version, rebase) for rebase in (True, False) for version in FORMATS]
-    worlds = [make(version, rebase) for version, rebase in sides]
-    others = writers_of(worlds)
-
-    def is_enough(kept: Sequence[Kept]) -> bool:
-        return min(one.processes for one in kept) >= 2 and all(one.carried for one in kept[: len(FORMATS)])
-
-    every = rewrite_in_turns(worlds, [other.delete for other in others], 1.0, 120.0, is_enough)
-    for (version, rebase), world, other, kept in zip(sides, worlds, others, every, strict=True):
-        print(
-            f"format {version}, rebase {rebase}: {kept.share:.1%} of {kept.rewritten} bytes kept, {other.done} deletes"
-        )
-        require_rows(world, other)
-        assert other.failed == 0
-        assert (bool(kept.carried), kept.share >= 0.9) == (True, True) if rebase else not kept.carried, kept
-
-
-def test_beside_writers_that_merge_work_is_kept(make: Callable[[int, bool], World]) -> None:
-    worlds = [make(version, True) for version in FORMATS]
-    others = writers_of(worlds)
-    every = rewrite_in_turns(
-        worlds, [other.merge for other in others], 5.0, 30.0, lambda kept: all(one.carried for one in kept)
-    )
-    for world, other, kept in zip(worlds, others, every, strict=True):
-        require_rows(world, other)
-        assert (other.failed, bool(kept.carried), kept.share >= 0.9) == (0, True, True), kept
+@pytest.mark.parametrize("version", FORMATS)
+@pytest.mark.parametrize(("write", "rebase"), [(Writer.delete, True), (Writer.merge, True), (Writer.delete, False)])
+def test_beside_a_writer_that_deletes_or_merges_by_position_or_by_vector_work_is_kept(
+    make: Callable[..., tuple[World, Writer]], write: Callable[[Writer], None], rebase: bool, version: int
+) -> None:
+    world, other = make(version, rebase, files=24)
+    kept = rewrite_beside(world, lambda: write(other))
+    require_rows(world, other)
+    assert other.failed == 0
+    assert (bool(kept.carried), kept.share >= 0.9) == (True, True) if rebase else not kept.carried, kept
 
 
 @pytest.mark.parametrize("version", FORMATS)
 def test_beside_a_writer_that_replaces_a_file_after_every_sixth_task_most_work_is_kept(
-    make: Callable[[int, bool], World], version: int
+    make: Callable[..., tuple[World, Writer]], version: int
 ) -> None:
-    world, tasks = make(version, True), 0
-    (other,) = writers_of([world])
+    (world, other), tasks = make(version), 0
 
     def after_task() -> None:
         nonlocal tasks
@@ -121,7 +99,7 @@ def test_with_all_modes_and_with_none_the_same_is_planned_and_each_row_is_kept(
     world = World(tmp_path, catalog, iceberg=on if is_on else off)
     other = Formats([(off if is_on else on)(tmp_path / "other")])
     found = Tables(other, world.catalogs.get, lambda name: world.store.read(lambda db: tables.find(db, name)))
-    others = TableService(world.store, found, lambda: world.now)
+    others = replace(world.tables, tables=found)
     try:
         lake.append([row(at, "ab"[at % 2]) for at in range(6)])
         for number in range(COMMITS):
@@ -142,8 +120,7 @@ def test_with_all_modes_and_with_none_the_same_is_planned_and_each_row_is_kept(
 
 
 def _optimized(world: World, requested: OptimizingType | None) -> Counter[str]:
-    process_id = world.begin(requested)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(requested)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     return Counter({"files copied": sum(world.output_of(task).files_copied for task in world.tasks(process_id))})
 

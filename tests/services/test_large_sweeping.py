@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
@@ -27,19 +26,17 @@ from tests.engine.commits import Change, commit
 from tests.large import Worker, count_as_large
 from tests.services.rigs import Limits
 from tests.services.test_sweeping import Place, figures
+from tests.services.world import World
 
 NAME = "empty-trash"
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> Place:
     count_as_large(monkeypatch)
-    home = tmp_path / "home"
-    home.mkdir()
-    made = Place(home, catalog)
+    made = Place(new_world)
     made.action.keep = timedelta()
-    yield made
-    made.world.close()
+    return made
 
 
 @pytest.fixture
@@ -47,7 +44,11 @@ def worker(place: Place) -> Worker:
     return Worker(place.world)
 
 
-def begun(place: Place) -> str:
+def begun(place: Place, strays: int = 0) -> str:
+    """The process that deletes what is due; with so many new strays."""
+    if strays:
+        place.stray(strays)
+        place.run()
     process_id = place.world.maintaining.begin(place.table_id, NAME, trigger="request").process_id
     assert process_id
     return process_id
@@ -153,7 +154,7 @@ def test_the_guard_at_the_ack_keeps_a_live_file_alarms_and_holds_the_process(pla
     held = place.of(process_id)
     assert (held.status, held.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert f"the table needs {min(live(place))}" in held.failure
-    assert place.world.ack_guarding.guard_hits == len(live(place))
+    assert place.world.guard_hits == len(live(place))
     assert [one.status for one in place.world.tasks(process_id)] == [TaskStatus.CANCELED]
     assert (worker.poll(), len(place.left())) == ([], 2)
     assert [one.files for one in place.batches(BatchStatus.WAITING)] == [2]
@@ -250,9 +251,7 @@ def test_batches_are_being_deleted_from_the_ack_on(place: Place, worker: Worker)
 
 
 def test_an_ack_that_is_repeated_is_accepted_and_counts_once(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    begun(place)
+    begun(place, 2)
     task = handed(worker)
     assert worker.ack(task)
     assert [one.tries for one in place.batches()] == [1]
@@ -260,9 +259,7 @@ def test_an_ack_that_is_repeated_is_accepted_and_counts_once(place: Place, worke
 
 def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Worker) -> None:
     """Meanwhile a file of it was committed: without the second guard it would be deleted."""
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     handed(worker)
     path = place.told[0][0]
     commit_file(place, path)
@@ -276,9 +273,7 @@ def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Wor
 
 
 def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     worker.execute(handed(worker))  # and dies without a word
     place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
     Worker(place.world).work()
@@ -287,9 +282,7 @@ def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, 
 
 
 def test_a_late_result_is_an_outcome_report_only(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     task = handed(worker)
     late = worker.execute(task)
     place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
@@ -300,9 +293,7 @@ def test_a_late_result_is_an_outcome_report_only(place: Place, worker: Worker) -
 
 
 def test_what_is_begun_too_late_is_not_deleted(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    begun(place)
+    begun(place, 2)
     task = handed(worker)
     worker.age_s = 600.1
     with pytest.raises(OptimizerError, match=r"2 files were not begun to be deleted within 600 s of their ack"):
@@ -316,9 +307,7 @@ def test_what_is_begun_too_late_is_not_deleted(place: Place, worker: Worker) -> 
 def test_files_that_an_optimizer_says_nothing_of_are_tried_again_and_others_are_ignored(
     place: Place, worker: Worker
 ) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     task = handed(worker)
     said = pb.DeleteOutput()
     said.files.add(path=place.told[0][0], outcome=pb.DELETE_OUTCOME_DELETED)
@@ -344,9 +333,7 @@ def test_cancelling_ends_it_between_batches_and_the_next_goes_on(place: Place, w
 
 
 def test_a_restart_of_the_coordinator_goes_on(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     task = handed(worker)
     result = worker.execute(task)
     place.world.restart()
@@ -357,9 +344,7 @@ def test_a_restart_of_the_coordinator_goes_on(place: Place, worker: Worker) -> N
 def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(
     place: Place, worker: Worker
 ) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     task = handed(worker, acked=False)
     failpoints.arm("ack.after_guard=fail")
     with pytest.raises(failpoints.InjectedFault):
@@ -374,11 +359,9 @@ def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_aga
 
 
 def test_an_ack_waits_while_the_guard_answers_another(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     task = handed(worker, acked=False)
-    guarding = place.world.ack_guarding
+    guarding = place.world.services.ack_guarding
     kept = guarding._guard_of(process_id)
     with kept.lock:
         ack = place.world.optimizing.ack
@@ -392,11 +375,9 @@ def test_an_ack_waits_while_the_guard_answers_another(place: Place, worker: Work
 
 
 def test_no_ack_waits_while_a_new_guard_reads_the_table(place: Place, worker: Worker) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     asked: list[Callable[[], None]] = []
-    place.world.ack_guarding._background = asked.append
+    place.world.services.ack_guarding.background = asked.append
     for _ in range(2):
         task = handed(worker, acked=False)
         assert place.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
@@ -413,11 +394,9 @@ def test_no_ack_waits_while_a_new_guard_reads_the_table(place: Place, worker: Wo
 def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_again(
     place: Place, worker: Worker, error: Exception
 ) -> None:
-    place.stray(2)
-    place.run()
-    process_id = begun(place)
+    process_id = begun(place, 2)
     asked: list[Callable[[], None]] = []
-    place.world.ack_guarding._background = asked.append
+    place.world.services.ack_guarding.background = asked.append
     task = handed(worker, acked=False)
 
     def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:

@@ -26,11 +26,11 @@ from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_core.store import events, pending_deletions
 from amoro_core.transactions.task_reports import condemn_late
 from tests.engine import oracle, writer, writer3
-from tests.engine.builders import BY_PART, SCHEMA, ids, make, row
+from tests.engine.builders import BY_PART, ids, make, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_position_deletes
 from tests.services.rigs import Limits
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 from tests.tiers import sample
 from tests.work import as_result
 
@@ -47,8 +47,7 @@ def made(world: World, version: int) -> tuple[Table, list[oracle.LiveFile]]:
 
 def rewrite(world: World) -> str:
     """Rewrite all files into one; the process."""
-    process_id = world.begin(OptimizingType.FULL, force=True)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(OptimizingType.FULL, force=True)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     refresh(world)
     return process_id
@@ -131,8 +130,7 @@ def test_deletes_that_a_commit_has_carried_over_or_that_name_live_files_are_not_
     world: World, version: int, kind: str
 ) -> None:
     table, before = made(world, version)
-    process_id = world.begin(OptimizingType.FULL, force=True)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(OptimizingType.FULL, force=True)
     delete_first_rows(table, before[:2], kind)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert refresh(world) == []
@@ -256,9 +254,7 @@ def test_an_application_is_named_as_far_as_the_summary_tells(summary: dict[str, 
 @pytest.fixture
 def handed(world: World) -> ScheduledTask:
     """A task of a process, acknowledged by an optimizer."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(2):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, 2)
     world.begin(force=True)
     (given,) = world.poll(world.optimizer())
     world.optimizing.ack(given_to(world, given), [given.attempt])

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from amoro_core.actions.registry import Actions
 from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.processes import METADATA, CommitOutcome, OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import METADATA, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, processes
 from amoro_core.transactions.process_context import read_context
@@ -55,10 +55,6 @@ def record(world: World) -> ActionRecord:
     return world.store.read(lambda db: actions.get(db, world.table().table_id, TAGS))
 
 
-def of(world: World, process_id: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process_id).process
-
-
 def begin(world: World, trigger: str = "request") -> str:
     begun = world.maintaining.begin(world.table().table_id, TAGS, trigger=trigger)
     assert begun.process_id, begun.reason
@@ -77,7 +73,7 @@ def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone
     world.tables.refresh(world.table().table_id)
     assert world.maintaining.list_due() == [(world.table().table_id, TAGS, "cat")]
     process_id = begin(world, EVALUATION)
-    assert (of(world, process_id).status, world.heard.commits) == (ProcessStatus.COMMITTING, [process_id])
+    assert (world.status(process_id), world.heard.commits) == (ProcessStatus.COMMITTING, [process_id])
     assert world.maintaining.list_due() == []
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     made_once(world, table)
@@ -144,8 +140,7 @@ def test_an_action_that_is_not_there_is_refused_by_name(world: World, table: Tab
 
 
 def test_it_runs_beside_a_rewrite_and_both_land(world: World, table: Table) -> None:
-    rewrite = world.begin(OptimizingType.FULL)
-    world.run_all(rewrite)
+    rewrite = world.begin_and_run(OptimizingType.FULL)
     tag = begin(world)
     assert world.committing.commit(tag) is ProcessStatus.SUCCESS
     assert world.table().status is OptimizingStatus.COMMITTING
@@ -161,8 +156,7 @@ def test_of_its_lane_there_is_one_process_at_a_time(world: World, table: Table) 
 
 
 def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> None:
-    rewrite = world.begin(OptimizingType.FULL)
-    world.run_all(rewrite)
+    rewrite = world.begin_and_run(OptimizingType.FULL)
     world.tables.refresh(world.table().table_id)
     world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
@@ -180,9 +174,7 @@ def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_tag_is_traced_and_made_once(world: World, table: Table, arrives: bool) -> None:
     process_id = begin(world)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     made_once(world, table)
@@ -190,9 +182,7 @@ def test_an_unknown_tag_is_traced_and_made_once(world: World, table: Table, arri
 
 def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(world: World, table: Table) -> None:
     process_id = begin(world)
-    world.iceberg.lose_answers(arrives=False)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=False)
     head = table.refresh().metadata.current_snapshot_id
     assert head is not None
     table.manage_snapshots().create_tag(head, name_of(world)).commit()
@@ -208,7 +198,7 @@ def test_a_name_that_was_given_meanwhile_is_a_conflict_and_no_failure(world: Wor
     assert head is not None
     table.manage_snapshots().create_tag(head, name_of(world)).commit()
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert of(world, process_id).failure == f"the table has a branch or tag {name_of(world)} already"
+    assert world.process(process_id).failure == f"the table has a branch or tag {name_of(world)} already"
     assert record(world).failures == 0
 
 
@@ -244,7 +234,7 @@ def test_a_table_that_was_made_anew_ends_its_processes_in_every_lane(world: Worl
     world.catalog.drop_table("db.t")
     writer.append(writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON), [row(1, "a")])
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "is another table" in of(world, process_id).failure
+    assert "is another table" in world.process(process_id).failure
     assert tags(world) == {}
 
 
@@ -258,7 +248,7 @@ def test_a_refused_table_is_not_tagged(world: World, table: Table) -> None:
 
 
 def pinned(world: World) -> tuple[set[int], set[str]]:
-    found = world.maintaining.pinned(world.table().table_id)
+    found = world.pinned(world.table().table_id)
     return set(found.reasons), set(found.paths)
 
 
@@ -281,7 +271,7 @@ def test_what_active_processes_need_can_be_asked_for(world: World, table: Table)
     world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.store.read(lambda db: processes.list_commits(db, rewrite))
-    needed = world.maintaining.pinned(table_id)
+    needed = world.pinned(table_id)
     assert set(needed.reasons) == {head, attempt.snapshot_id}
     assert needed.paths == inputs | outputs | set(attempt.metadata_files)
     world.iceberg.restore()

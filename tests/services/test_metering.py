@@ -1,5 +1,6 @@
 """The values that Prometheus is told, from a store in which things happen."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.actions.registry import Actions
 from amoro_core.errors import CatalogUnavailable, CheckFailed, CommitConflict, Fenced, InvalidArgument
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import METRICS
@@ -49,7 +51,7 @@ def told(metering: MeteringService) -> dict[str, float]:
     """What is above zero, but for what every start has."""
     return {
         ".".join((sample.name.removeprefix("amoro_"), *sample.labels)): sample.value
-        for sample in metering.read()
+        for sample in metering.meters.samples()
         if sample.value and sample.name not in ALWAYS
     }
 
@@ -72,7 +74,7 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
     world.groups.create(ResourceGroup("nightly"))
     writer.make_table(world.catalog, "db.lost", SCHEMA, properties={"self-optimizing.group": "gone"})
     world.tables.refresh(world.table("cat.db.lost").table_id)
-    samples = metering.read()
+    samples = metering.meters.samples()
     found: dict[str, set[tuple[str, ...]]] = {}
     for sample in samples:
         found.setdefault(sample.name.removeprefix("amoro_"), set()).add(sample.labels)
@@ -161,7 +163,7 @@ def test_counters_grow_with_each_process_and_with_nothing_else(world: World, met
     assert told(metering)["processes_total.full.success"] == 3
 
 
-def test_maintenance_is_counted_by_action_kind_and_result(tmp_path: Path, catalog: SqlCatalog) -> None:
+def test_maintenance_is_counted_by_action_kind_and_result(new_world: Callable[..., World], catalog: SqlCatalog) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
     writer.append(table, [row(1)])
     strays = [Path(table.location().removeprefix("file://")) / f"data/stray-{one}.parquet" for one in range(3)]
@@ -169,10 +171,8 @@ def test_maintenance_is_counted_by_action_kind_and_result(tmp_path: Path, catalo
         path.write_bytes(b"x" * 10)
     action = Condemn(lambda: [(path.as_uri(), FileKind.DATA) for path in strays], most=2)
     action.sizes = {path.as_uri(): 10 for path in strays}
-    (tmp_path / "home").mkdir()
-    world = World(tmp_path / "home", catalog, (action,))
-    metering = MeteringService(world.store, lambda: world.now, "7", ("minor", "condemn", "empty-trash"), lambda: 4)
-    assert [told(metering)[name] for name in ("guard_hits_total",)] == [4]
+    world = new_world(action)
+    metering = MeteringService(world.store, lambda: world.now, "7", ("minor", "condemn", "empty-trash"), world.meters)
     world.maintaining.begin(world.table().table_id, "condemn", trigger="request")
     assert told(metering)["maintenance_held.condemn"] == 1
     world.confirm("condemn")
@@ -186,13 +186,11 @@ def test_maintenance_is_counted_by_action_kind_and_result(tmp_path: Path, catalo
     found = told(metering)
     assert (found["files_deleted_total.data"], found["deleted_bytes_total"]) == (3, 30)
     assert "trash_bytes" not in found
-    world.close()
 
 
 def test_a_process_whose_end_is_stored_a_little_late_counts_too(world: World, metering: MeteringService) -> None:
     small_files(world)
-    process_id = world.begin(FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(FULL)
     world.later(60)
     assert "processes_total.full.success" not in told(metering)
     world.now -= timedelta(seconds=30)
@@ -205,7 +203,9 @@ def test_what_ended_before_the_start_does_not_count(world: World) -> None:
     small_files(world)
     world.optimize(FULL)
     world.later(1)
-    assert "processes_total.full.success" not in told(MeteringService(world.store, lambda: world.now, "7"))
+    assert "processes_total.full.success" not in told(
+        MeteringService(world.store, lambda: world.now, "7", ("full",), Meters())
+    )
 
 
 def test_waiting_and_refused_tables_are_told(world: World, metering: MeteringService) -> None:
@@ -230,13 +230,11 @@ def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: Me
     small_files(world)
     optimizer = world.optimizer()
     process_id = world.begin(FULL)
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     world.optimizing.dismiss(optimizer, "silent", lost=True)
     world.later(3600)
     optimizer = world.optimizer()
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     world.later(42)
     world.complete(optimizer, handed.attempt, world.execute(handed))
     world.committing.commit(process_id)
@@ -247,7 +245,7 @@ def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: Me
         "task_attempts_total.success": 1,
         "commit_attempts_total.done": 1,
     }
-    lines = metering.exposed().decode().splitlines()
+    lines = metering.meters.exposed().decode().splitlines()
     assert 'amoro_task_seconds_sum{kind="rewrite"} 42.0' in lines
     assert 'amoro_task_seconds_bucket{kind="rewrite",le="30.0"} 0.0' in lines
     assert 'amoro_task_seconds_bucket{kind="rewrite",le="60.0"} 1.0' in lines
@@ -257,8 +255,7 @@ def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: Me
 
 def test_losing_to_another_writer_and_a_failed_check_are_counted(world: World, metering: MeteringService) -> None:
     small_files(world)
-    process_id = world.begin(FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(FULL)
     writer.append(world.catalog.load_table("db.t"), [row(77)])
     sent = iter([CommitConflict("another writer was first")])
 
@@ -278,8 +275,7 @@ def test_losing_to_another_writer_and_a_failed_check_are_counted(world: World, m
 
     world.iceberg.table(stage=wrong)
     small_files(world)
-    process_id = world.begin(FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(FULL)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert told(metering)["failed_checks_total.full"] == 1
 
@@ -325,7 +321,7 @@ def test_a_state_database_that_fails_is_told_as_such(world: World, metering: Met
 
 
 def values(metering: MeteringService, metric: metrics.Metric) -> dict[tuple[str, ...], float]:
-    return {sample.labels: sample.value for sample in metering.read() if sample.name == metric.name}
+    return {sample.labels: sample.value for sample in metering.meters.samples() if sample.name == metric.name}
 
 
 def test_what_was_kept_beside_other_writers_is_counted_and_what_was_not(
@@ -334,8 +330,7 @@ def test_what_was_kept_beside_other_writers_is_counted_and_what_was_not(
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(2):
         writer.append(table, [row(number, "a"), row(10 + number, "a"), row(20 + number, "b")])
-    process_id = world.begin(FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(FULL)
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 1)
     writer.copy_on_write(world.catalog.load_table("db.t"), lambda item: item["id"] == 20)
     kept = [world.output_of(task).data_files[0] for task in world.tasks(process_id) if "=a" in task.partition]
@@ -350,8 +345,7 @@ def test_a_process_that_lost_whole_counts_all_its_tasks(world: World, metering: 
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(2):
         writer.append(table, [row(number, "a"), row(20 + number, "b")])
-    process_id = world.begin(FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(FULL)
     writer.remove_files(
         world.catalog.load_table("db.t"), {one.path for one in oracle.live_files(world.catalog.load_table("db.t"))}
     )

@@ -1,25 +1,43 @@
 """Scheduling, reports, losses: what optimizers may and may not do to a process."""
 
+from __future__ import annotations
+
+import sqlite3
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import pytest
 
-from amoro_core.errors import CatalogUnavailable, GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
+from amoro_core import failpoints
+from amoro_core.errors import (
+    CatalogUnavailable,
+    GroupNotFound,
+    IllegalState,
+    InvalidArgument,
+    StoreFailed,
+    TableBusy,
+    TableRefused,
+    UnknownToken,
+)
+from amoro_core.failpoints import InjectedFault
 from amoro_core.formats.tables import Vending
-from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
+from amoro_core.model.processes import Attempt, ProcessStatus, TaskId, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, WorkResult
 from amoro_core.protocol.codec import encode_output
-from amoro_core.services.task_lifecycle import Failure, PollRequest, Report
+from amoro_core.services.task_lifecycle import Failure, PollRequest, Refusal, Report, ReportReply
+from amoro_core.store import tasks
+from amoro_core.store.connection import Connection, Parameters
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.rigs import raising
-from tests.services.world import World
+from tests.services.rigs import raising, reaching
+from tests.services.world import World, make_small_files
+from tests.store import builders
 
 ACK, CLOSE = timedelta(seconds=30), timedelta(hours=2)
 
@@ -87,9 +105,7 @@ def test_a_plan_that_fails_backs_the_table_off(world: World) -> None:
 
 
 def test_a_group_that_does_not_exist_is_named_and_nothing_is_planned(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.group": "nope"})
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, properties={"self-optimizing.group": "nope"})
     with pytest.raises(GroupNotFound, match="'nope'"):
         world.begin(OptimizingType.MINOR)
     assert world.table().status is OptimizingStatus.IDLE
@@ -123,8 +139,7 @@ def test_a_thread_that_polls_again_lost_the_answer_and_gets_the_task_anew(world:
 def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None:
     process = two_partitions(world)
     slow, quick = world.optimizer(), world.optimizer()
-    (handed,) = world.poll(slow)
-    world.optimizing.ack(slow, [handed.attempt])
+    handed = world.take(slow)
     late = world.execute(handed)
     world.optimizing.dismiss(slow, "not heard of", lost=True)
     again = world.run_one(quick)
@@ -138,8 +153,7 @@ def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None
 def test_a_result_that_is_sent_twice_counts_once_and_is_accepted_twice(world: World) -> None:
     process = two_partitions(world)
     optimizer = world.optimizer()
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     output = world.execute(handed)
     assert world.complete(optimizer, handed.attempt, output)
     assert world.complete(optimizer, handed.attempt, output)
@@ -280,8 +294,7 @@ def test_who_plans_a_table_saves_its_optimizers_another_look(world: World) -> No
 def test_another_result_for_a_completed_attempt_is_absorbed(world: World) -> None:
     two_partitions(world)
     optimizer = world.optimizer()
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     first, second = world.execute(handed), world.execute(handed)
     assert first != second
     assert world.complete(optimizer, handed.attempt, first)
@@ -316,8 +329,7 @@ def test_an_unacknowledged_task_is_taken_back_one_tick_after_its_time(world: Wor
 def test_a_task_that_runs_too_long_is_taken_back(world: World) -> None:
     process = two_partitions(world)
     optimizer = world.optimizer()
-    (handed,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [handed.attempt])
+    handed = world.take(optimizer)
     sweep(world)
     world.later(7200)
     sweep(world)
@@ -478,7 +490,6 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
         assert handed.attempt.task_id.number == 1
         world.optimizing.ack(optimizer, [handed.attempt])
         world.optimizing.dismiss(optimizer, "killed", lost=True)
-        world.optimizers.forget(optimizer)
     view = world.optimizing.find_process(process)
     assert view.process.status is ProcessStatus.FAILED
     assert view.process.failure.startswith("task 1 lost 3 attempts over 3 optimizers")
@@ -500,8 +511,7 @@ def test_with_partial_commit_what_succeeded_is_committed(world: World) -> None:
 def test_attempts_go_on_under_a_new_registration(world: World) -> None:
     process = two_partitions(world)
     old = world.optimizer()
-    (handed,) = world.poll(old)
-    world.optimizing.ack(old, [handed.attempt])
+    handed = world.take(old)
     unknown = Attempt(handed.attempt.task_id, 9)
     new = world.optimizer(running=[handed.attempt, unknown], previous_id=old)
     task = world.tasks(process)[0]
@@ -552,18 +562,14 @@ def test_a_table_that_was_being_planned_is_idle_after_a_restart(world: World) ->
 
 def pending(world: World) -> TableRuntime:
     """A table whose evaluation found work."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
-    for number in range(12):
-        writer.append(table, [row(number)])
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    make_small_files(world.catalog, 12, properties={"self-optimizing.enabled": "true"})
+    runtime = world.refresh()
     assert runtime.status is OptimizingStatus.PENDING
     return runtime
 
 
 def refreshed(world: World) -> OptimizingStatus:
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     return runtime.status
 
 
@@ -577,9 +583,7 @@ def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan(world: 
 
 def test_what_was_pending_is_pending_again_after_a_request_that_found_nothing(world: World) -> None:
     # Three undersized files, which only a major rewrites.
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog)
     largest = max(Path(file.path.removeprefix("file://")).stat().st_size for file in oracle.live_files(table))
     properties = {"self-optimizing.enabled": "true", "self-optimizing.target-size": str(largest * 5 // 2)}
     with table.refresh().transaction() as transaction:
@@ -606,3 +610,174 @@ def test_a_refusal_while_planning_is_kept_with_its_word(world: World) -> None:
         world.begin(OptimizingType.MINOR)
     runtime = world.table()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
+
+
+# Acks and results: whatever becomes of one, the others count, and none is lost
+
+
+KIND = "paint"
+RED = WorkResult(KIND, b"red")
+PLANNED, SCHEDULED, ACKED, SUCCESS = TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED, TaskStatus.SUCCESS
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Any:
+    yield
+    failpoints.arm("")
+
+
+def plan(world: World, count: int) -> str:
+    """A process with so many tasks, and one of a kind that nobody does, so that it goes on."""
+    return world.store.write(lambda db: builders.endless_process(db, KIND, count))
+
+
+def painter(world: World) -> str:
+    return world.optimizer(threads=8, kinds=(KIND,))
+
+
+def scheduled(world: World, optimizer: str, *threads: int) -> list[Attempt]:
+    return [task.attempt for task in world.poll(optimizer, *threads)]
+
+
+def acked(world: World, optimizer: str, *threads: int) -> list[Attempt]:
+    attempts = scheduled(world, optimizer, *threads)
+    assert None not in world.optimizing.ack(optimizer, attempts)
+    return attempts
+
+
+def statuses_of(world: World, process: str) -> list[TaskStatus]:
+    return [task.status for task in world.tasks(process)[:-1]]
+
+
+def done(world: World, optimizer: str, attempt: Attempt, *threads: int) -> tuple[bool, list[tuple[int, int, int]]]:
+    """Report a result and poll for these threads: whether it counts; thread, task and attempt of what is given."""
+    poll = PollRequest(optimizer, "default", threads) if threads else None
+    reply = world.optimizing.report([Report(optimizer, attempt, RED)], poll)
+    given = [(task.thread_id, task.attempt.task_id.number, task.attempt.number) for task in reply.tasks]
+    return reply.accepted[0], given
+
+
+def test_only_the_holder_of_the_present_attempt_acks_it_and_may_repeat_that(world: World) -> None:
+    process = plan(world, 3)
+    one, other = painter(world), painter(world)
+    (first,), (second,) = scheduled(world, one, 1), scheduled(world, other, 1)
+    unknown, earlier = Attempt(TaskId("p-nothing", 1), 1), first._replace(number=0)
+    ack = world.optimizing.ack
+    assert ack(other, [first, second, second]) == [None, {}, {}]
+    assert ack(one, [unknown, earlier]) == [None, None]
+    assert [ack(one, [first]), ack(one, [first])] == [[{}], [{}]]
+    assert statuses_of(world, process) == [ACKED, ACKED, PLANNED]
+
+
+def test_results_beside_what_cannot_be_taken_count(world: World) -> None:
+    process = plan(world, 6)
+    one, other = painter(world), painter(world)
+    mine, (stale, refused) = acked(world, one, 1, 2, 3), acked(world, other, 1, 2)
+    world.optimizing.dismiss(other, "not heard of", lost=False)
+    assert done(world, other, stale) == (False, [])
+    assert done(world, one, Attempt(TaskId("p-nothing", 1), 1)) == (False, [])
+    assert done(world, one, mine[0], 1) == (True, [(1, 4, 2)])
+    with pytest.raises(InvalidArgument):
+        world.optimizing.complete(one, mine[1], WorkResult("another", b""))
+    assert done(world, one, mine[0]) == (True, []), "the same once more"
+    both = [Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED)]
+    assert world.optimizing.report(both) == ReportReply((True, True))
+    assert not world.optimizing.complete(other, refused, Refusal(KIND, "no"))
+    assert statuses_of(world, process) == [SUCCESS, SUCCESS, PLANNED, SCHEDULED, PLANNED, PLANNED]
+
+
+def test_a_call_with_a_result_that_cannot_be_taken_keeps_the_others_and_schedules_nothing(world: World) -> None:
+    process = plan(world, 3)
+    optimizer = painter(world)
+    first, second = acked(world, optimizer, 1, 2)
+    reports = [Report(optimizer, first, WorkResult("another", b"")), Report(optimizer, second, RED)]
+    with pytest.raises(InvalidArgument):
+        world.optimizing.report(reports, PollRequest(optimizer, "default", (1, 2)))
+    assert statuses_of(world, process) == [ACKED, SUCCESS, PLANNED]
+
+
+def test_a_result_that_overtakes_its_ack_changes_nothing_and_counts_after_it(world: World) -> None:
+    process = plan(world, 1)
+    optimizer = painter(world)
+    (attempt,) = scheduled(world, optimizer, 1)
+    assert done(world, optimizer, attempt) == (False, [])
+    assert statuses_of(world, process) == [SCHEDULED]
+    assert None not in world.optimizing.ack(optimizer, [attempt])
+    assert done(world, optimizer, attempt) == (True, [])
+    assert statuses_of(world, process) == [SUCCESS]
+
+
+class _Commits:
+    """COMMIT fails, as with a full disk or one that is gone, as long as `is_broken`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_broken, execute = False, Connection.execute
+
+        def run(db: Connection, sql: str, *parameters: Parameters) -> int:
+            if sql == "COMMIT" and self.is_broken:
+                raise sqlite3.OperationalError("disk I/O error")
+            return execute(db, sql, *parameters)
+
+        monkeypatch.setattr(Connection, "execute", run)
+
+
+def test_what_is_not_committed_does_not_count_and_counts_when_it_is_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = plan(world, 2)
+    optimizer = painter(world)
+    (attempt,) = scheduled(world, optimizer, 1)
+    commits = _Commits(monkeypatch)
+
+    def refused(ask: Callable[[], object]) -> None:
+        commits.is_broken = True
+        with pytest.raises(StoreFailed):
+            ask()
+        commits.is_broken = False
+
+    refused(lambda: world.optimizing.ack(optimizer, [attempt]))
+    assert statuses_of(world, process) == [SCHEDULED, PLANNED]
+    assert world.optimizing.ack(optimizer, [attempt]) == [{}]
+    refused(lambda: done(world, optimizer, attempt, 1))
+    assert statuses_of(world, process) == [ACKED, PLANNED]
+    assert done(world, optimizer, attempt, 1) == (True, [(1, 2, 1)])
+    assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
+
+
+def test_what_is_stored_and_not_answered_is_accepted_again_and_its_thread_gets_its_task_anew(world: World) -> None:
+    process = plan(world, 2)
+    optimizer = painter(world)
+    (attempt,) = acked(world, optimizer, 1)
+    failpoints.arm("complete.after_store=fail")
+    with pytest.raises(InjectedFault):
+        done(world, optimizer, attempt, 1)
+    assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
+    assert done(world, optimizer, attempt, 1) == (True, [(1, 2, 2)])
+    assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
+
+
+@pytest.mark.parametrize("result", [RED, Failure("AMORO-1001", "broken")], ids=["success", "failure"])
+def test_places_to_die_lie_before_and_after_what_stores_a_result(world: World, result: WorkResult | Failure) -> None:
+    process = plan(world, 1)
+    optimizer = painter(world)
+    (attempt,) = acked(world, optimizer, 1)
+    reached: list[tuple[str, bool]] = []
+
+    def reach(name: str) -> None:
+        reached.append((name, statuses_of(world, process) == [ACKED]))
+
+    with reaching(reach):
+        assert world.optimizing.complete(optimizer, attempt, result)
+    assert reached == [("complete.before_store", True), ("complete.after_store", False)]
+
+
+def test_a_task_in_another_status_or_attempt_is_not_changed(world: World) -> None:
+    process = plan(world, 1)
+    optimizer = painter(world)
+    scheduled(world, optimizer, 1)
+    task = world.tasks(process)[0]
+    for before in (task._replace(status=PLANNED), task._replace(attempt=2)):
+        after = before._replace(status=ACKED, acked_at=world.now + timedelta(seconds=1))
+        with pytest.raises(IllegalState, match="scheduled in attempt 1, not as it was"):
+            world.store.write(lambda db, pair=(before, after): tasks.change_many(db, [pair]))
+    assert world.tasks(process)[0] == task

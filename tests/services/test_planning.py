@@ -21,7 +21,7 @@ from amoro_core.store.database import Store
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import reaching
-from tests.services.world import START, World
+from tests.services.world import START, World, make_small_files
 from tests.store.builders import open_store, services
 
 OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
@@ -30,9 +30,7 @@ MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
 
 @pytest.fixture
 def small_files(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog)
 
 
 def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
@@ -217,9 +215,7 @@ def say(world: World, **properties: str) -> TableRuntime:
     """Set properties of the table, and let the coordinator look at it."""
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties(properties)
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
-    return runtime
+    return world.refresh()
 
 
 def test_fewer_retries_count_for_the_process_that_runs(world: World) -> None:
@@ -350,7 +346,7 @@ def test_a_plan_and_a_process_have_the_chosen_partition_only(world: World, table
     assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
     process = begin(world, "part = 'a'")
     assert {task.partition for task in world.tasks(process)} == {"part=a"}
-    assert world.optimizing.find_process(process).process.where == "part = 'a'"
+    assert world.process(process).where == "part = 'a'"
 
 
 def test_a_delete_that_other_partitions_need_stays_though_all_of_the_plan_is_rewritten(
@@ -371,7 +367,7 @@ def test_a_delete_that_other_partitions_need_stays_though_all_of_the_plan_is_rew
 def test_a_limited_process_stays_limited_over_a_restart(world: World, table: Table) -> None:
     process = begin(world, "part = 'a'")
     world.restart()
-    assert world.optimizing.find_process(process).process.where == "part = 'a'"
+    assert world.process(process).where == "part = 'a'"
     world.run_all(process)
     world.restart()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
@@ -449,39 +445,39 @@ def _rows(store: Store) -> int:
 
 def test_a_plan_is_kept_for_ten_minutes_and_no_longer(store: Store) -> None:
     clock = Clock()
-    service = services(store, clock).saved_plans
-    made = service.keep(SEEN_TABLE, b"plan")
+    service = services(store, clock).planning
+    made = service.save_plan(SEEN_TABLE, b"plan")
     clock.now += timedelta(minutes=10) - TICK
-    assert service.get(SEEN_TABLE, made.plan_id) == made
+    assert service.saved_plan(SEEN_TABLE, made.plan_id) == made
     clock.now += TICK
     with pytest.raises(NotFound, match=f"no plan '{made.plan_id}' of c.n.t is kept"):
-        service.get(SEEN_TABLE, made.plan_id)
+        service.saved_plan(SEEN_TABLE, made.plan_id)
     clock.now += TICK
-    service.keep(SEEN_TABLE, b"another")
+    service.save_plan(SEEN_TABLE, b"another")
     assert _rows(store) == 1, "what is too old is not kept either"
 
 
 def test_a_plan_is_of_its_table_alone(store: Store) -> None:
-    service = services(store, Clock()).saved_plans
-    made = service.keep(SEEN_TABLE, b"plan")
+    service = services(store, Clock()).planning
+    made = service.save_plan(SEEN_TABLE, b"plan")
     for table, plan_id in ((parse_table("c.n.other"), made.plan_id), (SEEN_TABLE, "another")):
         with pytest.raises(NotFound):
-            service.get(table, plan_id)
+            service.saved_plan(table, plan_id)
 
 
 def test_the_newest_hundred_are_kept(store: Store) -> None:
-    service = services(store, Clock()).saved_plans
-    first, *others = [service.keep(SEEN_TABLE, b"plan") for _ in range(101)]
+    service = services(store, Clock()).planning
+    first, *others = [service.save_plan(SEEN_TABLE, b"plan") for _ in range(101)]
     assert _rows(store) == 100
-    assert all(service.get(SEEN_TABLE, one.plan_id) == one for one in others)
+    assert all(service.saved_plan(SEEN_TABLE, one.plan_id) == one for one in others)
     with pytest.raises(NotFound):
-        service.get(SEEN_TABLE, first.plan_id)
+        service.saved_plan(SEEN_TABLE, first.plan_id)
 
 
 def test_a_plan_is_there_after_a_restart(tmp_path: Path) -> None:
     before = open_store(tmp_path / "amoro.db")
-    made = services(before, Clock()).saved_plans.keep(SEEN_TABLE, b"plan")
+    made = services(before, Clock()).planning.save_plan(SEEN_TABLE, b"plan")
     before.close()
     after = Store.open(tmp_path / "amoro.db")
-    assert services(after, Clock()).saved_plans.get(SEEN_TABLE, made.plan_id) == made
+    assert services(after, Clock()).planning.saved_plan(SEEN_TABLE, made.plan_id) == made
     after.close()

@@ -42,10 +42,6 @@ def _storage() -> Iterator[None]:
         yield
 
 
-def known(world: World, process: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process).process
-
-
 def attempts(world: World, process: str) -> tuple[CommitAttempt, ...]:
     return tuple(world.store.read(lambda db: processes.list_commits(db, process)))
 
@@ -69,7 +65,7 @@ def tried(world: World, process: str, trouble: Trouble, kind: Kind = Kind.MANIFE
 
 def shown(world: World, process: str) -> str:
     """What `amoro table show` says of the table's status."""
-    return messages.table_message(world.table(), known(world, process), (), "").status_reason
+    return messages.table_message(world.table(), world.process(process), (), "").status_reason
 
 
 @pytest.mark.parametrize(
@@ -85,7 +81,7 @@ def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
     for tries in (1, 2):
         error = tried(world, process, trouble, kind)
         assert type(error) is AccessDenied
-        now = known(world, process)
+        now = world.process(process)
         assert now.status is ProcessStatus.COMMITTING
         assert now.delay is not None
         assert (now.delay.code, now.delay.reason, now.delay.tries, now.delay.refusals) == (
@@ -100,7 +96,7 @@ def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
 
     assert tried(world, process, trouble, kind) is ProcessStatus.FAILED
 
-    end = known(world, process)
+    end = world.process(process)
     assert (end.failure_code, end.delay) == ("AMORO-1006", None)
     assert ("denied" if trouble is Trouble.DENIED else "ACCESS_DENIED") in end.failure
     assert end.failure.endswith("; tried 3 times")
@@ -115,7 +111,7 @@ def test_a_right_that_comes_back_in_time_ends_the_waiting(world: World, process:
     tried(world, process, Trouble.DENIED)
     tried(world, process, Trouble.DENIED)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert known(world, process).delay is None
+    assert world.process(process).delay is None
 
 
 @pytest.mark.parametrize("trouble", [Trouble.FAILS, Trouble.BUSY, Trouble.FULL])
@@ -126,7 +122,7 @@ def test_trouble_of_the_moment_is_shown_and_never_ends_the_process(
     for tries, pause in enumerate((5, 10, 20, 40, 60, 60), start=1):
         error = tried(world, process, trouble)
         assert isinstance(error, AmoroError)
-        now = known(world, process)
+        now = world.process(process)
         assert now.delay is not None
         assert (now.delay.tries, now.delay.refusals, now.delay.retry_at) == (
             tries,
@@ -140,7 +136,7 @@ def test_trouble_of_the_moment_is_shown_and_never_ends_the_process(
     world.restart()
     assert world.heard.commits == [process]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert known(world, process).waiting == ""
+    assert world.process(process).waiting == ""
 
 
 def test_after_a_restart_a_commit_is_tried_at_once(world: World, process: str) -> None:
@@ -156,7 +152,7 @@ def test_an_error_that_nobody_foresaw_is_shown_too(world: World, process: str) -
     world.iceberg.table(stage=broken)
     with pytest.raises(LookupError):
         world.committing.commit(process)
-    assert known(world, process).waiting == (
+    assert world.process(process).waiting == (
         "waiting to commit: LookupError: no such thing, next try at 2026-03-01 12:00:05 UTC"
     )
 
@@ -195,7 +191,7 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(w
     assert world.committing.commit(process) is ProcessStatus.CLOSED
 
     assert (attempts(world, process), metadata_files(world)) == ((), before)
-    assert known(world, process).failure == "no more; 2 of 2 tasks were done"
+    assert world.process(process).failure == "no more; 2 of 2 tasks were done"
 
 
 @pytest.mark.parametrize("when", ["sent", "unknown"])
@@ -249,7 +245,7 @@ def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
     for tries in range(1, 6):
         with pytest.raises(type(error)):
             world.committing.commit(process)
-        now = known(world, process)
+        now = world.process(process)
         assert (now.status, now.failure, now.delay is not None and now.delay.tries) == (
             ProcessStatus.COMMIT_UNKNOWN,
             "no answer",
@@ -278,7 +274,7 @@ def test_an_attempt_that_was_only_written_down_is_not_ended_by_a_refusal(world: 
     world.iceberg.catalog(load=refused)
     with pytest.raises(TableRefused):
         world.committing.commit(process)
-    assert known(world, process).status is ProcessStatus.COMMITTING
+    assert world.status(process) is ProcessStatus.COMMITTING
     world.iceberg.catalog(load=load)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
@@ -287,9 +283,9 @@ def test_an_unknown_commit_that_the_table_answers_again_about_waits_for_nothing(
     unheard(world, process)
     with world.iceberg.catalog(load=raising(CatalogUnavailable("no answer"))), pytest.raises(CatalogUnavailable):
         world.committing.commit(process)
-    assert known(world, process).delay is not None
+    assert world.process(process).delay is not None
     unheard(world, process)
-    assert known(world, process).delay is None
+    assert world.process(process).delay is None
 
 
 def test_a_sending_again_that_storage_denies_leaves_it_unknown(world: World, process: str) -> None:
@@ -308,11 +304,10 @@ def test_how_the_last_process_of_a_table_failed_is_known_after_the_table_was_loo
     for _ in range(3):
         tried(world, process, Trouble.DENIED)
     world.tables.refresh(world.table().table_id)
-    end = known(world, process)
+    end = world.process(process)
     assert overview.last_failure(world.table().table_id) == f"minor {process}: [AMORO-1006] {end.failure}"
     world.later(1)
-    again = world.begin(OptimizingType.MINOR)
-    world.run_all(again)
+    again = world.begin_and_run(OptimizingType.MINOR)
     assert world.committing.commit(again) is ProcessStatus.SUCCESS
     assert overview.last_failure(world.table().table_id) == ""
 
@@ -330,7 +325,7 @@ def made_anew(world: World, appends: int = 1) -> Table:
 
 
 def ended(world: World, process: str) -> OptimizingProcess:
-    return world.optimizing.find_process(process).process
+    return world.process(process)
 
 
 def planned_on(world: World, process: str, table: Table) -> str:
@@ -516,8 +511,7 @@ def counted_attempts(world: World, opened: list[tuple[str, str]]) -> Counts:
     Others delete a row before each.
     """
     table = world.catalog.load_table("db.t")
-    process_id = world.begin(OptimizingType.FULL)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(OptimizingType.FULL)
     stage, counts = IcebergTable.stage, Counts()
 
     def delete(number: int) -> None:

@@ -36,14 +36,12 @@ from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import Layout, write_data_files
 from tests.engine.parquet_rows import local_path
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 
 
 @pytest.fixture
 def table(world: World) -> Table:
-    made = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(3):
-        writer.append(made, [row(number)])
+    made = make_small_files(world.catalog)
     made.refresh()
     return made
 
@@ -146,20 +144,17 @@ def refusals(world: World) -> set[tuple[str, str]]:
 
 
 def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=CHANGE_STORE)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(catalog, properties=CHANGE_STORE)
     message = (
         "the table is not a plain Iceberg table: it is a table of Amoro's Mixed-Iceberg format:"
         " table-format=MIXED_ICEBERG, its change store (mixed-format.table-store=change)"
     )
     assert refusals(world) == {("format", message)}
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "format")
     inspection = world.services.inspection
     assert inspection.health(TABLE).summary.data_files == 3
-    assert inspection.files(TABLE, Window(10)).files.total == 3
+    assert inspection.files(TABLE, Window(10))[1].total == 3
     assert inspection.snapshots(TABLE, ALL).total == 3
 
 
@@ -179,7 +174,7 @@ def test_every_entry_refuses_a_store_that_only_its_files_tell_of(
     assert message.startswith("4 of 4 data files are named as those of Amoro's Mixed format, such as file://")
     inspection = world.services.inspection
     assert inspection.health(TABLE).summary.data_files == 4
-    assert inspection.files(TABLE, Window(10)).files.total == 4
+    assert inspection.files(TABLE, Window(10))[1].total == 4
 
 
 @pytest.mark.parametrize(
@@ -192,13 +187,12 @@ def test_a_process_that_runs_when_the_mark_appears_commits_nothing(
     table.transaction().set_properties(properties).commit_transaction()
     before = oracle.live_rows(table.refresh())
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    ended = world.optimizing.find_process(process).process
+    ended = world.process(process)
     assert ended.failure_code == "AMORO-6001"
     after = world.catalog.load_table("db.t")
     assert after.metadata.current_snapshot_id == table.metadata.current_snapshot_id
     oracle.assert_same_rows(before, oracle.live_rows(after))
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert runtime.status is OptimizingStatus.REFUSED
 
 
@@ -244,7 +238,7 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
         assert refused.value.reason == "equality-ids"
     inspection = world.services.inspection
     assert inspection.health(TABLE).summary.equality_delete_files == 1
-    assert inspection.files(TABLE, Window(10)).files.total == 4
+    assert inspection.files(TABLE, Window(10))[1].total == 4
     verified = world.verifying.verify(TABLE, None, None, lambda: False)
     assert (verified.files, verified.problems) == (4, ())
 
@@ -255,13 +249,12 @@ def test_a_delete_by_a_double_that_comes_while_a_process_runs_keeps_it_from_comm
     table = writer.make_table(catalog, "db.t", MEASURED)
     for number in range(3):
         writer.append(table, [{"id": number, "ratio": math.nan if number else 1.0}])
-    process = world.begin(OptimizingType.FULL)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.FULL)
     writer.row_delta(table, equality_deletes=[NAN])
     head = table.refresh().metadata.current_snapshot_id
     before = oracle.live_rows(table)
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.optimizing.find_process(process).process.failure_code == "AMORO-6001"
+    assert world.process(process).failure_code == "AMORO-6001"
     assert table.refresh().metadata.current_snapshot_id == head
     oracle.assert_same_rows(before, oracle.live_rows(table))
 
@@ -274,8 +267,7 @@ def test_a_delete_by_a_double_that_an_overwrite_left_behind_refuses_nothing(worl
     for number in range(3):
         writer.append(table, [{"id": number, "ratio": math.nan}])
     before = oracle.live_rows(table)
-    process = world.begin(OptimizingType.FULL)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.FULL)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, oracle.live_rows(table))
 
@@ -298,12 +290,10 @@ def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_rece
     assert sum(before.values()) == 2
     preview = world.tables.preview(TABLE, OptimizingType.FULL, False)
     assert preview.disputed_deletes == disputed
-    process = world.begin(OptimizingType.FULL)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.FULL)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, oracle.live_rows(table))
-    receipt = world.optimizing.find_process(process).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process)
     assert receipt.disputed_deletes == disputed
     verified = world.verifying.verify(TABLE, None, None, lambda: False)
     assert verified.is_sound
@@ -318,8 +308,7 @@ def test_a_receipt_from_before_there_was_such_a_line_is_read(world: World, proce
             db.execute(f"UPDATE {table} SET receipt_json = json_remove(receipt_json, '$.disputed_deletes')")
 
     world.store.write(forget)
-    receipt = world.optimizing.find_process(process).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process)
     assert receipt.disputed_deletes == 0
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
@@ -358,8 +347,7 @@ def test_a_table_that_welcomes_parquet_is_rewritten_as_such_and_keeps_its_writer
         world.catalogs.update("cat", CatalogChange({f"table.{key}": value for key, value in WELCOME.items()}))
     assert kinds(table) == {file_format.lower()}
     before = oracle.live_rows(table)
-    process = world.begin(OptimizingType.FULL)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.FULL)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert kinds(table) == {"parquet"}
     oracle.assert_same_rows(before, oracle.live_rows(table))
@@ -400,12 +388,11 @@ def test_another_format_is_refused_with_key_and_value(world: World, catalog: Sql
 
 def test_a_table_that_does_not_welcome_parquet_any_more_is_not_committed_to(world: World, catalog: SqlCatalog) -> None:
     table = small_files(catalog, "avro", **WELCOME)
-    process = world.begin(OptimizingType.FULL)
-    world.run_all(process)
+    process = world.begin_and_run(OptimizingType.FULL)
     with table.transaction() as change:
         change.remove_properties(*WELCOME)
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert "write.format.default is 'avro'" in world.optimizing.find_process(process).process.failure
+    assert "write.format.default is 'avro'" in world.process(process).failure
     assert kinds(table) == {"avro"}
 
 
@@ -417,9 +404,7 @@ TAGGED = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.
 
 @pytest.fixture
 def table_id(world: World) -> int:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(4):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, 4)
     return world.table().table_id
 
 
@@ -495,9 +480,7 @@ def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_
 
 def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_goes_on(world: World) -> None:
     wait_for_one_day()
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=TAGGED)
-    for number in range(4):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, 4, properties=TAGGED)
     world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
     table_id = world.table().table_id
     world.tables.refresh(table_id)
@@ -522,6 +505,6 @@ def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world
     facts: TableFacts = world.tables_of.open(TABLE).facts
     as_format(world, "paimon")
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert "is known as a table of the format iceberg" in world.optimizing.find_process(process).process.failure
+    assert "is known as a table of the format iceberg" in world.process(process).failure
     world.iceberg.restore()
     assert world.tables_of.open(TABLE).facts == facts

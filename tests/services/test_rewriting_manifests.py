@@ -142,8 +142,7 @@ def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
     assert head.summary is not None
     assert said["total-data-files"] == head.summary.additional_properties["total-data-files"]
     assert said["amoro.process-id"] == process_id
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert receipt.words == "wrote 17 manifests anew as 2"
     assert receipt.figures[0] == Figure("replaced_manifests", 17, "files")
 
@@ -262,8 +261,7 @@ def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert gone not in {one.path for one in oracle.live_files(table)}
     assert (len(manifests(table)), len(manifests(table, DELETES))) == left
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert "was replaced meanwhile" in receipt.words
 
 
@@ -283,7 +281,7 @@ def test_two_that_rewrite_the_same_manifests_leave_the_work_of_the_first(
 
     monkeypatch.setattr(rewrite_manifests, "_require_same", meanwhile)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "was replaced meanwhile" in world.optimizing.find_process(process_id).process.failure
+    assert "was replaced meanwhile" in world.process(process_id).failure
     assert (entries(table), len(manifests(table))) == (before, 1)
 
 
@@ -324,7 +322,7 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
     before = entries(table)
     monkeypatch.setattr(rewrite_manifests, "existing_entry", spoil)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "do not have the 60 entries of the old ones" in world.optimizing.find_process(process_id).process.failure
+    assert "do not have the 60 entries of the old ones" in world.process(process_id).failure
     assert entries(table) == before
     assert len(manifests(table)) == 10
 
@@ -333,9 +331,7 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
 def test_an_unknown_commit_lands_once(world: World, arrives: bool) -> None:
     table, process_id = filled(world), begin(world)
     before = entries(table)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert (entries(table), len(manifests(table))) == (before, 1)
@@ -443,8 +439,7 @@ def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, tabl
     assert said["snapshot.producer"] == "CLEAN_DANGLING_DELETE"
     assert said["amoro.process-id"] == process_id
     assert (said["removed-delete-files"], said["total-delete-files"], said["total-data-files"]) == ("2", "2", "3")
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert (receipt.words, receipt.snapshot_id) == ("removed 2 dangling delete files", head.snapshot_id)
     assert receipt.figures[:2] == (
         Figure("removed_position_delete_files", 1, "files"),
@@ -480,7 +475,7 @@ def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table:
     process_id = clean_up(world)
     writer.rollback(table, table.refresh().metadata.snapshots[2].snapshot_id)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "no delete file dangles any more" in world.optimizing.find_process(process_id).process.failure
+    assert "no delete file dangles any more" in world.process(process_id).failure
     assert len(deletes(table)) == 4
     assert ids(table) == [1, 11]
 
@@ -503,9 +498,7 @@ def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table) -> 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_removal_of_dangling_deletes_lands_once(world: World, table: Table, arrives: bool) -> None:
     process_id, rows, snapshots = clean_up(world), oracle.live_rows(table), len(table.refresh().metadata.snapshots)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert (oracle.live_rows(table), len(table.refresh().metadata.snapshots)) == (rows, snapshots + 1)

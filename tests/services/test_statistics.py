@@ -290,9 +290,7 @@ def test_a_lost_commit_is_staged_again_and_leaves_no_file(world: World, table: T
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_commit_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
     process_id = begin(world)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
@@ -306,7 +304,7 @@ def test_a_snapshot_that_has_gone_ends_it_and_its_files(world: World, table: Tab
     writer.append(table, [row(100, "b")])
     table.maintenance.expire_snapshots().by_id(head).commit()
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    failure = world.optimizing.find_process(process_id).process.failure
+    failure = world.process(process_id).failure
     assert failure.startswith(f"snapshot {head} is not in the table any more")
     assert stored_files(table) == []
 
@@ -346,7 +344,7 @@ def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, t
     world.maintaining.interrupt()
     with pytest.raises(AttemptAbandoned):
         world.committing.commit(process_id)
-    assert world.optimizing.find_process(process_id).process.status is ProcessStatus.COMMITTING
+    assert world.status(process_id) is ProcessStatus.COMMITTING
     assert stored_files(table) == []
     world.restart()
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
@@ -379,8 +377,7 @@ def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table
     }
     process_id = begin(world)
     world.committing.commit(process_id)
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     assert receipt.words == f"computed statistics of snapshot {table.metadata.current_snapshot_id}"
     figures = {figure.name: figure.value for figure in receipt.figures}
     assert (figures["columns"], figures["partitions"]) == (3, 2)
@@ -449,7 +446,7 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, tab
         )
     worker = Worker(world)
     process_id = begin(world)
-    assert world.optimizing.find_process(process_id).process.allow_partial_commit
+    assert world.process(process_id).allow_partial_commit
     first = True
     while handed := worker.poll():
         assert worker.ack(handed[0])
@@ -459,7 +456,7 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, tab
         else:
             worker.complete(handed[0], worker.execute(handed[0]))
     world.committing.commit(process_id)
-    failed = world.optimizing.find_process(process_id).process
+    failed = world.process(process_id)
     assert (failed.status, "the rest is not known" in failed.failure) == (ProcessStatus.FAILED, True)
     assert table.refresh().metadata.statistics == []
 
@@ -473,5 +470,5 @@ def test_a_result_that_lacks_a_column_is_not_believed(world: World, table: Table
         del said.columns[0]
         worker.complete(handed[0], WorkResult(SKETCH, said.SerializeToString()))
     world.committing.commit(process_id)
-    failed = world.optimizing.find_process(process_id).process
+    failed = world.process(process_id)
     assert (failed.status, "says nothing of the column 1" in failed.failure) == (ProcessStatus.FAILED, True)

@@ -28,11 +28,11 @@ from amoro_core.model.tables import (
     parse_table,
 )
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.discovery import COALESCED_S, HearingService
+from amoro_core.services.discovery import COALESCED_S, ChangeNotificationService
 from amoro_core.store import tables
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
-from tests.services.world import START, World
+from tests.services.world import START, World, make_small_files
 from tests.store import builders
 
 LOW = {"self-optimizing.minor.trigger.file-count": "2"}
@@ -89,8 +89,7 @@ def test_a_table_that_is_no_iceberg_table_any_more_is_disposed(world: World) -> 
 
 def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
     small_files(world)
-    process = world.begin(OptimizingType.MINOR)
-    world.run_all(process)
+    world.begin_and_run(OptimizingType.MINOR)
     world.catalog.drop_table("db.t")
     assert world.discovery.explore("cat").disposed == ()
     assert world.table().status is OptimizingStatus.COMMITTING
@@ -98,8 +97,7 @@ def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
 
 def test_a_catalog_is_first_only_observed(world: World) -> None:
     small_files(world)
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert runtime.status is OptimizingStatus.IDLE
     assert not runtime.enabled
     assert runtime.pending_type is OptimizingType.MINOR
@@ -118,8 +116,7 @@ def test_any_yes_makes_the_table_pending(world: World, by: str) -> None:
         config = world.catalogs.get("cat")
         changed = replace(config, properties=(*config.properties, ("table.self-optimizing.enabled", "true")))
         world.store.write(lambda db: catalogs.save(db, changed))
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert runtime.status is OptimizingStatus.PENDING
     assert runtime.enabled
 
@@ -145,15 +142,13 @@ def test_disable_holds_an_explicit_request_back_and_enable_lets_it_go(world: Wor
 
 def test_a_malformed_property_refuses_the_table_until_it_is_mended(world: World) -> None:
     small_files(world, **{"self-optimizing.enabled": "true", "self-optimizing.target-size": "big"})
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
     assert "self-optimizing.target-size" in runtime.status_reason
     assert "'big'" in runtime.status_reason
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"self-optimizing.target-size": "134217728"})
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.PENDING, "")
 
 
@@ -161,11 +156,9 @@ def test_one_table_under_two_names_is_refused_under_the_later_one(world: World) 
     small_files(world)
     world.tables.refresh(world.table().table_id)
     world.catalog.register_table("db.twin", world.catalog.load_table("db.t").metadata_location)
-    twin = world.tables.refresh(world.table("cat.db.twin").table_id)
-    assert twin is not None
+    twin = world.refresh("cat.db.twin")
     assert (twin.status, twin.refusal) == (OptimizingStatus.REFUSED, "duplicate")
-    first = world.tables.refresh(world.table().table_id)
-    assert first is not None
+    first = world.refresh()
     assert first.status is OptimizingStatus.IDLE
 
 
@@ -181,8 +174,7 @@ def test_a_due_interval_evaluates_again_without_a_new_commit(world: World) -> No
     small_files(world, count=2, **{"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "12"})
     assert world.optimize().value == "success"
     writer.append(world.catalog.load_table("db.t"), [row(7)])
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert runtime.status is OptimizingStatus.IDLE
     assert runtime.next_due_at is not None
     world.now = runtime.next_due_at
@@ -206,19 +198,16 @@ def test_a_refresh_leaves_a_busy_table_to_its_process(world: World) -> None:
 
 def test_a_filter_leaves_files_out_and_a_malformed_one_refuses_the_table(world: World) -> None:
     small_files(world, **{"self-optimizing.enabled": "true", "self-optimizing.filter": "id > 100"})
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.IDLE, None)
     assert runtime.summary.data_files == 3
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"self-optimizing.filter": "id >"})
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"self-optimizing.filter": "id < 100"})
-    runtime = world.tables.refresh(world.table().table_id)
-    assert runtime is not None
+    runtime = world.refresh()
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)
 
 
@@ -226,9 +215,7 @@ FALLBACK = {"self-optimizing.enabled": "true", "self-optimizing.evaluation.fallb
 
 
 def refreshed(world: World, name: str = "cat.db.t") -> TableRuntime:
-    runtime = world.tables.refresh(world.table(name).table_id)
-    assert runtime is not None
-    return runtime
+    return world.refresh(name)
 
 
 def test_health_is_kept_by_its_parts(world: World) -> None:
@@ -281,9 +268,7 @@ def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(world: World)
 
 
 def test_a_changed_default_of_the_catalog_is_taken_up_at_the_next_look(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, properties={"self-optimizing.enabled": "true"})
     world.catalogs.update("cat", CatalogChange({"table.self-optimizing.minor.trigger.interval": "-1"}))
     assert refreshed(world).status is OptimizingStatus.IDLE
     world.catalogs.update("cat", CatalogChange({"table.self-optimizing.minor.trigger.file-count": "3"}))
@@ -345,7 +330,7 @@ def test_a_new_table_that_is_asked_for_is_found_unless_a_filter_leaves_it_out(wo
     for name in ("orders", "lines"):
         world.catalog.create_table(f"db.{name}", SCHEMA)
     found = world.discovery.find(parse_table("cat.db.orders"))
-    assert world.discovery.find(found.identifier) == found == world.tables.find_known(found.identifier)
+    assert world.discovery.find(found.identifier) == found == world.tables.find_stored(found.identifier)
     assert world.tables.list_due() == [(found.table_id, "cat")]
     with pytest.raises(TableNotFound, match=r"cat\.db\.lines is not known: the filters of its catalog leave it out"):
         world.discovery.find(parse_table("cat.db.lines"))
@@ -447,7 +432,7 @@ def found(identifier: TableIdentifier) -> TableRuntime:
 
 def test_events_of_one_while_are_one_look_for_each_table(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, timers = Looks(), stopped_timers(monkeypatch)
-    hearing = HearingService(found, looks.look)
+    hearing = ChangeNotificationService(found, looks.look)
     for table in (FIRST, SECOND, FIRST, FIRST):
         assert hearing.changed(table, "appended", "the token op") == TABLES[table]
     (timer,) = timers
@@ -462,7 +447,7 @@ def test_events_of_one_while_are_one_look_for_each_table(monkeypatch: pytest.Mon
 def test_an_event_during_a_look_leads_to_another_one() -> None:
     looks = Looks()
     looks.busy = {1}
-    hearing = HearingService(found, looks.look, coalesced_s=0.01)
+    hearing = ChangeNotificationService(found, looks.look, coalesced_s=0.01)
     hearing.changed(FIRST, "", "the token op")
     looks.wait(1)
     assert looks.begun == [(1, "cat")]
@@ -471,7 +456,7 @@ def test_an_event_during_a_look_leads_to_another_one() -> None:
 
 def test_nobody_tells_more_than_is_taken_of_one_within_a_minute() -> None:
     looks, now_s = Looks(), 0.0
-    hearing = HearingService(found, looks.look, Throttle(2, timedelta(minutes=1), lambda: now_s))
+    hearing = ChangeNotificationService(found, looks.look, Throttle(2, timedelta(minutes=1), lambda: now_s))
     hearing.changed(FIRST, "", "the token op")
     with pytest.raises(TableNotFound):  # its catalog was asked, so it counts
         hearing.changed(replace(FIRST, name="none"), "", "the token op")
@@ -485,7 +470,7 @@ def test_nobody_tells_more_than_is_taken_of_one_within_a_minute() -> None:
 
 def test_nothing_is_looked_at_after_the_end() -> None:
     looks = Looks()
-    hearing = HearingService(found, looks.look, coalesced_s=5.0)
+    hearing = ChangeNotificationService(found, looks.look, coalesced_s=5.0)
     hearing.changed(FIRST, "", "the token op")
     timer = hearing._timer
     assert timer is not None
@@ -494,7 +479,7 @@ def test_nothing_is_looked_at_after_the_end() -> None:
     hearing.changed(FIRST, "", "the token op")
     assert hearing._timer is timer
     assert looks.begun == []
-    never_told = HearingService(found, looks.look)
+    never_told = ChangeNotificationService(found, looks.look)
     never_told.stop()
     never_told.changed(FIRST, "", "the token op")
     assert never_told._timer is None

@@ -63,8 +63,7 @@ def files_of(table: Table) -> Files:
 
 
 def optimize(world: World, kind: OptimizingType = FULL) -> str:
-    process_id = world.begin(kind)
-    world.run_all(process_id)
+    process_id = world.begin_and_run(kind)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     return process_id
 
@@ -73,13 +72,11 @@ def undo(world: World, process_id: str) -> Receipt:
     begun = world.maintaining.undo(process_id)
     assert begun.process_id, begun.reason
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS, failure(world, begun.process_id)
-    receipt = world.optimizing.find_process(begun.process_id).process.receipt
-    assert receipt is not None
-    return receipt
+    return world.receipt(begun.process_id)
 
 
 def failure(world: World, process_id: str) -> str:
-    return world.optimizing.find_process(process_id).process.failure
+    return world.process(process_id).failure
 
 
 @pytest.mark.parametrize("kind", [MINOR, FULL])
@@ -112,8 +109,7 @@ def test_deletes_that_were_converted_come_back_and_ours_go(world: World) -> None
 def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(world: World, table: Table) -> None:
     process_id = optimize(world)
     after = files_of(table)
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     plan = world.maintaining.preview_undo(process_id).plan
     assert plan is not None
     assert plan.reason == f"takes back process {process_id} (full)"
@@ -285,7 +281,7 @@ def run(world: World, name: str, **options: Any) -> str:
 def undone(world: World, process_id: str) -> Receipt:
     begun = world.maintaining.undo(process_id)
     status = world.committing.commit(begun.process_id)
-    process = world.optimizing.find_process(begun.process_id).process
+    process = world.process(begun.process_id)
     assert status is ProcessStatus.SUCCESS, process.failure
     assert process.receipt is not None
     # An undo is nothing that the clock begins.
@@ -455,7 +451,7 @@ def test_what_another_expiry_has_condemned_since_comes_back_too(world: World, ol
     assert statuses(world, later) == {BatchStatus.WAITING, BatchStatus.RESTORED}
     world.later(DAYS_S)
     run(world, "empty-trash")
-    assert world.sweeping.guard_hits == 0
+    assert world.guard_hits == 0
     assert oracle.live_rows(old_table, refs(old_table)[f"restored-{first}"]) == rows
 
 
@@ -561,7 +557,7 @@ def dated(world: World) -> Table:
 def undo_expiry(world: World, process_id: str) -> None:
     begun = world.maintaining.undo(process_id)
     status = world.committing.commit(begun.process_id)
-    assert status is ProcessStatus.SUCCESS, world.optimizing.find_process(begun.process_id).process.failure
+    assert status is ProcessStatus.SUCCESS, world.process(begun.process_id).failure
 
 
 def test_rows_come_back_without_those_that_were_deleted_before_or_since(world: World, dated: Table) -> None:
@@ -599,8 +595,7 @@ def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: 
     with dated.transaction() as change:
         change.set_properties({"snapshot.keep.duration": "1d", "maintenance.expire-snapshots.trash-keep": "0"})
     process_id = expire(world)
-    receipt = world.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
+    receipt = world.receipt(process_id)
     fill(dated, ((9, "2022-01-03T12:00"),))
     aged(dated, 3000)  # the clock of these tests stands in 2022
 

@@ -47,7 +47,7 @@ def tokens(world: World) -> TokenService:
 
 @pytest.fixture
 def sessions(world: World, tokens: TokenService) -> SessionService:
-    return SessionService(world.store, lambda: world.now, tokens.find)
+    return SessionService(world.store, lambda: world.now, tokens)
 
 
 def test_a_user_logs_in_with_the_password_alone(users: UserService, hashing: Quick) -> None:
@@ -166,14 +166,14 @@ def test_a_session_of_a_token_ends_with_the_token(sessions: SessionService, toke
     with pytest.raises(NotAllowed, match="the token ci is not known any more"):
         sessions.begin(Principal("ci", Role.ADMIN))
     changed = TokenService(world.store, lambda: world.now, {Role.ADMIN: Secret("another")})
-    assert SessionService(world.store, lambda: world.now, changed.find).find(own) is None
+    assert SessionService(world.store, lambda: world.now, changed).find(own) is None
 
 
 def test_a_session_of_a_person_has_its_role_and_ends_with_time_or_terms(
     world: World, sessions: SessionService, tokens: TokenService
 ) -> None:
     def with_terms(terms: str) -> SessionService:
-        return SessionService(world.store, lambda: world.now, tokens.find, terms)
+        return SessionService(world.store, lambda: world.now, tokens, terms)
 
     person, agreed = Principal("oidc:ann", Role.OPERATOR, "shop.**", is_user=True), with_terms("terms")
     session = agreed.begin_of_person(person)

@@ -1,12 +1,14 @@
 """A coordinator's services over a real store and real tables, without threads, and with a clock that is set by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from amoro_core.actions.action_api import Action
 from amoro_core.actions.registry import Actions
@@ -17,9 +19,10 @@ from amoro_core.files.storage.io import open_access
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.model import metrics
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.maintenance import Options
-from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingTask, ProcessStatus
+from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingProcess, OptimizingTask, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
 from amoro_core.model.task_payload import RewriteOutput
 from amoro_core.notifier import Changes
@@ -28,13 +31,24 @@ from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import tasks
+from amoro_core.transactions.process_context import Pins, pins
 from amoro_optimizer.rewrite.engine import rewrite
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
 from tests.services.rigs import RiggedIceberg
 from tests.store.builders import open_store
 from tests.work import as_result, rewrite_input
 
 SETTINGS = replace(Settings(), heartbeat_timeout=timedelta(seconds=60), blocker_timeout=timedelta(minutes=1))
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def make_small_files(catalog: Catalog, count: int = 3, properties: Mapping[str, str] | None = None) -> Table:
+    """A new table db.t of so many files with a row each."""
+    table = writer.make_table(catalog, "db.t", SCHEMA, properties=properties)
+    for number in range(count):
+        writer.append(table, [row(number)])
+    return table
 
 
 @dataclass
@@ -108,11 +122,10 @@ class World:
         )  # fmt: skip
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
-        self.clearing, self.discovery, self.comparing = made.clearing, made.discovery, made.comparing
-        self.sweeping, self.history, self.leasing = made.sweeping, made.history, made.leasing
-        self.ack_guarding, self.queue = made.ack_guarding, made.queue
+        self.clearing, self.discovery = made.clearing, made.discovery
+        self.history, self.leasing, self.queue = made.history, made.leasing, made.queue
         self.verifying, self.meters = made.verifying, made.meters
-        self.trash, self.known_actions, self.starting = made.trash, made.known_actions, made.starting
+        self.trash, self.starting = made.trash, made.starting
 
     def close(self) -> None:
         self.store.close()
@@ -125,6 +138,15 @@ class World:
         self._open()
         self.optimizing.recover()
 
+    @property
+    def guard_hits(self) -> float:
+        """How many condemned files the guards found to be needed."""
+        return next((one.value for one in self.meters.samples() if one.name == metrics.GUARD_HITS.name), 0.0)
+
+    def pinned(self, table_id: int) -> Pins:
+        """What active processes of the table need."""
+        return self.store.read(lambda db: pins(db, table_id, self.services.actions.of))
+
     def later(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
         self.seconds += seconds
@@ -132,6 +154,12 @@ class World:
     def table(self, name: str = "cat.db.t") -> TableRuntime:
         """The table as it is kept now."""
         return self.tables.ensure(parse_table(name))
+
+    def refresh(self, name: str = "cat.db.t") -> TableRuntime:
+        """The table, loaded and evaluated now; fails the test when it is gone."""
+        runtime = self.tables.refresh(self.table(name).table_id)
+        assert runtime is not None
+        return runtime
 
     def table_head(self, name: str = "cat.db.t") -> int:
         """The snapshot that is the table's head now."""
@@ -156,6 +184,24 @@ class World:
         begun = self.planning.begin(self.table(name).table_id, trigger="request", requested=kind, force=force)
         assert begun.process_id is not None, begun.evaluation.reason
         return begun.process_id
+
+    def begin_and_run(self, kind: OptimizingType | None = None, name: str = "cat.db.t", force: bool = False) -> str:
+        """Plan a process, and run its tasks: it is at its commit."""
+        process_id = self.begin(kind, name, force)
+        self.run_all(process_id)
+        return process_id
+
+    def commit_unknown(self, process_id: str, *, arrives: bool) -> None:
+        """Commit while nobody hears of what is sent, whether it lands or not; afterwards everything works again."""
+        self.iceberg.lose_answers(arrives=arrives)
+        assert self.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+        self.iceberg.restore()
+
+    def take(self, optimizer: str) -> ScheduledTask:
+        """The next task of an optimizer, acknowledged."""
+        (handed,) = self.poll(optimizer)
+        self.optimizing.ack(optimizer, [handed.attempt])
+        return handed
 
     def optimizer(self, threads: int = 2, **more: object) -> str:
         """Register an optimizer of the default group."""
@@ -210,12 +256,18 @@ class World:
 
     def optimize(self, kind: OptimizingType | None = None, name: str = "cat.db.t") -> ProcessStatus:
         """Plan, run and commit."""
-        process_id = self.begin(kind, name)
-        self.run_all(process_id)
-        return self.committing.commit(process_id)
+        return self.committing.commit(self.begin_and_run(kind, name))
+
+    def process(self, process_id: str) -> OptimizingProcess:
+        return self.optimizing.find_process(process_id).process
+
+    def receipt(self, process_id: str) -> Receipt:
+        receipt = self.process(process_id).receipt
+        assert receipt is not None
+        return receipt
 
     def status(self, process_id: str) -> ProcessStatus:
-        return self.optimizing.find_process(process_id).process.status
+        return self.process(process_id).status
 
     def tasks(self, process_id: str) -> tuple[OptimizingTask, ...]:
         return self.optimizing.find_process(process_id).tasks

@@ -191,7 +191,6 @@ class Coordinator:
     def deregister(self, token: str) -> None:
         optimizer = self.optimizers.authenticate(token)
         self.optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
-        self.optimizers.forget(optimizer.optimizer_id)
 
 
 if TYPE_CHECKING:

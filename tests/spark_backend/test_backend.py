@@ -27,7 +27,7 @@ from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.large import Worker, count_as_large
-from tests.services import test_large_orphans as orphans
+from tests.services import test_orphans as orphans
 from tests.services import test_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
@@ -323,7 +323,7 @@ def test_files_are_deleted_and_none_that_is_begun_too_late(
     count_as_large(monkeypatch)
     home = tmp_path / "home"
     home.mkdir()
-    place = sweeping.Place(home, catalog)
+    place = sweeping.Place(lambda *actions: World(home, catalog, actions))
     place.action.keep = timedelta()
     place.stray(3, FileKind.DATA)
     place.run()

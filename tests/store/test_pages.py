@@ -165,7 +165,7 @@ def test_pages_of_condemned_files_go_over_batches(store: Store) -> None:
     store.write(lambda db: batch(db, made.process_id, owner.table_id, names[:3:-1], FileKind.MANIFEST))
 
     def page(window: Window) -> Page[str]:
-        return service.show(made.process_id[:12], window).files.mapped(lambda one: one[0].path)
+        return service.show(made.process_id[:12], window)[1].mapped(lambda one: one[0].path)
 
     for limit in (1, 3, 4, 7, 10, 11):
         assert seen(page, lambda: None, limit) == names
