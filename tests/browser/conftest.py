@@ -33,9 +33,6 @@ def stated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stated]:
     directory: Path = tmp_path_factory.mktemp("states")
     running: dict[str, Served] = {}
     with ExitStack() as ending:
-        patch = ending.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
 
         def find(state: str) -> Served:
             if state not in running:

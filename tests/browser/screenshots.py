@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from amoro_core.store.database import Store
 from tests.browser import chromium
 from tests.browser.chromium import Seat
@@ -44,8 +42,7 @@ def take(browser: Browser, origin: str, token: str, target: Path) -> None:
 
 def main() -> None:
     """Take the pictures of the how-to anew."""
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYICEBERG_HOME", directory)
+    with tempfile.TemporaryDirectory() as directory:
         home = Path(directory) / "home"
         home.mkdir()
         with Store.open(home / "amoro.db") as store:

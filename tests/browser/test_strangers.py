@@ -114,15 +114,12 @@ class Watch:
 def watch(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     home: Path = tmp_path_factory.mktemp("strangers") / "home"
     home.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(home.parent))
-        patch.setenv("PYICEBERG_HOME", str(home.parent))
-        with Store.open(home / "amoro.db") as store:
-            store.write(lambda db: strangers.fill(db, PAYLOADS))
-        with serving(home) as served:
-            made = Watch(browser, served)
-            yield made
-            made.context.close()
+    with Store.open(home / "amoro.db") as store:
+        store.write(lambda db: strangers.fill(db, PAYLOADS))
+    with serving(home) as served:
+        made = Watch(browser, served)
+        yield made
+        made.context.close()
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -222,11 +219,8 @@ def served(mock: Mock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     secret = directory / "client.secret"
     secret.write_text(CANARY)
     provider = {"oidc_issuer": mock.issuer, "oidc_client_id": "amoro", "oidc_client_secret": f"file:{secret}"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
-        with serving(directory / "home", replace(Settings(), **provider, oidc_roles=RULES)) as made:
-            yield made
+    with serving(directory / "home", replace(Settings(), **provider, oidc_roles=RULES)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -31,12 +31,8 @@ Site = Callable[..., TestClient]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    directory: Path = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
-        with serving(directory / "home") as made:
-            yield made
+    with serving(tmp_path_factory.mktemp("served") / "home") as made:
+        yield made
 
 
 @pytest.fixture

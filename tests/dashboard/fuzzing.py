@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.web.rest.requests import PREFIX
@@ -20,13 +18,10 @@ EXCLUDED = "BackupState"
 
 def fuzzed_once(directory: Path, role: Role, seconds: int, seed: int = 0) -> subprocess.CompletedProcess[str]:
     """What schemathesis says of a new coordinator's API to a token of that role."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
-        with serving(directory / "home") as served:
-            furnish(served, directory / "lake")
-            _, token = served.coordinator.tokens.create("fuzzing", role)
-            return _fuzzed(served, token, directory, ("--max-time", str(seconds), "--seed", str(seed)))
+    with serving(directory / "home") as served:
+        furnish(served, directory / "lake")
+        _, token = served.coordinator.tokens.create("fuzzing", role)
+        return _fuzzed(served, token, directory, ("--max-time", str(seconds), "--seed", str(seed)))
 
 
 def furnish(served: Served, directory: Path) -> None:

@@ -10,6 +10,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.coordinator_app import Coordinator, running
 from amoro_core.bootstrap.settings import Settings
@@ -67,10 +69,20 @@ class Served:
 
 
 @contextmanager
+def without_catalogs(directory: Path) -> Iterator[None]:
+    """No catalog of whoever runs the tests is found during the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))
+        patch.setenv("PYICEBERG_HOME", str(directory))
+        yield
+
+
+@contextmanager
 def serving(home: Path, settings: Settings | None = None) -> Iterator[Served]:
-    """A coordinator with that state directory which serves on a port of loopback during the block."""
+    """A coordinator with that state directory, and no other catalogs, which serves on loopback during the block."""
     wanted = replace(settings or Settings(), port=0)
     with (
+        without_catalogs(home.parent),
         closing(Listener("127.0.0.1", 0, wanted.certificates())) as listener,
         running(home, wanted, watch=False) as coordinator,
         coordinator_app.serving(coordinator, listener),

@@ -13,10 +13,8 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -43,6 +41,7 @@ from amoro_core.web.rest.requests import PREFIX
 from tests.acceptance.tables import messy_table
 from tests.admin.operations import MAY, OPERATIONS, STRANGERS, WRONG, Wrong, let_in
 from tests.dashboard.conftest import OWN, Asked, client_over
+from tests.dashboard.served import without_catalogs
 from tests.engine import writer
 from tests.engine.builders import SCHEMA
 
@@ -148,15 +147,6 @@ class Site:
         return self.rest(route.method, f"/{path}?{query}".rstrip("?"), caller, body, **headers).status_code
 
 
-@contextmanager
-def _without_catalogs(directory: Path) -> Iterator[None]:
-    """No catalog of whoever runs the tests is found."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
-        yield
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("lake")
@@ -165,7 +155,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     table, held = (f"lake.{'.'.join(messy_table(catalog).name()[-2:])}" for _ in range(2))
     config = CatalogConfig("lake", tuple({**catalog.properties, "type": "sql"}.items()))
     with (
-        _without_catalogs(directory),
+        without_catalogs(directory),
         ThreadPoolExecutor(4) as pool,
         running(directory / "home", Settings(port=0), watch=False) as coordinator,
         grpc.insecure_channel(coordinator.address) as channel,

@@ -141,10 +141,7 @@ def use(served: Served, token: str, tool: str = "", **arguments: object) -> tupl
     return asyncio.run(talk())
 
 
-def test_where_the_settings_say_so_operators_may_write_on_their_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+def test_where_the_settings_say_so_operators_may_write_on_their_tables(tmp_path: Path) -> None:
     with serving(tmp_path / "home", Settings(mcp_writes=True)) as served:
         catalog = writer.make_catalog(tmp_path, "lake")
         name = "lake." + ".".join(messy_table(catalog).name()[-2:])

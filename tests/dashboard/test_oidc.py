@@ -79,11 +79,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(mock: Mock, directory: Path) -> Iterator[Served]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
-        with serving(directory / "home", settings_for(mock, directory)) as made:
-            yield made
+    with serving(directory / "home", settings_for(mock, directory)) as made:
+        yield made
 
 
 def audited(served: Served) -> list[tuple[str, str, str, str, str]]:
@@ -272,10 +269,7 @@ def test_a_provider_that_is_another_or_unsafe_is_not_followed(
     assert says in answer.body
 
 
-def test_a_person_has_the_role_while_the_map_is_the_same(
-    mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+def test_a_person_has_the_role_while_the_map_is_the_same(mock: Mock, tmp_path: Path) -> None:
     settings = settings_for(mock, tmp_path)
     others = (
         settings,
@@ -296,11 +290,8 @@ def test_a_person_has_the_role_while_the_map_is_the_same(
     assert seen == [200, 303, 200, 303]
 
 
-def test_the_client_secret_is_nowhere_to_be_seen(
-    mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_client_secret_is_nowhere_to_be_seen(mock: Mock, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A provider that sends it back, too, is not quoted."""
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with serving(tmp_path / "home", settings_for(mock, tmp_path)) as served:
         bodies = [served.ask("/login", token="").body, Browser(served).log_in(mock).body]
         mock.discovery = {"issuer": mock.issuer, "token_endpoint": f"http://localhost:1/{CANARY}"}
@@ -316,8 +307,7 @@ def test_the_client_secret_is_nowhere_to_be_seen(
     assert found == []
 
 
-def test_a_provider_that_is_down_is_named(tmp_path: Path, mock: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+def test_a_provider_that_is_down_is_named(tmp_path: Path, mock: Mock) -> None:
     gone = "http://localhost:1"  # nobody listens on a port of the system's own
     with serving(tmp_path / "home", replace(settings_for(mock, tmp_path), oidc_issuer=gone)) as served:
         answers = [served.ask("/login/oidc", token="") for _ in range(21)]  # all from one address
@@ -372,10 +362,7 @@ def test_people_are_sent_back_to_an_address_of_the_settings(
     assert query_of(answer.headers["location"])["redirect_uri"] == f"{address}/login/oidc/callback"
 
 
-def test_without_a_proxy_the_port_is_the_servers_own_and_no_other_name_is_ours(
-    mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+def test_without_a_proxy_the_port_is_the_servers_own_and_no_other_name_is_ours(mock: Mock, tmp_path: Path) -> None:
     with serving(tmp_path / "home", replace(settings_for(mock, tmp_path), trusted_proxies=())) as served:
         sent = served.ask("/login/oidc", token="", headers={"Host": "amoro.example:9999"}).headers["location"]
         assert query_of(sent)["redirect_uri"] == f"http://amoro.example:{served.port}/login/oidc/callback"

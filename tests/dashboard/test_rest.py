@@ -318,14 +318,11 @@ def report(expression: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory: Path = tmp_path_factory.mktemp("lake")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))
-        patch.setenv("PYICEBERG_HOME", str(directory))
-        catalog = writer.make_catalog(directory)
-        writer.make_table(catalog, "db.t", SCHEMA)
-        with serving(directory / "home") as made:
-            made.coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
-            yield made
+    catalog = writer.make_catalog(directory)
+    writer.make_table(catalog, "db.t", SCHEMA)
+    with serving(directory / "home") as made:
+        made.coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        yield made
 
 
 def test_what_every_row_has_to_fulfil_is_learned_from_a_report(lake: Served) -> None:
@@ -436,10 +433,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def own_served(tmp_path: Path) -> Iterator[Served]:
     """A coordinator without catalogs."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with serving(tmp_path / "home") as made:
         yield made
 

@@ -220,10 +220,8 @@ def test_a_change_wakes_the_coroutines_of_every_loop_that_is_bound() -> None:
     ("proxies", "told"), [((), "127.0.0.1"), (("127.0.0.0/8",), "203.0.113.9"), (("10.0.0.0/8",), "127.0.0.1")]
 )
 def test_what_a_proxy_says_of_its_client_counts_if_it_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxies: tuple[str, ...], told: str
+    tmp_path: Path, proxies: tuple[str, ...], told: str
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with serving(tmp_path / "home", replace(Settings(), trusted_proxies=proxies)) as served:
         said = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
         assert served.ask("/api/v1/groups", "POST", body={"name": "g"}, headers=said).status == 201

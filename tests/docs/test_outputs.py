@@ -57,9 +57,7 @@ def test_the_files_that_pages_show_are_those_of_the_repository() -> None:
     assert wrong == [], "run: make outputs"
 
 
-def test_every_command_of_the_rest_page_has_the_shown_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+def test_every_command_of_the_rest_page_has_the_shown_output(tmp_path: Path) -> None:
     text = (DOCS / "howto/rest.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     (functions,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
