@@ -64,12 +64,12 @@ def is_one(names: Sequence[str]) -> bool:
 
 def select(client: "AdminClient", names: Sequence[str]) -> tuple[list[str], list[Outcome[Any]]]:
     """The selected tables, and an outcome for each catalog that could not be listed."""
-    found = client.SelectTables(pb.SelectTablesRequest(names=names))
+    tables_response = client.SelectTables(pb.SelectTablesRequest(names=names))
     unlisted: list[Outcome[Any]] = [
         failed(item.catalog, remote_error(item.code, item.exit_status, item.message, item.hint))
-        for item in found.unlisted
+        for item in tables_response.unlisted
     ]
-    return list(found.tables), unlisted
+    return list(tables_response.tables), unlisted
 
 
 def tried(table: str, act: Callable[[str], Answer], word: Callable[[Answer], str]) -> Outcome[Answer]:

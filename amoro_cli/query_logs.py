@@ -50,13 +50,13 @@ def learn_from(
 def _learn(client: "AdminClient", table: str, records: Sequence[ScanRecord]) -> pb.LearnedScans:
     scans = [
         pb.ToldScan(
-            day=one.day.isoformat() if one.day else "",
-            filters=[pb.ScanFilter(column=item.column, operator=item.operator.value) for item in one.filters],
-            scans=one.scans,
-            place=one.place,
-            source=one.source,
+            day=record.day.isoformat() if record.day else "",
+            filters=[pb.ScanFilter(column=item.column, operator=item.operator.value) for item in record.filters],
+            scans=record.scans,
+            place=record.place,
+            source=record.source,
         )
-        for one in records
+        for record in records
     ]
     return client.LearnScans(pb.LearnScansRequest(table=table, scans=scans))
 
@@ -130,23 +130,23 @@ class _Lines:
 
 def _bounded(scans: Iterator[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
     """The scans, summed while they come, so that a long log takes little memory."""
-    found: tuple[ScanRecord, ...] = ()
+    records: tuple[ScanRecord, ...] = ()
     part: list[ScanRecord] = []
-    for one in scans:
-        part.append(one)
+    for scan in scans:
+        part.append(scan)
         if len(part) >= MAX_SCANS:
-            found, part = _summed(found, part, place), []
-    return _summed(found, part, place)
+            records, part = _summed(records, part, place), []
+    return _summed(records, part, place)
 
 
 def _summed(found: Sequence[ScanRecord], part: Sequence[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
-    every = summed([*found, *part])
-    if len(every) > MAX_SCANS:
+    records = summed([*found, *part])
+    if len(records) > MAX_SCANS:
         raise InvalidArgument(
             f"{place} has more than {MAX_SCANS:,} different sets of filters and days",
             hint="Learn from fewer files, or a shorter one, at once.",
         )
-    return every
+    return records
 
 
 def _files(place: Path) -> list[Path]:

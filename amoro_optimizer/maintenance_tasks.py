@@ -52,7 +52,7 @@ class ListKind(Kind):
                 raise AttemptAbandoned(f"attempt {run.attempt} was cancelled")
             search.see(place, page)
             run.on_progress(search.found.files, search.found.files)
-        search.opened(table_uuids(access, (one.path for one in search.found.metadata_files)), work.table_uuid)
+        search.opened(table_uuids(access, (file.path for file in search.found.metadata_files)), work.table_uuid)
         return _output(work, search.found).SerializeToString(deterministic=True)
 
 
@@ -169,7 +169,7 @@ class DeleteKind(Kind):
     def execute(self, payload: bytes, access: FileAccess, run: Run) -> bytes:
         """Delete the files. They were guarded at the ack, and the guard's answer is valid for a limited time only."""
         work = pb.DeleteWork.FromString(payload)
-        files = [_condemned(one) for batch in work.batches for one in batch.files]
+        files = [_condemned(delete) for batch in work.batches for delete in batch.files]
         pace = Pace(max(1, work.files_per_second))
         output = pb.DeleteOutput()
         for start in range(0, len(files), PAGE):

@@ -130,13 +130,13 @@ def maintain(
         done: list[tuple[pb.MaintainTableResponse, pb.Process | None]] = []
         failure = None
         with progress_report() as report:
-            for one in wanted:
+            for table_request in wanted:
                 if dry_run:
-                    preview = connection.client.PreviewMaintenance(one, timeout=deadline.seconds)
+                    preview = connection.client.PreviewMaintenance(table_request, timeout=deadline.seconds)
                     done.append((preview, None))
                     continue
                 # The next action sees the table as this one leaves it.
-                done.append(maintain_once(connection, one, deadline, report, wait=wait or len(wanted) > 1))
+                done.append(maintain_once(connection, table_request, deadline, report, wait=wait or len(wanted) > 1))
                 process = done[-1][1]
                 failure = failure_of(process, connection.embedded) if process is not None else None
                 if failure is not None:
@@ -168,7 +168,7 @@ def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
             f"--confirm names {confirm!r}, and the table is {answer.table}",
             hint=f"Confirm it with: --confirm {answer.table}",
         )
-    return sorted((one.action for one in answer.actions if one.is_due), key=turn)
+    return sorted((action.action for action in answer.actions if action.is_due), key=turn)
 
 
 @list_command(ACTIONS)

@@ -291,7 +291,7 @@ def list_events(
         refuse_short(process)
     if follow and (options.after or options.sort_by or options.columns):
         raise InvalidArgument("--follow goes by the time: leave out --after, --sort-by and --columns")
-    wanted = journal_pb.ListEventsRequest(
+    events_request = journal_pb.ListEventsRequest(
         kinds=[item.value for item in kind or ()],
         table=table,
         process_id=process,
@@ -299,7 +299,7 @@ def list_events(
     )
     with session.reading() as connection:
         client = connection.client
-        first, part = gather(options.window, client.ListEvents, wanted, lambda answer: answer.events)
+        first, part = gather(options.window, client.ListEvents, events_request, lambda answer: answer.events)
         last = first.last_event_id
         if not follow:
             write(EVENTS.document(part, options), options.output)
@@ -308,7 +308,7 @@ def list_events(
             _show(list(reversed(part.items)), options.output)
             while not connection.embedded:
                 time.sleep(interval.total_seconds())
-                last = _show(_events_after(client, wanted, last), options.output) or last
+                last = _show(_events_after(client, events_request, last), options.output) or last
         except KeyboardInterrupt:
             return
 

@@ -190,8 +190,8 @@ def sizes(
     Nothing is read from the table. Kept are the 200 partitions most in need.
     """
     with session.reading() as connection:
-        found = connection.client.GetTableDigest(GetTableDigestRequest(table=table))
-        write(digest_document(found, partitions), output)
+        digest = connection.client.GetTableDigest(GetTableDigestRequest(table=table))
+        write(digest_document(digest, partitions), output)
 
 
 @list_command(FILES, after="PATH", limit=100)

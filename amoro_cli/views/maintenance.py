@@ -244,7 +244,7 @@ def comparison_document(found: snapshots_pb.SnapshotComparison) -> Document:
 
 def retention_document(found: snapshots_pb.Retention, options: ListOptions) -> Document:
     """Schema amoro.retention/v1: `snapshots` and `refs` with their fates. The names are the snapshots that go."""
-    going = [one for one in found.snapshots if one.goes]
+    going = [snapshot_fate for snapshot_fate in found.snapshots if snapshot_fate.goes]
     snapshots = FATES.arranged(found.snapshots, options.sort_by)
     blocks: list[Block] = [FATES.grid(snapshots, options.columns) if snapshots else "No snapshots."]
     blocks += [f"{'branch' if ref.branch else 'tag'} {ref.name} goes: {ref.reason}" for ref in found.refs if ref.goes]

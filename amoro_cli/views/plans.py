@@ -138,8 +138,8 @@ def _deletes(partition: pb.PlannedPartition) -> str:
 
 def _to_fold(partitions: Iterable[pb.PlannedPartition]) -> str:
     """What of an upgraded table is to become vectors, in all partitions."""
-    folding = [one for one in partitions if one.files_to_fold]
-    files = many(sum(one.delete_files_to_fold for one in folding), "position delete file")
+    folding = [partition for partition in partitions if partition.files_to_fold]
+    files = many(sum(partition.delete_files_to_fold for partition in folding), "position delete file")
     size, data = format_bytes(sum(one.bytes_to_fold for one in folding)), sum(one.files_to_fold for one in folding)
     return f"to fold into deletion vectors: {files} of {size}, for {many(data, 'data file')}"
 
@@ -159,15 +159,15 @@ def clustering_document(found: pb.Clustering) -> Document:
     ]
     if found.columns:
         reads = ", ".join(
-            f"{one.column} {one.all_files:.3g}" + (f" (ideal {one.ideal:.3g})" if one.ideal else "")
-            for one in found.columns
+            f"{column.column} {column.all_files:.3g}" + (f" (ideal {column.ideal:.3g})" if column.ideal else "")
+            for column in found.columns
         )
         blocks.append(f"  a point query reads, of {many(found.files, 'file')}: {reads}")
-    blocks += [f"  {one.column}: {one.note}" for one in found.columns if one.note]
+    blocks += [f"  {column.column}: {column.note}" for column in found.columns if column.note]
     blocks += [f"  {note}" for note in found.next.notes]
     if found.next.type:
-        chosen = [one for one in found.next.partitions if one.tasks]
-        size = sum(one.input_bytes for one in chosen)
+        chosen = [partition for partition in found.next.partitions if partition.tasks]
+        size = sum(partition.input_bytes for partition in chosen)
         blocks.append(
             f"  next: {many(found.next.tasks, 'group')}, {format_bytes(size)}, about "
             f"{found.next.cpu_ms / 60_000:.2g} CPU min: {found.next.reason}"
@@ -181,12 +181,12 @@ def clustering_document(found: pb.Clustering) -> Document:
 def suggested_document(found: pb.SuggestedColumns) -> Document:
     """Schema amoro.suggested/v1: the fields of the answer."""
     blocks: list[Block] = [f"{found.table}  {many(found.files, 'file')}"]
-    for one in found.columns:
-        met = f"a point query reads {one.files_met:.3g} files; " if one.files_met else ""
-        blocks.append(f"  {one.column}: {met}{one.reason}")
+    for suggested_column in found.columns:
+        met = f"a point query reads {suggested_column.files_met:.3g} files; " if suggested_column.files_met else ""
+        blocks.append(f"  {suggested_column.column}: {met}{suggested_column.reason}")
     if not found.columns:
         blocks.append("  nothing in the table suggests a column")
-    each = ", ".join(f"{one.column} {one.saved:.0%}" for one in found.auto.columns)
+    each = ", ".join(f"{chosen_column.column} {chosen_column.saved:.0%}" for chosen_column in found.auto.columns)
     blocks.append(
         f"  auto: {found.auto.strategy}({each}), {found.auto_reason}" if each else f"  auto: {found.auto_reason}"
     )

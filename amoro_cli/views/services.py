@@ -219,7 +219,7 @@ def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condit
             ("running processes", format_count(status.running_processes)),
         )
     )
-    raised = [one for one in conditions if one.raised]
+    raised = [condition for condition in conditions if condition.raised]
     if raised:
         yield ""
         yield Grid(
@@ -229,12 +229,12 @@ def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condit
             spare=("SINCE",),
         )
         yield ""
-        yield from dict.fromkeys(f"{one.name}: {one.remedy}" for one in raised)
+        yield from dict.fromkeys(f"{condition.name}: {condition.remedy}" for condition in raised)
     elif serves:
         yield "Nothing is wrong."
-    waiting = [one for one in conditions if not one.raised]
+    waiting = [condition for condition in conditions if not condition.raised]
     if waiting:
-        yield f"Watched, not for long enough yet: {', '.join(dict.fromkeys(one.name for one in waiting))}"
+        yield f"Watched, not for long enough yet: {', '.join(dict.fromkeys(condition.name for condition in waiting))}"
 
 
 def exported_document(paths: Sequence[str]) -> Document:

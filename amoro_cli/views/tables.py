@@ -316,7 +316,7 @@ def digest_document(digest: journal_pb.TableDigest, partitions: int) -> Document
     blocks: list[Block] = [f"The files of {digest.table} were not read yet: it is evaluated at its next refresh."]
     if digest.read_ms:
         blocks = _digest_blocks(digest, partitions)
-    names = tuple(one.path for one in digest.partitions)
+    names = tuple(partition.path for partition in digest.partitions)
     return Document("amoro.digest/v1", encode(digest), names, tuple(blocks))
 
 

@@ -121,12 +121,12 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     that files carry then is one that is there, whatever others add meanwhile.
     """
     ready = [
-        _Done(one.number, decode_cluster_input(one.input), decode_cluster_output(one.output))
-        for one in case.results
-        if one.number not in _committed(case)
+        _Done(result.number, decode_cluster_input(result.input), decode_cluster_output(result.output))
+        for result in case.results
+        if result.number not in _committed(case)
     ]
-    kept = ClusterPlanState.of(case.process)
-    record = record_of(case.process, [_group(one, kept) for one in ready])
+    plan_state = ClusterPlanState.of(case.process)
+    record = record_of(case.process, [_group(one, plan_state) for one in ready])
     head = table.head(record.snapshot_id, record.sequence_number)
     view = known.view_of(table, record, head)
     validation = validate(view)
@@ -137,7 +137,7 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     layout, sorting = ready[0].work.layout, table.sorting()
     order_id = table.order_id_of(layout.keys) if layout.strategy is Strategy.LINEAR else 0
     are_there = all(sorting.has(key.field_id) for key in layout.keys)  # others may have dropped columns meanwhile
-    if kept.registers and are_there and not order_id and not _was_refused(case):
+    if plan_state.registers and are_there and not order_id and not _was_refused(case):
         payload, evidence = table.stage_sort_order(layout.keys)
         words = "added a sort order, not as the default"
         return Change(payload, evidence, Receipt.brief(words, head.snapshot_id))
@@ -147,7 +147,7 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     data = tuple(replace(file, sort_order_id=order_id) for file in validation.content.added_data)
     content = replace(validation.content, added_data=data)
     committed = [one for one in ready if one.number in content.groups]
-    depths = _Depths.of(kept, committed, sorting)
+    depths = _Depths.of(plan_state, committed, sorting)
     summary = _summary(case.process, layout, committed, depths)
     change = rewrite_change(table, case, view, content, inputs, summary, now, _figures(committed, depths))
     return replace(change, dropped=validation.dropped)
@@ -266,8 +266,8 @@ class Cluster(ActionDefaults):
         if (why := table.skip_reason()) is not None:
             return ClusterVerdict(False, why), None
         verdict = plan_clustering(_facts(table, situation), config, _cluster_request(request))
-        named = tuple(replace(one, path=table.partition_path(one.key)) for one in verdict.partitions)
-        verdict = replace(verdict, partitions=named)
+        partition_depths = tuple(replace(one, path=table.partition_path(one.key)) for one in verdict.partitions)
+        verdict = replace(verdict, partitions=partition_depths)
         if config.update_strategy is UpdateStrategy.CARRY_OVER and not request.cluster.shows:
             limit = f"at most {config.carry_over_max_rows} of a group"
             note = f"rows that others delete by position meanwhile are deleted in the outputs, {limit}"
@@ -278,8 +278,8 @@ class Cluster(ActionDefaults):
 
     def preparing(self) -> Prepare:
         """Validates, checks and stages the commit of the groups of one process that are ready."""
-        known = FileReadCache()
-        return lambda table, case, now: cluster_change(table, case, known, now)
+        cache = FileReadCache()
+        return lambda table, case, now: cluster_change(table, case, cache, now)
 
     def data_files(self, given: bytes) -> tuple[str, ...]:
         """The data files of the group."""
@@ -291,7 +291,7 @@ class Cluster(ActionDefaults):
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """The data files that these tasks have written."""
-        outputs = [decode_cluster_output(one.output).rewrite for one in case.results if one.number in groups]
+        outputs = [decode_cluster_output(result.output).rewrite for result in case.results if result.number in groups]
         return tuple(file.path for output in outputs for file in output.data_files)
 
     def clustered_groups(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
@@ -313,7 +313,7 @@ def _facts(table: AnyTable, situation: PlanningContext) -> ClusterFacts:
         now=situation.now,
         snapshots=table.snapshots(),
         properties=table.facts.properties,
-        groups={group_id: known.layout for group_id, known in situation.known_groups.items()},
+        groups={group_id: group.layout for group_id, group in situation.known_groups.items()},
         learn=table.layout_of,
         pinned=frozenset(situation.taken.paths),
         chooses=table.chooses,
@@ -327,24 +327,24 @@ def _facts(table: AnyTable, situation: PlanningContext) -> ClusterFacts:
 
 def _cluster_request(request: Request) -> ClusterRequest:
     """The request; without a name it is a scheduled run. Raises InvalidArgument for values that are not possible."""
-    wanted = request.cluster
+    cluster_options = request.cluster
     if request.name is None:
         return ClusterRequest()
     try:
         return ClusterRequest(
             asked=True,
-            columns=columns(",".join(wanted.columns)),
-            strategy=strategy(wanted.strategy),
-            partitions=partitions(wanted.partitions) if wanted.partitions else None,
+            columns=columns(",".join(cluster_options.columns)),
+            strategy=strategy(cluster_options.strategy),
+            partitions=partitions(cluster_options.partitions) if cluster_options.partitions else None,
             where=request.where,
-            full=wanted.full,
-            shows=wanted.shows,
+            full=cluster_options.full,
+            shows=cluster_options.shows,
         )
     except ValueError as error:
         given = {
-            COLUMNS_KEY: ",".join(wanted.columns),
-            STRATEGY_KEY: wanted.strategy,
-            PARTITIONS_KEY: wanted.partitions,
+            COLUMNS_KEY: ",".join(cluster_options.columns),
+            STRATEGY_KEY: cluster_options.strategy,
+            PARTITIONS_KEY: cluster_options.partitions,
         }
         options = ", ".join(f"--{key.removeprefix(PREFIX)} {value}" for key, value in given.items() if value)
         raise InvalidArgument(f"{options}: {error}", hint="See: amoro optimize --help") from error
@@ -384,7 +384,7 @@ def _plan(
                 input_rows=sum(file.data.record_count for file in group.files),
             )
         )
-    kept = ClusterPlanState(
+    plan_state = ClusterPlanState(
         columns=tuple(key.field_id for key in made.layout.keys),
         registers=config.register_sort_order and made.layout.strategy is Strategy.LINEAR,
         rejects=config.update_strategy is UpdateStrategy.REJECT,
@@ -399,8 +399,8 @@ def _plan(
         made.snapshot_id,
         made.sequence_number,
         tuple(tasks),
-        json.dumps(asdict(kept)),
-        document={**_document(table, verdict, made), REJECTS: kept.rejects},
+        json.dumps(asdict(plan_state)),
+        document={**_document(table, verdict, made), REJECTS: plan_state.rejects},
         data_files=tuple(file.data.path for file in files),
         ttl=config.plan_ttl,
         waits=waits,

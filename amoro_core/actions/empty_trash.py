@@ -53,7 +53,7 @@ def _together(batches: Iterable[DueBatch]) -> Iterator[list[DueBatch]]:
     """Batches of one kind in order, grouped by task."""
     some: list[DueBatch] = []
     for batch in batches:
-        is_full = sum(len(one.files) for one in some) + len(batch.files) > FILES_OF_A_TASK
+        is_full = sum(len(due_batch.files) for due_batch in some) + len(batch.files) > FILES_OF_A_TASK
         if some and (is_full or some[0].kind is not batch.kind):
             yield some
             some = []
@@ -122,7 +122,7 @@ class EmptyTrash(ActionDefaults):
     def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
         """The files that a task deletes, by batch."""
         work = pb.DeleteWork.FromString(payload)
-        return {batch.batch_id: tuple(one.path for one in batch.files) for batch in work.batches}
+        return {batch.batch_id: tuple(delete.path for delete in batch.files) for batch in work.batches}
 
     def narrowed(self, payload: bytes, left: Mapping[int, Sequence[Condemned]]) -> bytes:
         """The same work for these batches alone, each with these files."""

@@ -116,9 +116,9 @@ def _base(table: AnyTable, config: DataExpiryConfig, situation: PlanningContext)
     """The time from which retention is counted back; None: unknown, and nothing expires."""
     if config.base is BaseRule.CURRENT_TIME:
         return situation.now
-    found = last_data_commit(table.snapshots(), table.facts.snapshot_id, situation.last_commit)
+    commit = last_data_commit(table.snapshots(), table.facts.snapshot_id, situation.last_commit)
     # A writer whose clock is ahead must not make rows expire earlier.
-    return None if found is None else min(_EPOCH + timedelta(milliseconds=found.committed_at_ms), situation.now)
+    return None if commit is None else min(_EPOCH + timedelta(milliseconds=commit.committed_at_ms), situation.now)
 
 
 def _limit(table: AnyTable, properties: Mapping[str, str], until: datetime) -> Limit:
@@ -236,11 +236,11 @@ def _dangling_change(table: Rewritable, case: ProcessContext, now: datetime) -> 
 
 
 def _dangling_counts(going: tuple[DeleteFile, ...]) -> tuple[tuple[str, int], ...]:
-    position = sum(one.kind is DeleteKind.POSITION for one in going)
+    position = sum(delete.kind is DeleteKind.POSITION for delete in going)
     return (
         ("removed_position_delete_files", position),
         ("removed_equality_delete_files", len(going) - position),
-        ("bytes", sum(one.size_bytes for one in going)),
+        ("bytes", sum(delete.size_bytes for delete in going)),
     )
 
 
@@ -248,5 +248,5 @@ def _dangling_document(going: tuple[DeleteFile, ...]) -> dict[str, object]:
     return {
         "removed_delete_files_count": len(going),
         **dict(_dangling_counts(going)),
-        "delete_files": [one.path for one in going],
+        "delete_files": [delete.path for delete in going],
     }

@@ -47,7 +47,7 @@ class RewriteManifests(ActionDefaults):
         found = table.manifest_clusters(min_count)
         if not found:
             return TriggerVerdict(False, "no manifest is worth rewriting"), None
-        reason = "; ".join(one.reason for one in found)
+        reason = "; ".join(manifest_cluster.reason for manifest_cluster in found)
         detail = json.dumps({"min_count": min_count})
         plan = Plan(NAME, reason, snapshot_id, table.facts.sequence_number, (), detail, document=_document(found))
         return TriggerVerdict(True, reason), plan
@@ -75,17 +75,17 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
 def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:
     """The preview; `rewritten_manifests_count` is Spark's name."""
     return {
-        "rewritten_manifests_count": sum(len(one.paths) for one in found),
-        "bytes": sum(one.size_bytes for one in found),
+        "rewritten_manifests_count": sum(len(manifest_cluster.paths) for manifest_cluster in found),
+        "bytes": sum(manifest_cluster.size_bytes for manifest_cluster in found),
         "clusters": [
             {
-                "content": one.content,
-                "spec_id": one.spec_id,
-                "manifests": len(one.paths),
-                "entries": one.entries,
-                "bytes": one.size_bytes,
-                "reason": one.reason,
+                "content": manifest_cluster.content,
+                "spec_id": manifest_cluster.spec_id,
+                "manifests": len(manifest_cluster.paths),
+                "entries": manifest_cluster.entries,
+                "bytes": manifest_cluster.size_bytes,
+                "reason": manifest_cluster.reason,
             }
-            for one in found
+            for manifest_cluster in found
         ],
     }

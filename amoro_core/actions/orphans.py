@@ -96,14 +96,14 @@ def gathered(search: Search, results: Iterable[TaskResult]) -> None:
     """Pass the tasks' findings to the search. Raises CheckFailed for results that contradict themselves or the work."""
     files = size = without_time = 0
     missing, kept = set[str](), dict[str, int]()
-    for one in results:
-        work, said = pb.ListWork.FromString(one.input), pb.ListOutput.FromString(one.output)
+    for result in results:
+        work, said = pb.ListWork.FromString(result.input), pb.ListOutput.FromString(result.output)
         files, size, without_time = files + said.files, size + said.bytes, without_time + said.without_time
         missing |= set(work.must_be_listed) - set(said.seen)
         for reason, count in (*said.kept.items(), (BEYOND, said.more_files)):
             kept[reason] = kept.get(reason, 0) + count
         search.found.beyond_bytes += said.more_bytes
-        for place, page in _by_place(one.number, work, said):
+        for place, page in _by_place(result.number, work, said):
             search.see(place, page)
     found = search.found
     found.files, found.bytes, found.without_time, found.unseen = files, size, without_time, missing
@@ -148,9 +148,9 @@ def _by_place(number: int, work: pb.ListWork, said: pb.ListOutput) -> Iterator[t
     """The candidates of a task below each of its locations. Raises CheckFailed for one outside of them."""
     within, left = KeyRange(work.after, work.until), len(said.candidates)
     here = [
-        StoredFile(one.path, one.size_bytes, from_us(one.modified_us) if one.HasField("modified_us") else None)
-        for one in said.candidates
-        if within.holds(key_in_place(one.path))
+        StoredFile(file.path, file.size_bytes, from_us(file.modified_us) if file.HasField("modified_us") else None)
+        for file in said.candidates
+        if within.holds(key_in_place(file.path))
     ]
     for place, page in by_place(work.places, here):
         left -= len(page)
@@ -274,7 +274,7 @@ def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[Tr
 
 
 def _open_metadata(table: AnyTable, search: Search) -> None:
-    search.opened(table.table_uuids(one.path for one in search.found.metadata_files), table.facts.uuid)
+    search.opened(table.table_uuids(file.path for file in search.found.metadata_files), table.facts.uuid)
 
 
 def _age(config: OrphanConfig, options: Options) -> timedelta:
@@ -308,7 +308,7 @@ def _in_flight(table: AnyTable, ground: TableLocations, now: datetime) -> Iterat
     """Flink's manifests that are not committed yet; their location is listed before anything else."""
     for place in outermost((ground.flink_place, ground.metadata_place)):
         for page in table.pages(place):
-            yield from (one for one in page if is_in_flight(one, now))
+            yield from (file for file in page if is_in_flight(file, now))
 
 
 def _pages(table: AnyTable, places: Sequence[str], options: Options) -> Iterator[tuple[str, Sequence[StoredFile]]]:
@@ -330,14 +330,14 @@ def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemne
 
 
 def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan:
-    facts, found = table.facts, replace(seen, orphans=_still_files(table, seen.orphans))
-    kept = ", ".join(f"{count} {reason}" for reason, count in sorted(found.kept.items()))
-    size = sum(one.size_bytes or 0 for one in found.orphans)
-    figures = {"files": len(found.orphans), "bytes": size}
-    more = {"more_files": found.kept[BEYOND], "more_bytes": found.beyond_bytes} if found.kept[BEYOND] else {}
-    reason = f"{len(found.orphans)} of {found.files} files are orphans"
-    if not found.orphans:
-        reason = f"none of {found.files} files is an orphan{kept and f'; kept: {kept}'}"
+    facts, result = table.facts, replace(seen, orphans=_still_files(table, seen.orphans))
+    kept = ", ".join(f"{count} {reason}" for reason, count in sorted(result.kept.items()))
+    size = sum(one.size_bytes or 0 for one in result.orphans)
+    figures = {"files": len(result.orphans), "bytes": size}
+    more = {"more_files": result.kept[BEYOND], "more_bytes": result.beyond_bytes} if result.kept[BEYOND] else {}
+    reason = f"{len(result.orphans)} of {result.files} files are orphans"
+    if not result.orphans:
+        reason = f"none of {result.files} files is an orphan{kept and f'; kept: {kept}'}"
     return Plan(
         NAME,
         reason,
@@ -346,18 +346,18 @@ def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan
         (),
         json.dumps({**figures, **more, "age_s": inputs.terms.age.total_seconds()}),
         commits=False,
-        held=breaker(found),
+        held=breaker(result),
         measures=figures,
-        condemned=tuple(found.orphans),
+        condemned=tuple(result.orphans),
         keep=inputs.config.trash_keep,
         document={
-            "orphan_files_count": len(found.orphans),
+            "orphan_files_count": len(result.orphans),
             "bytes": size,
-            "listed_files": found.files,
-            "listed_bytes": found.bytes,
+            "listed_files": result.files,
+            "listed_bytes": result.bytes,
             "older_than_seconds": round(inputs.terms.age.total_seconds()),
-            "kept": dict(sorted(found.kept.items())),
-            "orphan_files": [_preview_row(one) for one in found.orphans[:_NAMED]],
+            "kept": dict(sorted(result.kept.items())),
+            "orphan_files": [_preview_row(one) for one in result.orphans[:_NAMED]],
         },
     )
 

@@ -228,11 +228,11 @@ def _slim(delete: DeleteFile) -> DeleteFile:
     bounds = delete.metrics
     if delete.kind is DeleteKind.EQUALITY:
         return replace(delete, metrics=NO_METRICS, split_offsets=())
-    kept = ColumnMetrics(
+    column_metrics = ColumnMetrics(
         lower_bounds={k: v for k, v in bounds.lower_bounds.items() if k == DELETE_PATH_FIELD_ID},
         upper_bounds={k: v for k, v in bounds.upper_bounds.items() if k == DELETE_PATH_FIELD_ID},
     )
-    return replace(delete, metrics=kept, split_offsets=())
+    return replace(delete, metrics=column_metrics, split_offsets=())
 
 
 #: Keys of the summary of a snapshot that carries deletes of others over to its outputs: how many tasks, and rows.
@@ -281,8 +281,8 @@ class Rewriting(ActionDefaults):
 
     def preparing(self) -> Prepare:
         """A function that validates, checks and stages the commit of one process."""
-        known = FileReadCache()
-        return lambda table, case, now: _change(table, case, known, now)
+        cache = FileReadCache()
+        return lambda table, case, now: _change(table, case, cache, now)
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """The partitions of these tasks."""
@@ -325,11 +325,11 @@ def record_of(process: OptimizingProcess, groups: Sequence[Group]) -> PlanRecord
 def _groups(case: ProcessContext) -> list[Group]:
     return [
         Group(
-            one.number,
-            codec.decode_input(pb.RewriteInput.FromString(one.input)),
-            codec.decode_output(pb.RewriteOutput.FromString(one.output)),
+            result.number,
+            codec.decode_input(pb.RewriteInput.FromString(result.input)),
+            codec.decode_output(pb.RewriteOutput.FromString(result.output)),
         )
-        for one in case.results
+        for result in case.results
     ]
 
 
@@ -373,9 +373,9 @@ def rewrite_change(
     failpoint("commit.after_carried")
     content = replace(content, carried_deletes=deletes)
     try:
-        if rebased := [one for one in carried if not one.is_joined]:
-            rows = sum(len(one.positions) for one in rebased)
-            groups = len({one.group for one in rebased})
+        if rebased := [carried_rows for carried_rows in carried if not carried_rows.is_joined]:
+            rows = sum(len(carried_rows.positions) for carried_rows in rebased)
+            groups = len({carried_rows.group for carried_rows in rebased})
             summary = {**summary, REBASED_GROUPS: str(groups), REBASED_DELETES: str(rows)}
         staged = table.stage(view.head, content, summary)
     except BaseException:
@@ -424,13 +424,13 @@ def rewrite_change(
 def carried_figures(carried: Sequence[CarriedRows], record: PlanRecord) -> tuple[Figure, ...]:
     """What others deleted meanwhile: rows of the outputs, the tasks that wrote these, and how much they have written;
     nothing where no row was deleted."""
-    rebased = [one for one in carried if not one.is_joined]
+    rebased = [carried_rows for carried_rows in carried if not carried_rows.is_joined]
     if not rebased:
         return ()
-    numbers = {one.group for one in rebased}
+    numbers = {carried_rows.group for carried_rows in rebased}
     written = [file for group in record.groups if group.number in numbers for file in group.output.data_files]
     return (
-        Figure("rows_carried_over", sum(len(one.positions) for one in rebased), "rows"),
+        Figure("rows_carried_over", sum(len(carried_rows.positions) for carried_rows in rebased), "rows"),
         Figure("groups_rebased", len(numbers), "groups"),
         Figure("bytes_rebased", sum(file.size_bytes for file in written), "bytes"),
     )
@@ -440,14 +440,14 @@ def check_content(
     record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: FileReadCache
 ) -> None:
     """The check that can't be skipped: what is committed adds up, file by file and row by row. Raises CheckFailed."""
-    kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
+    plan_record = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
     facts: dict[str, FileFacts] = {}
-    for path in _outputs(kept.groups):
+    for path in _outputs(plan_record.groups):
         try:
             facts[path] = known.facts(table, path)
         except (DataFileMissing, UnreadableFile) as error:
             raise CheckFailed(f"output {path} is not as reported: {error.message}") from error
-    check(kept, {file.data.path: file for file in inputs}, facts)
+    check(plan_record, {file.data.path: file for file in inputs}, facts)
 
 
 def inputs_of(record: PlanRecord, content: CommitContent, head: Head) -> list[ScannedFile]:
@@ -467,8 +467,8 @@ def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
 
 def _maps(groups: Sequence[Group]) -> tuple[str, ...]:
     """The files that name the rows which the tasks left out."""
-    found = (group.output.position_map for group in groups)
-    return tuple(one.path for one in found if one is not None and one.path)
+    position_maps = (group.output.position_map for group in groups)
+    return tuple(position_map.path for position_map in position_maps if position_map is not None and position_map.path)
 
 
 def _joined(groups: Sequence[Group], case: ProcessContext) -> tuple[str, ...]:

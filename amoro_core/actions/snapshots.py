@@ -144,7 +144,7 @@ def _refuse(options: Options) -> None:
 
 
 def _refuse_named(options: Options, history: History, selected: SnapshotSelection) -> None:
-    known = {one.snapshot_id for one in history.snapshots}
+    known = {snapshot_facts.snapshot_id for snapshot_facts in history.snapshots}
     if missing := [one for one in options.snapshot_ids if one not in known]:
         raise InvalidArgument(f"the table has no snapshot {missing[0]}", hint="Name snapshots that it has.")
     for snapshot_id, why in selected.refused.items():
@@ -204,7 +204,7 @@ def _may_go(history: History, selected: SnapshotSelection, going: Collection[int
 def _document(
     history: History, selected: SnapshotSelection, going: Sequence[int], refs: Sequence[str]
 ) -> dict[str, object]:
-    times = {one.snapshot_id: one.committed_at.isoformat() for one in history.snapshots}
+    times = {snapshot.snapshot_id: snapshot.committed_at.isoformat() for snapshot in history.snapshots}
     return {
         "expired_snapshots": [
             {"snapshot_id": one, "committed_at": times[one], "reason": selected.go[one]} for one in going
@@ -243,7 +243,7 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
 
 def _removed(case: ProcessContext) -> SnapshotsRemoved:
     """The files and snapshots that the landed commit has removed."""
-    landed = next(one for one in case.attempts if one.outcome is CommitOutcome.DONE)
+    landed = next(attempt for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE)
     if not isinstance(landed.evidence, SnapshotsRemoved):
         raise TypeError(f"{NAME} has committed {landed.evidence}")
     return landed.evidence
@@ -295,7 +295,7 @@ def _tag_config(properties: Mapping[str, str]) -> TagConfig:
 
 
 def _tag_verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:
-    refs = {name for one in table.snapshots() for name in one.refs}
+    refs = {name for snapshot in table.snapshots() for name in snapshot.refs}
     return evaluate_tag(config, now, main_history(table), refs)
 
 

@@ -61,8 +61,8 @@ def united(case: ProcessContext, columns: Iterable[int]) -> Mapping[int, ThetaSk
         for field_id, sketch in sketches.items():
             if field_id not in reported:
                 raise CheckFailed(f"task {result.number} says nothing of the column {field_id}")
-            one = reported[field_id]
-            part = ThetaSketch(np.frombuffer(one.hashes, "<u8").astype(np.uint64), one.theta)
+            sketched_column = reported[field_id]
+            part = ThetaSketch(np.frombuffer(sketched_column.hashes, "<u8").astype(np.uint64), sketched_column.theta)
             sketches[field_id] = sketch.union(part)
     return sketches
 
@@ -79,7 +79,7 @@ def _together(readings: Iterable[RewriteInput]) -> Iterator[list[RewriteInput]]:
     some: list[RewriteInput] = []
     files = size = 0
     for reading in readings:
-        more, bytes_more = len(reading.rewritten), sum(one.data.size_bytes for one in reading.rewritten)
+        more, bytes_more = len(reading.rewritten), sum(file.data.size_bytes for file in reading.rewritten)
         if some and (files + more > FILES_OF_A_TASK or size + bytes_more > BYTES_OF_A_TASK):
             yield some
             some, files, size = [], 0, 0
@@ -96,21 +96,21 @@ def _task(readings: list[RewriteInput], columns: list[int]) -> PlannedTask:
         work.table.CopyFrom(message.table)
         message.ClearField("table")
         work.readings.append(message)
-    files = [one.data for reading in readings for one in reading.rewritten]
+    files = [file.data for reading in readings for file in reading.rewritten]
     return PlannedTask(
         Work(SKETCH, work.SerializeToString(deterministic=True)),
-        cost=sum(one.size_bytes for one in files),
+        cost=sum(file.size_bytes for file in files),
         partition="",
         input_files=len(files),
-        input_bytes=sum(one.size_bytes for one in files),
-        input_rows=sum(one.record_count for one in files),
+        input_bytes=sum(file.size_bytes for file in files),
+        input_rows=sum(file.record_count for file in files),
     )
 
 
 def _slim(reading: RewriteInput) -> RewriteInput:
     """The reading without metrics of data files, which only save some comparisons."""
     rewritten = tuple(
-        replace(one, data=replace(one.data, metrics=NO_METRICS, split_offsets=())) for one in reading.rewritten
+        replace(file, data=replace(file.data, metrics=NO_METRICS, split_offsets=())) for file in reading.rewritten
     )
     return replace(reading, rewritten=rewritten)
 
@@ -149,12 +149,12 @@ class ComputeStatistics(ActionDefaults):
         names = table.countable_columns()
         columns = config.field_ids(names)
         partitions = config.partition and table.is_partitioned()
-        history, known = main_history(table), table.statistics()
+        history, entries = main_history(table), table.statistics()
         verdict = evaluate_statistics(
             config,
             columns,
             history,
-            known,
+            entries,
             partitions=partitions,
             asked=request.name is not None,
             force=request.force,
@@ -162,11 +162,11 @@ class ComputeStatistics(ActionDefaults):
         if not verdict.is_due:
             return verdict, None
         head = history[0]
-        snapshots = {one.snapshot_id for one in table.snapshots()}
+        snapshots = {snapshot.snapshot_id for snapshot in table.snapshots()}
         replaced = [
-            *(one for one in known.columns if one.snapshot_id == head.snapshot_id and columns),
-            *(one for one in known.partitions if one.snapshot_id == head.snapshot_id and partitions),
-            *(one for one in known.every if one.snapshot_id not in snapshots),
+            *(one for one in entries.columns if one.snapshot_id == head.snapshot_id and columns),
+            *(one for one in entries.partitions if one.snapshot_id == head.snapshot_id and partitions),
+            *(statistics_entry for statistics_entry in entries.every if statistics_entry.snapshot_id not in snapshots),
         ]
         stored = [{"path": one.path, "bytes": one.size_bytes, "snapshot_id": one.snapshot_id} for one in replaced]
         detail = {"columns": columns, "partitions": partitions, "replaced": stored}
@@ -226,7 +226,7 @@ class ComputeStatistics(ActionDefaults):
 
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files whose entries were replaced, or belong to removed snapshots, unless they are referenced again."""
-        named = {one.path for one in table.statistics().every}
+        named = {statistics_entry.path for statistics_entry in table.statistics().every}
         for one in _detail(case)["replaced"]:
             if one["path"] not in named:
                 reason = f"statistics of snapshot {one['snapshot_id']}, replaced or of a snapshot that is gone"
@@ -246,7 +246,7 @@ def _tasks(table: AnyTable, snapshot_id: int, columns: Collection[int], request:
 
 
 def _column_sketches(sketches: Mapping[int, ThetaSketch]) -> tuple[ColumnSketch, ...]:
-    return tuple(ColumnSketch(key, int(one.estimate), one.serialized()) for key, one in sketches.items())
+    return tuple(ColumnSketch(key, int(sketch.estimate), sketch.serialized()) for key, sketch in sketches.items())
 
 
 def _detail(case: ProcessContext) -> dict[str, Any]:
@@ -257,11 +257,11 @@ def _detail(case: ProcessContext) -> dict[str, Any]:
 def _change(table: AnyTable, case: ProcessContext, sketches: tuple[ColumnSketch, ...], now: datetime) -> Change:
     snapshot_id = case.process.snapshot_id
     staged = table.stage_statistics(snapshot_id, sketches, partitions=_detail(case)["partitions"])
-    paths = tuple(one.path for one in staged.written)
+    paths = tuple(statistics_entry.path for statistics_entry in staged.written)
     figures = (
         Figure("columns", len(sketches), ""),
         Figure("partitions", staged.partitions, ""),
-        Figure("bytes_written", sum(one.size_bytes for one in staged.written), "bytes"),
+        Figure("bytes_written", sum(statistics_entry.size_bytes for statistics_entry in staged.written), "bytes"),
     )
     words, evidence = f"computed statistics of snapshot {snapshot_id}", StatisticsNamed(snapshot_id, paths)
     change = metadata_change(case, staged.payload, evidence, words, figures, now)

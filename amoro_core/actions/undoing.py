@@ -78,7 +78,7 @@ def refused(case: ProcessContext, why: str) -> CannotUndo:
 
 def commits_of(case: ProcessContext) -> list[Evidence]:
     """The evidence of the process's commits, in order. Raises CannotUndo for a process without one."""
-    found = [one.evidence for one in case.attempts if one.outcome is CommitOutcome.DONE]
+    found = [attempt.evidence for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE]
     if not found:
         process = case.process
         raise CannotUndo(f"process {process.process_id} ({process.type}, {process.status}) has committed nothing")
@@ -117,7 +117,7 @@ class UndoFiles(ActionDefaults):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The plan to undo the commit on the head. Raises CannotUndo with the reason when it is not possible."""
         case = process_of_table(table, request)
-        landed = [one for one in commits_of(case) if isinstance(one, SnapshotAdded)]
+        landed = [snapshot_added for snapshot_added in commits_of(case) if isinstance(snapshot_added, SnapshotAdded)]
         if not landed or case.process.type not in self.undoes:
             raise CannotUndo(f"process {case.process.process_id} ({case.process.type}) changed no files")
         if self._removes_rows:
@@ -131,7 +131,7 @@ class UndoFiles(ActionDefaults):
         except CommitConflict as error:
             raise refused(case, error.message) from error
         _refuse_condemned(content, situation, detail)
-        before = next(one for one in table.snapshots() if one.snapshot_id == detail.before)
+        before = next(snapshot for snapshot in table.snapshots() if snapshot.snapshot_id == detail.before)
         reason = f"takes back process {detail.undone} ({detail.kind})"
         plan = Plan(
             self.name,
@@ -146,8 +146,8 @@ class UndoFiles(ActionDefaults):
 
     def preparing(self) -> Prepare:
         """A function that validates it again and stages it on the present head."""
-        known = FileReadCache()
-        return lambda table, case, now: _change(table, case, known, now)
+        cache = FileReadCache()
+        return lambda table, case, now: _change(table, case, cache, now)
 
 
 def _require_window(case: ProcessContext, situation: PlanningContext) -> None:
@@ -170,7 +170,7 @@ def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = Non
             raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
         commits.append(CommitChange(before, after))
     heads = _heads(table, commits)
-    files = [file for one in commits for file in one.files]
+    files = [file for commit_change in commits for file in commit_change.files]
     named = (known or FileReadCache()).positions(table, ambiguous_since(commits, heads), files)
     made = revert(commits, heads, named)
     if made.content is None:
@@ -182,8 +182,8 @@ def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = Non
 def _heads(table: AnyTable, commits: Sequence[CommitChange]) -> list[Head]:
     """One present state, as seen from each of the commits. Raises CommitConflict where it keeps moving."""
     for _ in range(_LOOKS):
-        heads = [table.head(one.after.snapshot_id, one.number) for one in commits]
-        if len({one.snapshot_id for one in heads}) == 1:
+        heads = [table.head(commit.after.snapshot_id, commit.number) for commit in commits]
+        if len({head.snapshot_id for head in heads}) == 1:
             return heads
     raise CommitConflict(f"others committed each time that it was validated ({_LOOKS} times)")
 
@@ -240,7 +240,7 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
         more = (
             Figure("data_files", len(content.added_data), "files"),
             Figure("delete_files", len(content.added_deletes), "files"),
-            Figure("rows", sum(one.record_count for one in content.added_data), "rows"),
+            Figure("rows", sum(file.record_count for file in content.added_data), "rows"),
             Figure("bytes", coming, "bytes"),
         )
         receipt = Receipt.brief(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
@@ -250,10 +250,10 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
         data_files_after=len(content.added_data),
         delete_files_before=len(content.removed_deletes),
         delete_files_after=len(content.added_deletes),
-        equality_delete_files_after=sum(bool(one.equality_ids) for one in content.added_deletes),
+        equality_delete_files_after=sum(bool(delete.equality_ids) for delete in content.added_deletes),
         bytes_before=_bytes((*content.removed_data, *content.removed_deletes)),
         bytes_after=coming,
-        rows_before=sum(one.record_count for one in content.removed_data),
+        rows_before=sum(file.record_count for file in content.removed_data),
         rows_after=detail.rows,
         snapshot_id=snapshot_id,
         base_snapshot_id=base_snapshot_id,
@@ -266,7 +266,7 @@ def _restored(content: CommitContent) -> tuple[DataFile | DeleteFile, ...]:
 
 
 def _bytes(files: Iterable[DataFile | DeleteFile]) -> int:
-    return sum(one.size_bytes for one in files)
+    return sum(file.size_bytes for file in files)
 
 
 def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
@@ -375,7 +375,7 @@ class UndoStatistics(ActionDefaults):
         made = commits_of(case)[0]
         if not isinstance(made, StatisticsNamed):
             raise refused(case, "it made no statistics")
-        sizes = {one.path: one.size_bytes for one in table.statistics().every}
+        sizes = {statistics_entry.path: statistics_entry.size_bytes for statistics_entry in table.statistics().every}
         if gone := [path for path in made.paths if path not in sizes]:
             raise refused(case, f"its statistics {gone[0]} were replaced or removed")
         files = [{"path": path, "bytes": sizes[path]} for path in made.paths]
@@ -388,7 +388,7 @@ class UndoStatistics(ActionDefaults):
 
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that are no longer referenced."""
-        named = {one.path for one in table.statistics().every}
+        named = {statistics_entry.path for statistics_entry in table.statistics().every}
         for one in detail_of(case)["files"]:
             if one["path"] not in named:
                 yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were taken back")

@@ -43,8 +43,8 @@ def _message(item: AuditEvent) -> pb.AuditEvent:
 def create_token(services: Services, request: admin_pb.CreateTokenRequest, call: Call) -> admin_pb.Token:
     """Create a token. Only this answer holds it."""
     role = word(Role, request.kind, "role") or Role.ADMIN
-    made, token = services.tokens.create(request.name, role, request.pattern, duration(request.lasts_ms))
-    return _token(made, token)
+    access_token, token = services.tokens.create(request.name, role, request.pattern, duration(request.lasts_ms))
+    return _token(access_token, token)
 
 
 def list_tokens(services: Services, request: admin_pb.ListTokensRequest, call: Call) -> admin_pb.ListTokensResponse:

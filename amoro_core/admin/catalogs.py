@@ -72,7 +72,7 @@ def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Cal
     page = services.catalogs.page(Window(request.limit, request.after))
     messages = [_catalog(services, config) for config in page.items]
     looks = services.catalogs.looks([config.name for config in page.items])
-    looks_messages = [as_message(pb.CatalogLook, one) for one in looks]
+    looks_messages = [as_message(pb.CatalogLook, catalog_look) for catalog_look in looks]
     return pb.ListCatalogsResponse(catalogs=messages, next=page.next, total=page.total, looks=looks_messages)
 
 

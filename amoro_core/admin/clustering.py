@@ -44,7 +44,7 @@ def _scan_record(scan: pb.ToldScan) -> ScanRecord:
     """The scans of the request. Raises InvalidArgument."""
     try:
         day = date.fromisoformat(scan.day) if scan.day else None
-        filters = {ColumnFilter(one.column, Operator(one.operator)) for one in scan.filters}
+        filters = {ColumnFilter(scan_filter.column, Operator(scan_filter.operator)) for scan_filter in scan.filters}
     except ValueError as error:
         raise InvalidArgument(
             f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
@@ -57,7 +57,7 @@ def _layout(verdict: ClusterVerdict) -> str:
     """The layout as people write it, such as hilbert(a, b); columns are named by the depths that are told of them."""
     if verdict.layout is None:
         return ""
-    names = {column.field_id: column.name for one in verdict.partitions for column in one.columns}
+    names = {column.field_id: column.name for partition in verdict.partitions for column in partition.columns}
     keys = [
         f"{names.get(key.field_id, f'#{key.field_id}')}{' desc' if key.descending else ''}"
         for key in verdict.layout.keys
@@ -89,9 +89,9 @@ def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPa
 def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
     """The columns over all partitions, each weighted by its bytes."""
     columns: dict[str, list[tuple[int, ColumnDepth]]] = {}
-    for one in partitions:
-        for column in one.columns:
-            columns.setdefault(column.name, []).append((max(1, one.bytes), column))
+    for partition in partitions:
+        for column in partition.columns:
+            columns.setdefault(column.name, []).append((max(1, partition.bytes), column))
     return [_mean(name, weighted) for name, weighted in columns.items()]
 
 
@@ -99,10 +99,10 @@ def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDe
     every = sum(weight for weight, _ in weighted)
     return pb.ColumnDepth(
         column=name,
-        depth=sum(weight * one.depth for weight, one in weighted) / every,
-        ideal=sum(weight * one.ideal for weight, one in weighted) / every,
-        all_files=sum(weight * one.all_files for weight, one in weighted) / every,
-        note=next((one.note for _, one in weighted if one.note), ""),
+        depth=sum(weight * column_depth.depth for weight, column_depth in weighted) / every,
+        ideal=sum(weight * column_depth.ideal for weight, column_depth in weighted) / every,
+        all_files=sum(weight * column_depth.all_files for weight, column_depth in weighted) / every,
+        note=next((column_depth.note for _, column_depth in weighted if column_depth.note), ""),
     )
 
 
@@ -149,20 +149,20 @@ def show_clustering(services: Services, request: pb.ShowClusteringRequest, call:
     identifier = services.catalogs.resolve(request.table)
     result = services.maintaining.preview(identifier, CLUSTER, cluster=ClusterOptions(shows=True))
     runtime, verdict = services.tables.find(identifier), _verdict(result)
-    groups = [group for one in verdict.partitions for group in one.groups]
+    groups = [group for partition in verdict.partitions for group in partition.groups]
     still_open = [group for group in groups if group.is_open]
     sealed = [group for group in groups if not group.is_open]
     return pb.Clustering(
         table=str(runtime.identifier),
         layout=_layout(verdict),
-        files=sum(one.files for one in verdict.partitions),
-        bytes=sum(one.bytes for one in verdict.partitions),
+        files=sum(partition.files for partition in verdict.partitions),
+        bytes=sum(partition.bytes for partition in verdict.partitions),
         sealed_groups=len(sealed),
         sealed_bytes=sum(group.live_bytes for group in sealed),
         open_groups=len(still_open),
         open_bytes=sum(group.live_bytes for group in still_open),
-        unclustered_files=sum(one.unclustered_files for one in verdict.partitions),
-        unclustered_bytes=sum(one.unclustered_bytes for one in verdict.partitions),
+        unclustered_files=sum(partition.unclustered_files for partition in verdict.partitions),
+        unclustered_bytes=sum(partition.unclustered_bytes for partition in verdict.partitions),
         columns=_columns(verdict.partitions),
         next=_plan(runtime, verdict, _tasks(result)),
         waiting=services.starting.waiting(runtime.table_id) if runtime.table_id else [],
@@ -172,10 +172,10 @@ def show_clustering(services: Services, request: pb.ShowClusteringRequest, call:
 def learn_scans(services: Services, request: pb.LearnScansRequest, call: Call) -> pb.LearnedScans:
     """Keep a report of how the table is read; the columns filtered by most come first in the answer."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    learned = services.learning.learn(runtime, [_scan_record(one) for one in request.scans])
+    learned = services.learning.learn(runtime, [_scan_record(scan) for scan in request.scans])
     columns: Counter[str] = Counter()
-    for one in learned.kept:
-        columns.update({item.column: one.scans for item in one.filters})
+    for scan_use in learned.kept:
+        columns.update({item.column: scan_use.scans for item in scan_use.filters})
     days = sorted(one.day for one in learned.kept)
     return pb.LearnedScans(
         table=str(runtime.identifier),

@@ -159,15 +159,15 @@ class Operations:
 
         Raises UnknownToken, WaitTimeout.
         """
-        asked = asyncio.get_running_loop().run_in_executor(self._pool, self._services.tokens.admit, token)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, self._services.tokens.admit, token)
         try:
-            found = await asyncio.wait_for(asked, QUICK.total_seconds())
+            principal = await asyncio.wait_for(future, QUICK.total_seconds())
         except TimeoutError as late:
             raise WaitTimeout("the coordinator is busy: the token was not looked at", hint="Try again.") from late
         except UnknownToken:
             self._services.meters.count(metrics.LOGIN_FAILURES)
             raise
-        return replace(found, way=way, address=address, said=said)
+        return replace(principal, way=way, address=address, said=said)
 
     async def refuse(self, method: str, caller: Principal, error: UnknownToken) -> None:
         """Audit a call by an unknown caller, if the method changes something.

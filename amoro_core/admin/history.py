@@ -37,10 +37,10 @@ def _digest(table: TableIdentifier, stored: StoredDigest | None) -> pb.TableDige
         return pb.TableDigest(table=str(table))
     digest = stored.digest
     histograms = (digest.data, digest.position_deletes, digest.equality_deletes)
-    columns = [column for one in histograms for column in (one.files, one.sizes)]
+    columns = [column for histogram in histograms for column in (histogram.files, histogram.sizes)]
     names = [field.name for field in pb.SizeBin.DESCRIPTOR.fields]
     bins = [pb.SizeBin(**dict(zip(names, row, strict=True))) for row in zip(BOUNDS, *columns, strict=True)]
-    partitions = [as_message(pb.PartitionDigest, one, due=one.type) for one in digest.partitions]
+    partitions = [as_message(pb.PartitionDigest, partition, due=partition.type) for partition in digest.partitions]
     return as_message(
         pb.TableDigest,
         digest,
@@ -86,17 +86,17 @@ def get_table_digest(services: Services, request: pb.GetTableDigestRequest, call
 def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -> pb.ListEventsResponse:
     """Events, the newest first; with `newer_than` in the order of storing."""
     kinds = (word(EventKind, text, "kind of event") for text in request.kinds)
-    wanted = EventFilter(
+    event_filter = EventFilter(
         kinds=tuple(kind for kind in kinds if kind is not None),
         process_id=request.process_id,
         since=moment(request.since_ms) if request.since_ms else None,
     )
     table = services.catalogs.resolve(request.table) if request.table else None
     if request.newer_than:
-        result = services.journal.events_after(request.newer_than, wanted, table, page_limit(request.limit))
+        result = services.journal.events_after(request.newer_than, event_filter, table, page_limit(request.limit))
     else:
         window = Window(page_limit(request.limit or EVENTS), request.after)
-        result = services.journal.events(wanted, table, window)
+        result = services.journal.events(event_filter, table, window)
     return pb.ListEventsResponse(
         events=map(_event, result.page.items),
         next=result.page.next,

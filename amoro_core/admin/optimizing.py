@@ -93,7 +93,7 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
 
     Raises InvalidArgument where it is too large even without its partitions.
     """
-    kept = pb.SavedPlan(
+    saved_plan = pb.SavedPlan(
         table=plan.table,
         type=request.type,
         force=request.force,
@@ -105,7 +105,7 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
     )
     ordered = sorted(plan.partitions, key=lambda one: not one.type)
     identifier, shown = services.catalogs.resolve(plan.table), MOST_PARTITIONS
-    while len(content := _packed(kept, ordered, shown)) > LARGEST:
+    while len(content := _packed(saved_plan, ordered, shown)) > LARGEST:
         if not shown:
             raise InvalidArgument("the plan is too large to be kept", hint="Shorten the condition.")
         shown = shown * 3 // 4
@@ -246,7 +246,7 @@ def _carry_out(services: Services, request: pb.OptimizeTableRequest, call: Call)
     if changed := changes(kept, now):
         keep(services, again, now, changed)
         return pb.OptimizeTableResponse(plan=now, changes=changed)
-    wanted = pb.OptimizeTableRequest(table=kept.table, type=kept.type, force=kept.force, where=kept.where)
+    table_request = pb.OptimizeTableRequest(table=kept.table, type=kept.type, force=kept.force, where=kept.where)
     if again.HasField("cluster"):
-        wanted.cluster.CopyFrom(again.cluster)
-    return optimize_table(services, wanted, call)
+        table_request.cluster.CopyFrom(again.cluster)
+    return optimize_table(services, table_request, call)

@@ -65,7 +65,7 @@ def list_conditions(
     """Every condition that holds now, the worst first; those that have not held for long enough are not raised."""
     alerts, now = services.conditions.look()
     conditions = [
-        as_message(monitoring_pb.Condition, one, one.condition, raised=one.is_raised(now), labels=one.named)
-        for one in alerts
+        as_message(monitoring_pb.Condition, alert, alert.condition, raised=alert.is_raised(now), labels=alert.named)
+        for alert in alerts
     ]
     return monitoring_pb.ListConditionsResponse(conditions=conditions)

@@ -266,8 +266,8 @@ class Client:
 
     def suggest(self, table: str) -> Suggested:
         """Columns that the table may be clustered by, each with the reason, and what columns=auto chooses."""
-        found = self._admin.SuggestColumns(pb.SuggestColumnsRequest(table=table))
-        return _rendered(Suggested, found, suggested_document(found))
+        suggested_columns = self._admin.SuggestColumns(pb.SuggestColumnsRequest(table=table))
+        return _rendered(Suggested, suggested_columns, suggested_document(suggested_columns))
 
     def learn(
         self, table: str, *, spark_event_log: Path | str | None = None, queries: Path | str | None = None
@@ -278,8 +278,8 @@ class Client:
         and line, for what is malformed; then nothing is kept.
         """
         logs, file = (None if one is None else Path(one) for one in (spark_event_log, queries))
-        found = learn_from(self._admin, table, logs, file)
-        return _rendered(Learned, found, learned_document(found))
+        scans = learn_from(self._admin, table, logs, file)
+        return _rendered(Learned, scans, learned_document(scans))
 
     def start(
         self,

@@ -248,10 +248,10 @@ class Services:
         if any(member.takes_tasks for member in members):
             return nobody_knows(group, members, kinds)
         try:
-            container, kept = self.groups.find(group).container, self.containers.find(group)
+            container, view = self.groups.find(group).container, self.containers.find(group)
         except GroupNotFound as error:
             return f"{error.message}: create it with amoro group create {group}"
-        return no_optimizer_reason(group, container, members, kept)
+        return no_optimizer_reason(group, container, members, view)
 
 
 def _heard(

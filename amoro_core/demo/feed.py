@@ -416,7 +416,7 @@ def _is_committed(catalog: Catalog, table: Table, delta: RowDelta) -> bool:
     try:
         catalog.commit_table(table, requirements, updates)
     except CommitFailedException:
-        for file in (path, *(one.manifest_path for one in added)):
+        for file in (path, *(manifest_file.manifest_path for manifest_file in added)):
             with suppress(OSError):
                 table.io.delete(file)
         return False

@@ -177,8 +177,8 @@ def _summary(*columns: FileCounts) -> list[str]:
     rows: list[tuple[str, ...]] = [("", "written", "before settling", "after")]
     for name in ("data files", "equality delete files", "position delete files"):
         key = name.removesuffix(" files").upper().replace(" ", "_").replace("DELETE", "DELETES")
-        rows.append((name, *(f"{one[key]:,}" for one in columns)))
-    rows.append(("size", *(_size(one["BYTES"]) for one in columns)))
+        rows.append((name, *(f"{counter[key]:,}" for counter in columns)))
+    rows.append(("size", *(_size(counter["BYTES"]) for counter in columns)))
     return [f"{name:22}{first:>10}{second:>17}{third:>10}" for name, first, second, third in rows]
 
 

@@ -67,7 +67,7 @@ def row_equation(made: "pb.Receipt") -> str:
     equal = made.rows_before == made.rows_after
     sign, mark = ("=", "✓") if equal else ("≠", "✗")
     rows = f"{format_count(made.rows_before)} {sign} {format_count(made.rows_after)} {mark}"
-    carried = sum(one.value for one in made.figures if one.name == _CARRIED)
+    carried = sum(figure.value for figure in made.figures if figure.name == _CARRIED)
     return f"{rows}, {format_count(carried)} of them deleted by others meanwhile and carried over" if carried else rows
 
 

@@ -108,7 +108,7 @@ def write_carried(
         return ()
     if options is None:
         path = _path(rows[0], process_id, "puffin")
-        vectors = [(one.output, one.positions) for one in rows]
+        vectors = [(carried_rows.output, carried_rows.positions) for carried_rows in rows]
         return write_vectors(access, path, vectors, rows[0].output.sequence_number)
     written: list[DeleteFile] = []
     try:
@@ -191,16 +191,16 @@ class IcebergTable:
         return table_schema(self._table.metadata)
 
     def scan(self) -> TableScan | None:
-        found = self._scanned()
-        if found is not None:
-            refuse_files(self._table.metadata, found)
-        return found
+        table_scan = self._scanned()
+        if table_scan is not None:
+            refuse_files(self._table.metadata, table_scan)
+        return table_scan
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
         return self._scan(self._table, self._manifests.read, snapshot_id)
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
-        compared = frozenset[int]().union(*(equality_ids(found) for found in scans))
+        compared = frozenset[int]().union(*(equality_ids(table_scan) for table_scan in scans))
         return self._context(spec_id, compared)
 
     def _context(self, spec_id: int, compared: frozenset[int]) -> TableContext:
@@ -223,10 +223,10 @@ class IcebergTable:
         return partition_filter.chooser(self._table.metadata, condition)
 
     def context(self, spec_id: int) -> TableContext:
-        found = self._context(spec_id, equality_ids(self._scanned()))
+        table_context = self._context(spec_id, equality_ids(self._scanned()))
         if not welcomes_parquet(self._properties(self._table)):
-            return found
-        return replace(found, properties={**found.properties, FORMAT_KEY: FileFormat.PARQUET.value})
+            return table_context
+        return replace(table_context, properties={**table_context.properties, FORMAT_KEY: FileFormat.PARQUET.value})
 
     def _properties(self, table: Table) -> Mapping[str, str]:
         """The table's properties over the defaults of its catalog."""
@@ -318,10 +318,10 @@ class IcebergTable:
 
     def _scan_of(self, table: Table) -> TableScan:
         """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter."""
-        found = self._scan(table, self._manifests.read, sources=self._sources)
-        if found is None:
+        table_scan = self._scan(table, self._manifests.read, sources=self._sources)
+        if table_scan is None:
             raise CommitConflict(f"{self._identifier} has no snapshot left")
-        return found
+        return table_scan
 
     def _scan(
         self,

@@ -144,7 +144,7 @@ class Formats:
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
-        return sorted({found for format in self._of(catalog) for found in format.list_tables(catalog)})
+        return sorted({table for format in self._of(catalog) for table in format.list_tables(catalog)})
 
     def locations(
         self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]

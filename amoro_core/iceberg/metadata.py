@@ -295,24 +295,24 @@ _IN_ORDER: dict[type[Transform[Any, Any]], str] = {
 def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
     """The top-level column of that name in the current schema. Raises TableRefused("configuration") if there is none,
     and for a type that is not a time."""
-    found = next((one for one in metadata.schema().fields if one.name == name), None)
-    if found is None:
-        columns = ", ".join(one.name for one in metadata.schema().fields if type(one.field_type) in _KINDS)
+    nested_field = next((field for field in metadata.schema().fields if field.name == name), None)
+    if nested_field is None:
+        columns = ", ".join(field.name for field in metadata.schema().fields if type(field.field_type) in _KINDS)
         raise TableRefused(
             f"the table has no column {name!r} at its top level",
             reason="configuration",
             hint=f"Set data-expire.field to one of: {columns or 'none of its columns tells a time'}.",
         )
-    kind = _KINDS.get(type(found.field_type))
+    kind = _KINDS.get(type(nested_field.field_type))
     if kind is None:
         raise TableRefused(
-            f"column {name!r} is of type {found.field_type}, which tells no time",
+            f"column {name!r} is of type {nested_field.field_type}, which tells no time",
             reason="configuration",
             hint="Set data-expire.field to a column of type date, timestamp, timestamptz, timestamp_ns, timestamptz_ns,"
             " long or string.",
         )
-    parts = {spec_id: _parts(spec, found.field_id) for spec_id, spec in metadata.specs().items()}
-    return TimeColumn(name, found.field_id, kind, {spec_id: made for spec_id, made in parts.items() if made})
+    parts = {spec_id: _parts(spec, nested_field.field_id) for spec_id, spec in metadata.specs().items()}
+    return TimeColumn(name, nested_field.field_id, kind, {spec_id: made for spec_id, made in parts.items() if made})
 
 
 def _parts(spec: PartitionSpec, field_id: int) -> tuple[TimePart, ...]:
@@ -396,7 +396,7 @@ def statistics_removals(
             ("remove-statistics", metadata.statistics),
             ("remove-partition-statistics", metadata.partition_statistics),
         )
-        for snapshot_id in sorted({one.snapshot_id for one in entries if is_outdated(one)})
+        for snapshot_id in sorted({entry.snapshot_id for entry in entries if is_outdated(entry)})
     ]
 
 
@@ -417,7 +417,7 @@ def order_id_of(metadata: TableMetadata, keys: Sequence[LayoutKey]) -> int:
     """The id of the sort order with exactly these keys; 0: the metadata has none."""
     if not keys:
         return 0
-    return next((one.order_id for one in metadata.sort_orders if keys_of(one) == tuple(keys)), 0)
+    return next((sort_order.order_id for sort_order in metadata.sort_orders if keys_of(sort_order) == tuple(keys)), 0)
 
 
 def stage_sort_order(table: Table, keys: Sequence[LayoutKey], *, own_metadata: bool) -> tuple[bytes, SortOrderAdded]:
@@ -425,7 +425,7 @@ def stage_sort_order(table: Table, keys: Sequence[LayoutKey], *, own_metadata: b
     landed. `own_metadata` as in `commit_request`, so that no two orders get one id."""
     orders = table.metadata.sort_orders
     order = {
-        "order-id": max((one.order_id for one in orders), default=0) + 1,
+        "order-id": max((sort_order.order_id for sort_order in orders), default=0) + 1,
         "fields": [
             {
                 "source-id": key.field_id,
@@ -459,7 +459,7 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
     columns = tuple(_sort_column(schema, field_id) for field_id in sorted(schema.field_ids))
     return Sorting(
         columns=columns,
-        orders=tuple(_sort_order(schema, one, columns) for one in metadata.sort_orders),
+        orders=tuple(_sort_order(schema, order, columns) for order in metadata.sort_orders),
         default_order_id=metadata.default_sort_order_id,
         partitioned_by=frozenset(
             field.source_id for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform)
@@ -535,7 +535,7 @@ def _word(kind: IcebergType) -> str:
 
 
 def _sort_order(schema: Schema, order: SortOrder, columns: tuple[Column, ...]) -> clustering.SortOrder:
-    known = {one.field_id: one for one in columns}
+    known = {column.field_id: column for column in columns}
     problem = next((found for field in order.fields if (found := _field_problem(field, known, schema))), "")
     return clustering.SortOrder(order.order_id, keys_of(order), problem)
 

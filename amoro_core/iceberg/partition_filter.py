@@ -34,13 +34,13 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[
 
 
 def _of_text(literal: StringLiteral, kind: IcebergType) -> Literal[int]:
-    found = _MOMENT.fullmatch(literal.value)
-    if found is None:
+    match = _MOMENT.fullmatch(literal.value)
+    if match is None:
         raise ValueError(f"{literal.value!r} is no moment such as 2026-01-31T00:00:00.000000001")
-    if (found[3] is None) is isinstance(kind, TimestamptzNanoType):
-        raise ValueError(f"{literal.value!r} has {'no' if found[3] is None else 'a'} zone, unlike a column of {kind}")
-    since = datetime.fromisoformat(f"{found[1]}{found[3] or '+00:00'}") - datetime.fromisoformat("1970-01-01T00:00Z")
-    return LongLiteral(since // timedelta(seconds=1) * 1_000_000_000 + int((found[2] or "").ljust(9, "0")))
+    if (match[3] is None) is isinstance(kind, TimestamptzNanoType):
+        raise ValueError(f"{literal.value!r} has {'no' if match[3] is None else 'a'} zone, unlike a column of {kind}")
+    since = datetime.fromisoformat(f"{match[1]}{match[3] or '+00:00'}") - datetime.fromisoformat("1970-01-01T00:00Z")
+    return LongLiteral(since // timedelta(seconds=1) * 1_000_000_000 + int((match[2] or "").ljust(9, "0")))
 
 
 #: The grammar of a condition, as a hint.
@@ -157,7 +157,7 @@ def partition_test(metadata: TableMetadata, spec: PartitionSpec, expression: Boo
 
 
 def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile, kinds: Mapping[int, IcebergType]) -> bool:
-    known = EntryFile.from_args(
+    data_file = EntryFile.from_args(
         record_count=file.record_count,
         value_counts=dict(file.metrics.value_counts),
         null_value_counts=dict(file.metrics.null_value_counts),
@@ -166,7 +166,7 @@ def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile, kinds: Mappin
         upper_bounds=_promoted(file.metrics.upper_bounds, kinds),
     )
     try:
-        return metrics.eval(known)
+        return metrics.eval(data_file)
     except (struct.error, ValueError):
         # Bounds that are not values of the column's type, such as those truncated within a character, tell nothing.
         return True

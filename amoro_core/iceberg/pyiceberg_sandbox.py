@@ -121,8 +121,8 @@ def _refuse_defaults(metadata: _Json) -> None:
 def _problem(kind: Any, value: Any) -> str | None:
     if not isinstance(kind, str):
         return f"and defaults of a {kind['type']} are not handled"
-    known = NestedField(1, "column", kind).field_type
-    why = unusable_default(known, value) if isinstance(known, PrimitiveType) else None
+    primitive_type = NestedField(1, "column", kind).field_type
+    why = unusable_default(primitive_type, value) if isinstance(primitive_type, PrimitiveType) else None
     return None if why is None else f"which can't be read as {kind}: {why}"
 
 

@@ -77,9 +77,9 @@ def scan(
             deletes[key] = source.deletes(key, listed)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     manifests = TableManifests(data, deletes, unpartitioned)
-    _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
-    _refuse_parts_outside([one.paths for one in data.values()], read_locations, way_out)
-    refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
+    _refuse_early_vectors(metadata, (file for delete_files in deletes.values() for file in delete_files))
+    _refuse_parts_outside([column_part.paths for column_part in data.values()], read_locations, way_out)
+    refuse_outside((file.path for delete_files in deletes.values() for file in delete_files), read_locations, way_out)
     matched = before.matched
     if matched is None or not before.has_same_manifests(manifests):
         matched = _matched(manifests)
@@ -96,7 +96,7 @@ def _matched(manifests: TableManifests) -> Matched:
     for part in manifests.data.values():
         gathering.take(part)
     columns = gathering.columns()
-    deletes = [file for some in manifests.deletes.values() for file in some]
+    deletes = [file for delete_files in manifests.deletes.values() for file in delete_files]
     refuse_several_vectors(deletes)
     files, dangling = match(columns, deletes, manifests.unpartitioned)
     files.homes = manifests.homes
@@ -126,8 +126,8 @@ class _Source:
 
     def deletes(self, key: Key, listed: ManifestFile) -> tuple[DeleteFile, ...]:
         """The live files of a delete manifest."""
-        if (found := self._before.deletes.get(key)) is not None:
-            return found
+        if (delete_files := self._before.deletes.get(key)) is not None:
+            return delete_files
         types = self.types[listed.partition_spec_id]
         return tuple(to_delete_file(entry, types) for entry in self._entries(listed))
 
@@ -148,8 +148,8 @@ def live_manifests(
     manifests = read_list(table.io, snapshot.manifest_list)
     refuse_listed(table.metadata, snapshot, manifests)
     live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
-    refuse_outside([one.manifest_path for one in live], read_locations, way_out)
-    if encrypted := [one.manifest_path for one in live if one.key_metadata is not None]:
+    refuse_outside([manifest_file.manifest_path for manifest_file in live], read_locations, way_out)
+    if encrypted := [manifest_file.manifest_path for manifest_file in live if manifest_file.key_metadata is not None]:
         raise TableRefused(f"the manifest {encrypted[0]} is encrypted", reason="encryption")
     return live
 
@@ -183,7 +183,7 @@ def _local(places: Iterable[str]) -> Iterator[str]:
 def _refuse_early_vectors(metadata: TableMetadata, deletes: Iterable[DeleteFile]) -> None:
     if metadata.format_version >= FORMAT_WITH_VECTORS:
         return
-    if vector := next((one for one in deletes if one.is_vector), None):
+    if vector := next((delete for delete in deletes if delete.is_vector), None):
         raise TableRefused(
             f"{vector.path} is a deletion vector, which a table of format {metadata.format_version} can't have",
             reason="deletion-vector",

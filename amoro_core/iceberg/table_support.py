@@ -87,8 +87,8 @@ _PAIMON_LIST = re.compile(rf"snap-[0-9]+-{_UUID}\.avro")
 
 def refuse_foreign(metadata: TableMetadata) -> None:
     """Raise TableRefused("format") for a table of another format, or a copy of one, by its metadata alone."""
-    if found := _mixed(metadata.properties):
-        raise found
+    if error := _mixed(metadata.properties):
+        raise error
     if mark := _copied(metadata):
         owner, where = mark
         raise TableRefused(
@@ -100,8 +100,8 @@ def refuse_foreign(metadata: TableMetadata) -> None:
 
 def refuse_mixed_hive(parameters: Mapping[str, str]) -> None:
     """Raise TableRefused("format") for a Hive table whose parameters mark it as Mixed-Hive."""
-    if parameters.get(_MIXED_HIVE, "").strip().lower() == "true" and (found := _mixed(parameters)):
-        raise found
+    if parameters.get(_MIXED_HIVE, "").strip().lower() == "true" and (error := _mixed(parameters)):
+        raise error
 
 
 def refuse_foreign_files(parts: Iterable[Paths]) -> None:
@@ -200,10 +200,10 @@ def refuse_contradictions(metadata: TableMetadata) -> None:
 
 def _refuse_ids(metadata: TableMetadata) -> None:
     named: tuple[tuple[str, Iterable[int]], ...] = (
-        ("snapshots", (one.snapshot_id for one in metadata.snapshots)),
+        ("snapshots", (snapshot.snapshot_id for snapshot in metadata.snapshots)),
         ("schemas", (one.schema_id for one in metadata.schemas)),
-        ("partition specs", (one.spec_id for one in metadata.partition_specs)),
-        ("sort orders", (one.order_id for one in metadata.sort_orders)),
+        ("partition specs", (partition_spec.spec_id for partition_spec in metadata.partition_specs)),
+        ("sort orders", (order.order_id for order in metadata.sort_orders)),
     )
     for what, given in named:
         if (twice := _twice(given)) is not None:
@@ -241,7 +241,7 @@ def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterab
     than the snapshot, with row ids that are not given yet, or listed twice."""
     listed = list(manifests)
     specs, number = metadata.specs(), snapshot.sequence_number or 0
-    if (twice := _twice(one.manifest_path for one in listed)) is not None:
+    if (twice := _twice(manifest_file.manifest_path for manifest_file in listed)) is not None:
         raise _refused(f"{snapshot.manifest_list} names the manifest {twice} twice")
     for one in listed:
         if one.partition_spec_id not in specs:
@@ -487,7 +487,7 @@ def unpublished_branch(metadata: TableMetadata) -> str | None:
     main = metadata.current_snapshot_id
     if main is None or metadata.properties.get("write.wap.enabled", "").strip().lower() != "true":
         return None
-    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
     for name, ref in sorted(metadata.refs.items()):
         if ref.snapshot_ref_type == "branch" and ref.snapshot_id != main and _descends(ref.snapshot_id, main, parents):
             return f"write-audit-publish: branch {name} is ahead of main and waits to be published"

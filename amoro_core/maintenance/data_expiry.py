@@ -70,8 +70,8 @@ class DatePattern:
 
     def read(self, text: str) -> datetime | None:
         """The moment in a text of the pattern, else None: the last day of a month or year, the beginning of a day."""
-        found = self._form.fullmatch(text)
-        numbers = () if found is None else map(int, found.groups())
+        match = self._form.fullmatch(text)
+        numbers = () if match is None else map(int, match.groups())
         parts = dict(zip(self._letters, numbers, strict=False))  # empty without numbers
         if len(parts) < len(self._letters):
             return None  # another text, or a pattern with a repeated part
@@ -154,9 +154,9 @@ class BaseRule(StrEnum):
 def _retention(text: str) -> timedelta | None:
     if not text.strip():
         return None
-    found = _RETENTION.fullmatch(text.strip().lower())
-    size = found and _UNITS.get(found[2] or "ms")
-    if not found or not size or len(found[1]) > 18 or not (micros := int(found[1]) * size // 1000):
+    match = _RETENTION.fullmatch(text.strip().lower())
+    size = match and _UNITS.get(match[2] or "ms")
+    if not match or not size or len(match[1]) > 18 or not (micros := int(match[1]) * size // 1000):
         raise ValueError("expected a time above 0 with its unit, such as 30d or 12h")
     return min(timedelta(microseconds=min(micros, _LONGEST // _MICRO)), _LONGEST)
 
@@ -358,7 +358,7 @@ def last_data_commit(
     `kept` is the previous result. It is used when main's history no longer has such a commit, as after an expiry (some
     writers then drop the parent id), but not if its snapshot still exists: main was then rolled back.
     """
-    known = {one.snapshot_id: one for one in snapshots}
+    known = {snapshot_facts.snapshot_id: snapshot_facts for snapshot_facts in snapshots}
     for found in ancestors(known, head_id):
         if _brought_data(found):
             return DataCommit(found.snapshot_id, round((found.committed_at - _EPOCH).total_seconds() * 1000))

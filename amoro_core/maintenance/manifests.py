@@ -149,7 +149,7 @@ def is_large(snapshots: Iterable[SnapshotFacts]) -> bool:
 def count_files(snapshots: Iterable[SnapshotFacts]) -> int:
     """About how many files the snapshots name, by their summaries: those of the largest, and what others removed."""
     most, removed = 0, 0
-    for one in snapshots:
-        most = max(most, sum(summary_count(one.summary, key) or 0 for key in _TOTALS))
-        removed += sum(summary_count(one.summary, key) or 0 for key in _REMOVED)
+    for snapshot in snapshots:
+        most = max(most, sum(summary_count(snapshot.summary, key) or 0 for key in _TOTALS))
+        removed += sum(summary_count(snapshot.summary, key) or 0 for key in _REMOVED)
     return most + removed

@@ -102,7 +102,7 @@ class Search:
         """
         prefix = place.rstrip("/") + "/"
         here = self._settled(split_place(place)[:2])
-        places = self._named.places_of([one.path for one in page])
+        places = self._named.places_of([file.path for file in page])
         for one, named_in in zip(page, places, strict=True):
             self.found.files += 1
             self.found.bytes += one.size_bytes
@@ -140,18 +140,18 @@ class Search:
         Raises CatalogUnavailable when most files have no time, a file that certainly exists is missing, or a manifest
         of Flink's was not opened.
         """
-        found = self.found
+        result = self.found
         self._require_opened()
-        if found.unseen:
+        if result.unseen:
             raise CatalogUnavailable(
-                f"the listing lacks {min(found.unseen)}, which the table has: it was cut, or is of an earlier time"
+                f"the listing lacks {min(result.unseen)}, which the table has: it was cut, or is of an earlier time"
             )
-        if 2 * found.without_time > found.files:
+        if 2 * result.without_time > result.files:
             raise CatalogUnavailable(
-                f"{found.without_time} of {found.files} listed files have no modification time",
+                f"{result.without_time} of {result.files} listed files have no modification time",
                 hint="List them by an inventory that has one: --file-list.",
             )
-        return found
+        return result
 
     def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
         if not self._is_in_range(one.path):

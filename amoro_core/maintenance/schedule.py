@@ -38,10 +38,10 @@ class Window:
 def _window(text: str) -> Window | None:
     if not text.strip():
         return None
-    found = _WINDOW.fullmatch(text.strip())
-    if found is None:
+    match = _WINDOW.fullmatch(text.strip())
+    if match is None:
         raise ValueError("expected two times, such as 22:00-06:00")
-    numbers = [int(one) for one in found.groups()]
+    numbers = [int(group) for group in match.groups()]
     window = Window(time(numbers[0], numbers[1]), time(numbers[2], numbers[3]))
     if window.start == window.end:
         raise ValueError("expected two different times")

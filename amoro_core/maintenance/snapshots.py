@@ -164,7 +164,7 @@ class SnapshotSelection:
     def staying(self) -> str:
         """How many are kept and on which grounds, as a phrase; writers and leases by name."""
         ordered = sorted(self.stay.values(), key=lambda one: tuple(KeepReason).index(one.ground))
-        counts = Counter(_WORDS.get(one.ground, (one.reason, one.reason)) for one in ordered)
+        counts = Counter(_WORDS.get(snapshot.ground, (snapshot.reason, snapshot.reason)) for snapshot in ordered)
         words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
         return f"{len(self.stay)} stay ({words})" if words else "none stays"
 
@@ -223,13 +223,13 @@ class _History:
     """Snapshots by their ids."""
 
     def __init__(self, snapshots: Sequence[SnapshotFacts]) -> None:
-        self.known = {one.snapshot_id: one for one in snapshots}
+        self.known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
 
     def reached(self, refs: Iterable[Ref]) -> Iterator[int]:
         """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
         for ref in refs:
             if ref.is_branch:
-                yield from (one.snapshot_id for one in ancestors(self.known, ref.snapshot_id))
+                yield from (snapshot_facts.snapshot_id for snapshot_facts in ancestors(self.known, ref.snapshot_id))
             else:
                 yield ref.snapshot_id
 
@@ -257,11 +257,11 @@ def _keep_branch(
         cutoff = now - ref.max_snapshot_age
     if ref.min_snapshots_to_keep is not None:
         count = max(ref.min_snapshots_to_keep, 1)
-    for number, one in enumerate(ancestors(history.known, ref.snapshot_id), 1):
-        if one.committed_at >= cutoff:
-            _keep(stay, [one.snapshot_id], KeepReason.AGE, f"in the history of {ref.name}, and young")
+    for number, snapshot in enumerate(ancestors(history.known, ref.snapshot_id), 1):
+        if snapshot.committed_at >= cutoff:
+            _keep(stay, [snapshot.snapshot_id], KeepReason.AGE, f"in the history of {ref.name}, and young")
         elif number <= count:
-            _keep(stay, [one.snapshot_id], KeepReason.COUNT, f"one of the {count} newest of {ref.name}")
+            _keep(stay, [snapshot.snapshot_id], KeepReason.COUNT, f"one of the {count} newest of {ref.name}")
         else:
             return
 
@@ -294,8 +294,8 @@ def _keep_needed(
 def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: datetime) -> dict[int, str]:
     """The positions in the chain at which writers find their state, if young enough, with the writers' names."""
     found: dict[Writer, int] = {}
-    for at, one in enumerate(chain):
-        for writer in writers_of(one.summary, config.writer_keys):
+    for at, snapshot in enumerate(chain):
+        for writer in writers_of(snapshot.summary, config.writer_keys):
             found.setdefault(writer, at)
     oldest = now - config.writer_retention
     return {at: f"chain of {writer}" for writer, at in found.items() if chain[at].committed_at >= oldest}
@@ -306,14 +306,14 @@ def _keep_chains(
 ) -> None:
     """Keep the chain from the head down to each of these positions, the nearest first."""
     for end in sorted(ends):
-        _keep(stay, (one.snapshot_id for one in chain[: end + 1]), ground, ends[end])
+        _keep(stay, (snapshot.snapshot_id for snapshot in chain[: end + 1]), ground, ends[end])
 
 
 def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
     """Snapshots that are later by number or by time: format 1 has no numbers, and clocks differ."""
-    for one in history.known.values():
-        if one.sequence_number > oldest.sequence_number or one.committed_at >= oldest.committed_at:
-            yield one.snapshot_id
+    for snapshot in history.known.values():
+        if snapshot.sequence_number > oldest.sequence_number or snapshot.committed_at >= oldest.committed_at:
+            yield snapshot.snapshot_id
 
 
 def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
@@ -370,10 +370,10 @@ def totals_of(summary: Mapping[str, str]) -> SnapshotTotals:
 
 def compare(snapshots: Sequence[SnapshotFacts], before: SnapshotFacts, after: SnapshotFacts) -> Comparison:
     """Compare two of the table's snapshots, all of which are given."""
-    history = list(ancestors({one.snapshot_id: one for one in snapshots}, after.snapshot_id))
-    ids = [one.snapshot_id for one in history]
+    history = list(ancestors({snapshot.snapshot_id: snapshot for snapshot in snapshots}, after.snapshot_id))
+    ids = [snapshot.snapshot_id for snapshot in history]
     is_ancestor = before.snapshot_id in ids
     path = history[: ids.index(before.snapshot_id)] if is_ancestor else []
-    own = sum(PROCESS_ID in one.summary for one in path)
+    own = sum(PROCESS_ID in snapshot.summary for snapshot in path)
     totals = totals_of(before.summary), totals_of(after.summary)
     return Comparison(before, after, *totals, is_ancestor, len(path), own)

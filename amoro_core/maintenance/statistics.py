@@ -92,17 +92,17 @@ def evaluate_statistics(
 
 def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, known: StatisticsEntries) -> bool:
     counted = (one.ndv_fields for one in known.columns if one.snapshot_id == snapshot_id)
-    has_partitions = any(one.snapshot_id == snapshot_id for one in known.partitions)
+    has_partitions = any(statistics_entry.snapshot_id == snapshot_id for statistics_entry in known.partitions)
     return (has_partitions or not partitions) and (not columns or any(fields.issuperset(columns) for fields in counted))
 
 
 def _changed(since: Sequence[SnapshotFacts], base: SnapshotFacts) -> float | None:
     """The share of the base's rows that the snapshots added or deleted; None if their summaries lack counts."""
     changed = 0
-    for one in since:
-        if one.operation == _REPLACE:
+    for snapshot in since:
+        if snapshot.operation == _REPLACE:
             continue
-        counts = [summary_count(one.summary, key) for key in _CHANGES]
+        counts = [summary_count(snapshot.summary, key) for key in _CHANGES]
         if all(count is None for count in counts):
             return None
         changed += sum(count or 0 for count in counts)

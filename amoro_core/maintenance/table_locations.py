@@ -50,7 +50,7 @@ def by_place(places: Iterable[str], page: Sequence[StoredFile]) -> Iterator[tupl
     """The files of a page below each of the places; none of a place that has none."""
     for place in places:
         prefix = normalise(place)
-        if inside := [one for one in page if is_below(one.path, prefix)]:
+        if inside := [file for file in page if is_below(file.path, prefix)]:
             yield place, inside
 
 

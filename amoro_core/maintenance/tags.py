@@ -60,7 +60,7 @@ class TagConfig:
 
     enabled: bool = declared("tag.auto-create.enabled", "false", boolean)
     period: TagPeriod = declared(
-        "tag.auto-create.trigger.period", "daily", one_of({one.value: one for one in TagPeriod})
+        "tag.auto-create.trigger.period", "daily", one_of({tag_period.value: tag_period for tag_period in TagPeriod})
     )
     offset: timedelta = declared("tag.auto-create.trigger.offset.minutes", "0", minutes)
     #: 0: however late the snapshot comes.
@@ -104,7 +104,7 @@ def evaluate_tag(
     trigger = _moment(start + config.offset, config.zone)
     if name in refs:
         return TagVerdict(f"tag {name} exists", due_at, name)
-    since = [one for one in history if one.committed_at >= trigger]
+    since = [snapshot_facts for snapshot_facts in history if snapshot_facts.committed_at >= trigger]
     if not since:
         return TagVerdict(f"no snapshot was committed since {trigger:%Y-%m-%d %H:%M} for tag {name}", due_at, name)
     first = min(since, key=lambda one: (one.committed_at, one.sequence_number))

@@ -149,7 +149,7 @@ def evaluate_rules(
     conditions: Iterable[Condition], counted: Counted, before: Iterable[ActiveAlert], now: datetime
 ) -> tuple[ActiveAlert, ...]:
     """The conditions that hold now, in their order; those that held before keep since when."""
-    since = {(held.condition.name, held.labels): held.since for held in before}
+    since = {(alert.condition.name, alert.labels): alert.since for alert in before}
     return tuple(
         ActiveAlert(condition, labels, value, min(now, since.get((condition.name, labels), now)))
         for condition in conditions

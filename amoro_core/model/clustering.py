@@ -147,8 +147,8 @@ class Sorting:
     @property
     def default_order(self) -> SortOrder:
         """The table's sort order; one without keys where it has none."""
-        found = (one for one in self.orders if one.order_id == self.default_order_id)
-        return next(found, SortOrder(self.default_order_id))
+        orders = (sort_order for sort_order in self.orders if sort_order.order_id == self.default_order_id)
+        return next(orders, SortOrder(self.default_order_id))
 
     def named(self, name: str) -> Column | None:
         """The column of that name."""
@@ -231,8 +231,8 @@ def group_suffix(group_id: str) -> str:
 
 def group_of(path: str) -> str | None:
     """The group id in the file's name; None for a file that was not clustered."""
-    found = _NAME.search(path)
-    return found.group(1) if found else None
+    match = _NAME.search(path)
+    return match.group(1) if match else None
 
 
 def layout_text(layout: Layout, group_id: str) -> str:

@@ -121,7 +121,7 @@ TABLE_BYTES = _gauge("table_data_bytes", f"Bytes of a table's data files.{_ONLY}
 ATTEMPT_OUTCOMES = ("success", "failed", "lost", "given_back")
 
 #: In the order of exposition, which is that of their definition.
-METRICS = tuple(found for found in list(globals().values()) if isinstance(found, Metric))
+METRICS = tuple(metric for metric in list(globals().values()) if isinstance(metric, Metric))
 
 
 @dataclass(frozen=True, slots=True)

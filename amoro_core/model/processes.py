@@ -278,7 +278,7 @@ class Receipt:
     def unequal(self) -> tuple[Equation, ...]:
         """The equations that do not hold."""
         values = {figure.name: figure.value for figure in self.figures}
-        return tuple(one for one in self.equations if values[one.left] != values[one.right])
+        return tuple(equation for equation in self.equations if values[equation.left] != values[equation.right])
 
     @classmethod
     def brief(

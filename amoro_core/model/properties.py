@@ -184,10 +184,10 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 def duration(text: str) -> timedelta:
     """A whole number with its unit: ms, s, min (or m), h, d."""
-    found = _PROPERTIES_DURATION.fullmatch(text.strip().lower())
-    if found is None:
+    match = _PROPERTIES_DURATION.fullmatch(text.strip().lower())
+    if match is None:
         raise ValueError("expected a number with a unit, such as 12h or 7d")
-    return _duration(int(found[1]) * _UNITS_MS[found[2]])
+    return _duration(int(match[1]) * _UNITS_MS[match[2]])
 
 
 _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])?b)?", re.IGNORECASE | re.ASCII)
@@ -195,8 +195,8 @@ _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])?b)?", re.IGNORECASE | re.ASCII)
 
 def size(text: str) -> int:
     """A whole number of bytes of at least 1, or one with its unit: KB, MB, GB, TB. One MB is 1,048,576 bytes."""
-    found = _SIZE.fullmatch(text.strip())
-    value = int(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()] if found else 0
+    match = _SIZE.fullmatch(text.strip())
+    value = int(match[1]) * 1024 ** _POWERS[(match[2] or "").lower()] if match else 0
     if not 1 <= value < _LONG_LIMIT:
         raise ValueError("expected a number of bytes, such as 134217728 or 64GB")
     return value

@@ -117,7 +117,7 @@ def decode(kind: type[V], message: Message) -> V:
 
 
 def _encoded_fields(value: "DataclassInstance") -> dict[str, Any]:
-    return {one.name: _encoded(one.name, getattr(value, one.name)) for one in fields(value) if one.init}
+    return {field.name: _encoded(field.name, getattr(value, field.name)) for field in fields(value) if field.init}
 
 
 def _encoded(name: str, value: Any) -> Any:

@@ -133,8 +133,8 @@ class Timing(_Interceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any]":
         """The handler of the call, timed."""
-        if (known := self._timed.get(handler_call_details.method)) is not None:
-            return known
+        if (method_handler := self._timed.get(handler_call_details.method)) is not None:
+            return method_handler
         handler = await continuation(handler_call_details)
         inner = handler.unary_unary if handler else None  # no handler: the method is not known
         if inner is None:

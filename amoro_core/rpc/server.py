@@ -46,10 +46,10 @@ def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any,
             except UnknownToken as error:
                 await operations.refuse(method, anonymous(way, address, user), error)
                 raise
-            found: Message = await operations.call(method, request, principal)
+            message: Message = await operations.call(method, request, principal)
         except Exception as error:
             await abort(context, error)
-        return found
+        return message
 
     return grpc.unary_unary_rpc_method_handler(
         answer,

@@ -64,7 +64,7 @@ class Names:
 
     def __init__(self, parts: Iterable[Paths]) -> None:
         self._parts = tuple(parts)
-        self._starts = np.cumsum([0, *(len(one.array) for one in self._parts)])
+        self._starts = np.cumsum([0, *(len(paths.array) for paths in self._parts)])
 
     def find(self, names: Sequence[str]) -> tuple[Ids, Ids]:
         """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these."""

@@ -144,7 +144,7 @@ class LiveFiles(Sequence[ScannedFile]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
             return NotImplemented
-        return len(self) == len(other) and all(one == its for one, its in zip(self, other, strict=True))
+        return len(self) == len(other) and all(file == its for file, its in zip(self, other, strict=True))
 
     def row(self, at: int) -> ScannedFile:
         """The file at that index of the columns, with its deletes sorted by sequence number and path."""
@@ -226,7 +226,7 @@ class LiveFiles(Sequence[ScannedFile]):
         if self._by_rows:
             found[self.pairs.files] = True
             return found
-        is_alone = [one.kind is DeleteKind.POSITION and one.named_file is not None for one in self.deletes]
+        is_alone = [delete.kind is DeleteKind.POSITION and delete.named_file is not None for delete in self.deletes]
         found[self.pairs.files[~np.array(is_alone, np.bool_)[self.pairs.deletes]]] = True
         found[self.pairs.files[1:][np.diff(self.pairs.files) == 0]] = True
         return found
@@ -234,7 +234,7 @@ class LiveFiles(Sequence[ScannedFile]):
     @cached_property
     def has_vector(self) -> Mask:
         """The files that a deletion vector applies to: no position delete file does."""
-        return self._with_deletes([one.is_vector for one in self.deletes])
+        return self._with_deletes([delete_file.is_vector for delete_file in self.deletes])
 
     @cached_property
     def has_position_file(self) -> Mask:

@@ -73,7 +73,7 @@ def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
 def _without_replaced(deletes: Sequence[DeleteFile], *found: Ids) -> Ids:
     """The pairs without position delete files of data files that a vector applies to: it holds their positions."""
     pairs = np.concatenate((np.empty((0, 2), np.int64), *found))
-    is_vector = np.array([one.is_vector for one in deletes], np.bool_)
+    is_vector = np.array([delete_file.is_vector for delete_file in deletes], np.bool_)
     if not is_vector.any():
         return pairs
     of_vector = is_vector[pairs[:, 1]]

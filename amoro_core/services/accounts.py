@@ -65,24 +65,24 @@ class TokenService:
         for role, own in self._own.items():
             if hmac.compare_digest(token_hash, own):
                 return Principal(role.value, role)
-        found = self.store.read(lambda db: accounts.find_token_by_hash(db, token_hash))
-        if found is None:
+        access_token = self.store.read(lambda db: accounts.find_token_by_hash(db, token_hash))
+        if access_token is None:
             raise UnknownToken("the admin token is wrong", hint="It is in admin.token of the state directory.")
-        if found.expires_at is not None and found.expires_at <= self.clock():
+        if access_token.expires_at is not None and access_token.expires_at <= self.clock():
             raise UnknownToken(
-                f"the token {found.name} expired at {found.expires_at:%Y-%m-%d %H:%M}Z",
+                f"the token {access_token.name} expired at {access_token.expires_at:%Y-%m-%d %H:%M}Z",
                 hint="Ask an administrator for another: amoro token create NAME --expires 90d",
             )
-        return Principal(found.name, found.role, found.pattern)
+        return Principal(access_token.name, access_token.role, access_token.pattern)
 
     def find(self, name: str) -> AccessToken | None:
         """The token of that name, of those of the state directory, too; None when there is none or it has expired."""
         if name in self._own:
             return AccessToken(name, Role(name), self._own[Role(name)], self.clock())
-        found = self.store.read(lambda db: accounts.find_token(db, name))
-        if found is None or (found.expires_at is not None and found.expires_at <= self.clock()):
+        access_token = self.store.read(lambda db: accounts.find_token(db, name))
+        if access_token is None or (access_token.expires_at is not None and access_token.expires_at <= self.clock()):
             return None
-        return found
+        return access_token
 
     def create(
         self, name: str, role: Role, pattern: str = "", lasts: timedelta | None = None
@@ -99,10 +99,10 @@ class TokenService:
             )
         now = self.clock()
         ends = None if lasts is None else now + lasts
-        made = AccessToken(name, role, hash_token(token), now, checked_pattern(pattern, role), ends)
-        self.store.write(lambda db: accounts.add_token(db, made))
+        access_token = AccessToken(name, role, hash_token(token), now, checked_pattern(pattern, role), ends)
+        self.store.write(lambda db: accounts.add_token(db, access_token))
         log.info("token.created", name=name, role=role.value)
-        return made, token
+        return access_token, token
 
     def list_tokens(self, after: str = "", limit: int = 1000) -> Page[AccessToken]:
         """At most `limit` created tokens after a name, sorted by name."""
@@ -149,10 +149,10 @@ class UserService:
             raise InvalidArgument(f"{name!r} can't be the name of a user", hint=NAMES)
         pattern = checked_pattern(pattern, _human(role))
         hashed = self.hashing.hash(require_password(password))
-        made = UserAccount(name, role, pattern, hashed, self.clock())
-        self.store.write(lambda db: accounts.add_user(db, made))
+        account = UserAccount(name, role, pattern, hashed, self.clock())
+        self.store.write(lambda db: accounts.add_user(db, account))
         users_log.info("user.added", name=name, role=role.value)
-        return made
+        return account
 
     def update(self, name: str, role: Role | None, pattern: str | None) -> UserAccount:
         """Give the user another role or pattern; None keeps it. Open sessions end. Raises NotFound, InvalidArgument."""

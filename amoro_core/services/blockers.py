@@ -75,15 +75,15 @@ class BlockerService:
             blocker = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason)
             return _named(db, actions.add_blocker(db, blocker))
 
-        taken = self.store.write(take)
+        table_blocker = self.store.write(take)
         log.info(
             "blocker.taken",
-            blocker=taken.blocker.blocker_id,
-            table=str(taken.table),
+            blocker=table_blocker.blocker.blocker_id,
+            table=str(table_blocker.table),
             operations=sorted(operations),
-            until=taken.blocker.expires_at.isoformat(),
+            until=table_blocker.blocker.expires_at.isoformat(),
         )
-        return taken
+        return table_blocker
 
     def renew(self, blocker_id: str, held_for: timedelta | None = None) -> TableBlocker:
         """Extend the blocker from now, by its original duration or the given one. The id may be a prefix.
@@ -119,7 +119,7 @@ class BlockerService:
     def list_active(self, table_id: int | None = None) -> list[TableBlocker]:
         """Active blockers, of one table or all, oldest first."""
         return self.store.read(
-            lambda db: [_named(db, one) for one in actions.list_blockers(db, self.clock(), table_id)]
+            lambda db: [_named(db, blocker) for blocker in actions.list_blockers(db, self.clock(), table_id)]
         )
 
     def page(self, table_id: int | None, window: Window) -> Page[TableBlocker]:

@@ -108,9 +108,9 @@ class DiscoveryService:
 
         Raises TableNotFound, also for a new one that the catalog's filters leave out, and what loading it raises.
         """
-        known = self.store.read(lambda db: tables.find(db, identifier))
-        if known is not None:
-            return known
+        table_runtime = self.store.read(lambda db: tables.find(db, identifier))
+        if table_runtime is not None:
+            return table_runtime
         if not discovery_filter(dict(self.tables.catalog(identifier.catalog).properties)).admits(identifier):
             raise TableNotFound(
                 f"table {identifier} is not known: the filters of its catalog leave it out",

@@ -83,23 +83,23 @@ class AckGuardService:
         if found is None:
             return Admission.FREE
         process, payload = found
-        kept = self._guard_of(process.process_id)
-        if not kept.lock.acquire(blocking=False):
+        process_guard = self._guard_of(process.process_id)
+        if not process_guard.lock.acquire(blocking=False):
             return Admission.LATER
-        if kept.guard is None and kept.failure is None:
-            self.background(lambda: self._prepare(process, kept))
-            if not kept.lock.acquire(blocking=False):
+        if process_guard.guard is None and process_guard.failure is None:
+            self.background(lambda: self._prepare(process, process_guard))
+            if not process_guard.lock.acquire(blocking=False):
                 return Admission.LATER
         try:
             action = _sweeping(self.find_action, process)
             paths = [path for some in action.batches_of(payload).values() for path in some]
-            needed = _prepared(kept).reachable(paths)
+            needed = _prepared(process_guard).reachable(paths)
         except AmoroError as error:
             log.warning("ack.not_guarded", attempt=str(attempt), why=error.message)
             self._fail(optimizer_id, attempt, error)
             return Admission.REFUSED
         finally:
-            kept.lock.release()
+            process_guard.lock.release()
         failpoint("ack.after_guard")
         if not needed:
             return Admission.FREE
@@ -135,7 +135,7 @@ class AckGuardService:
     def _guard_of(self, process_id: str) -> _ProcessGuard:
         with self._lock:
             if process_id not in self._guards:
-                active = self.store.read(lambda db: {one.process_id for one in processes.list_active(db)})
+                active = self.store.read(lambda db: {process.process_id for process in processes.list_active(db)})
                 self._guards = {one: guard for one, guard in self._guards.items() if one in active}
             return self._guards.setdefault(process_id, _ProcessGuard())
 

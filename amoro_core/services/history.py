@@ -160,8 +160,8 @@ class LateDeleteService:
 
     def _add_events(self, db: Connection, runtime: TableRuntime, found: tuple[LateDelete, ...]) -> list[LateDelete]:
         """Store an event for each late delete without one, also across restarts."""
-        wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=runtime.table_id)
-        stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
+        event_filter = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=runtime.table_id)
+        stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, event_filter, None, _LATEST)}
         new = [late for late in found if str(late.snapshot_id) not in stored_ids]
         for late in new:
             about = About(runtime.table_id, str(runtime.identifier), late.process_id)
@@ -323,20 +323,20 @@ class RepeatingService:
 
         def look(db: Connection) -> StoredAnswer | None:
             audit.remove_older_requests(db, now - KEPT_FOR)
-            known = audit.find_answer(db, key_hash)
-            if known is None:
+            keyed_request = audit.find_answer(db, key_hash)
+            if keyed_request is None:
                 audit.add_request(db, key_hash, request_hash, now)
                 return None
-            if known.request_hash != request_hash:
+            if keyed_request.request_hash != request_hash:
                 raise MalformedRequest(
                     "the Idempotency-Key was sent with another request", hint="Give each request a key of its own."
                 )
-            if known.answer is None:
+            if keyed_request.answer is None:
                 raise Conflict(
                     "the first request with this Idempotency-Key has not ended, or the coordinator was stopped amid it",
                     hint="Ask again later; after a stop look at what was done, and use another key.",
                 )
-            return known.answer
+            return keyed_request.answer
 
         return self.store.write(look)
 

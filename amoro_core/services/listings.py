@@ -145,8 +145,8 @@ class OverviewService:
 
     def late_deletes(self, table_id: int) -> str:
         """The text of the last event of a late delete; "" without one."""
-        wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
-        found = self.store.read(lambda db: events.list_newest(db, wanted, None, 1)) if table_id else []
+        event_filter = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
+        found = self.store.read(lambda db: events.list_newest(db, event_filter, None, 1)) if table_id else []
         return found[0].text if found else ""
 
     def tasks(
@@ -307,22 +307,22 @@ class QueueService:
         turns = tables.list_turns(db, group)
         policies, by_group = pending_of(db, turns, now)
         first = _first(by_group, lambda name: self._ordered(policies.get(name, ""), by_group[name], now), most)
-        ids = [one.table_id for _, (_, _, one) in first]
+        ids = [pending_table.table_id for _, (_, _, pending_table) in first]
         pending = {table.table_id: table for table in tables.list_pending(db, ids)}
         blockers = actions.list_blockers(db, now)
         held_back = {one.table_id: "blocked" for one in blockers if BlockedOperation.OPTIMIZE in one.operations}
         held_back |= {table_id: "disabled" for table_id, table in pending.items() if not table.enabled}
         places = tuple(
             PendingPlace(
-                table=pending[one.table_id],
+                table=pending[pending_table.table_id],
                 place=place,
                 policy=policy,
                 key=key,
-                limit=one.limit,
-                occupation=occupation(one.runs, one.limit, now),
-                held_back=held_back.get(one.table_id, ""),
+                limit=pending_table.limit,
+                occupation=occupation(pending_table.runs, pending_table.limit, now),
+                held_back=held_back.get(pending_table.table_id, ""),
             )
-            for place, (policy, key, one) in first
+            for place, (policy, key, pending_table) in first
         )
         return places, len(turns)
 
@@ -396,8 +396,8 @@ class StateService:
 
     def facts(self) -> tuple[StateFacts, BackupRecord | None]:
         """What is known of the file, and the last backup that the audit knows. Raises StoreFailed."""
-        wanted = AuditFilter(operation=_BACKUP, outcome=AuditOutcome.DONE)
-        made = self.store.read(lambda db: audit.list_newest(db, wanted, None, 1))
+        audit_filter = AuditFilter(operation=_BACKUP, outcome=AuditOutcome.DONE)
+        made = self.store.read(lambda db: audit.list_newest(db, audit_filter, None, 1))
         return self.store.facts(), BackupRecord(made[0].at, made[0].call.object) if made else None
 
     def check(self) -> list[str]:

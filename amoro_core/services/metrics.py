@@ -242,13 +242,13 @@ class ConditionService:
 
     def _evaluate(self, now: datetime) -> None:
         samples = self.read()
-        held = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._active, now)
+        alerts = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._active, now)
         before = self._evaluated_at or now
-        known = {(one.condition.name, one.labels) for one in self._active if one.is_raised(before)}
-        for one in held:
+        known = {(alert.condition.name, alert.labels) for alert in self._active if alert.is_raised(before)}
+        for one in alerts:
             if one.is_raised(now) and (one.condition.name, one.labels) not in known:
                 log.warning("condition.raised", condition=one.condition.name, **one.named, what=one.text)
-        self._active = held
+        self._active = alerts
         if not self._history or now - self._history[-1][0] >= _MINUTE:
             self._history.append((now, counters(samples)))
 

@@ -205,9 +205,9 @@ class OptimizerService:
         """Change the registration in the store, then in memory. Raises UnknownToken when it has ended."""
         changed = self.store.write(lambda db: groups.save_optimizer(db, change(groups.get_optimizer(db, optimizer_id))))
         with self._lock:
-            known = self._optimizers.get(optimizer_id)
-            if known is not None:
-                self._optimizers[optimizer_id] = change(known)
+            optimizer = self._optimizers.get(optimizer_id)
+            if optimizer is not None:
+                self._optimizers[optimizer_id] = change(optimizer)
         return changed
 
     def forget(self, optimizer_id: str) -> None:
@@ -251,7 +251,7 @@ class OptimizerService:
         page = self.store.read(read)
         with self._lock:
             # One that registers at this moment is stored before it is remembered.
-            lives = {one.optimizer_id: self._lives.get(one.optimizer_id) for one in page.items}
+            lives = {optimizer.optimizer_id: self._lives.get(optimizer.optimizer_id) for optimizer in page.items}
         return page.mapped(
             lambda item: (item, lives[item.optimizer_id] or OptimizerLiveness(self.monotonic(), None, {}))
         )

@@ -252,7 +252,7 @@ class StartingService:
 
     def waiting(self, table_id: int) -> list[str]:
         """The ids of the table's plans that wait for their start, oldest first."""
-        return [one.process_id for one in self.store.read(lambda db: list_requested(db, table_id))]
+        return [process.process_id for process in self.store.read(lambda db: list_requested(db, table_id))]
 
     def _start(self, process: OptimizingProcess) -> OptimizingProcess:
         effects = Effects()
@@ -282,10 +282,10 @@ class StartingService:
 
         def end(db: Connection) -> list[str]:
             old = list_expired(db, self.clock())
-            for one in old:
+            for process in old:
                 ending = Ending("nobody started it within self-optimizing.cluster.plan-ttl")
-                close(db, one, ending, self.clock())
-            return [one.process_id for one in old]
+                close(db, process, ending, self.clock())
+            return [optimizing_process.process_id for optimizing_process in old]
 
         closed = self.store.write(end)
         self.signals.announce(Effects())

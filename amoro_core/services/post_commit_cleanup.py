@@ -58,8 +58,8 @@ class ClearingService:
         try:
             self._clear(process_id)
         except FileStillReferenced as spoken:
-            held = process_machine.Hold(spoken.message)
-            self.store.write(lambda db: move_process(db, process_id, held, self.clock()))
+            hold = process_machine.Hold(spoken.message)
+            self.store.write(lambda db: move_process(db, process_id, hold, self.clock()))
             log.error("process.held", process=process_id, why=spoken.message)
             self.changed()
         except AmoroError as error:
@@ -127,7 +127,7 @@ class ClearingService:
     def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
         """End a clearing process. `given_up`: why the rest of its files stays."""
         case = self.store.read(lambda db: read_context(db, process_id))
-        landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
+        landed = next((attempt for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE), None)
 
         def finish(db: Connection) -> None:
             if processes.get(db, process_id).status != ProcessStatus.CLEARING:
@@ -208,7 +208,7 @@ class ClearingService:
 
 def _is_fruitless(receipt: Receipt | None) -> bool:
     """Whether a sweep tried to delete files without any success."""
-    files = {one.name: one.value for one in receipt.figures if one.unit == "files"} if receipt else {}
+    files = {figure.name: figure.value for figure in receipt.figures if figure.unit == "files"} if receipt else {}
     return files.pop("files_failed", 0) > 0 and not any(files.values())
 
 

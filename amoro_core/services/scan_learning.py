@@ -56,17 +56,17 @@ class LearningService:
         table = with_roles(self.tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
         columns = frozenset(one.name for one in table.sorting().columns)
         today = self.clock().date()
-        uses = [_use(one, columns, today) for one in records]
+        uses = [_use(record, columns, today) for record in records]
         oldest = today - KEEP_SCANS
         by_source: dict[str, list[ScanUse]] = {}
-        for one, use in zip(records, uses, strict=True):
-            by_source.setdefault(one.source, []).extend([use] if use.day >= oldest else [])
-        kept = tuple(use for some in by_source.values() for use in some)
+        for scan_record, use in zip(records, uses, strict=True):
+            by_source.setdefault(scan_record.source, []).extend([use] if use.day >= oldest else [])
+        scan_uses = tuple(use for some in by_source.values() for use in some)
         self.store.write(lambda db: table_stats.add_learned_scans(db, runtime.table_id, by_source))
         every = self.store.read(lambda db: table_stats.list_scans(db, runtime.table_id))
-        recent = sum(one.scans for one in every if one.day > today - timedelta(days=SCAN_DAYS))
-        log.info("scans.learned", table=str(runtime.identifier), scans=sum(one.scans for one in kept))
-        return Learned(kept, sum(one.scans for one in uses if one.day < oldest), recent)
+        recent = sum(scan_use.scans for scan_use in every if scan_use.day > today - timedelta(days=SCAN_DAYS))
+        log.info("scans.learned", table=str(runtime.identifier), scans=sum(scan_use.scans for scan_use in scan_uses))
+        return Learned(scan_uses, sum(scan_use.scans for scan_use in uses if scan_use.day < oldest), recent)
 
     def suggest(self, identifier: TableIdentifier) -> Suggested:
         """Columns that the table may be clustered by, each with the reason; nothing is changed.
@@ -75,10 +75,10 @@ class LearningService:
         """
         table = with_roles(self.tables.open(identifier), (Role.READ, Role.SORT), "suggesting columns")
         config = parse_config(self.tables.effective_properties(identifier.catalog, table))
-        known = self.store.read(lambda db: tables.find(db, identifier))
+        runtime = self.store.read(lambda db: tables.find(db, identifier))
         facts = ClusterFacts(scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self.clock())
-        if known is not None:
-            table_id = known.table_id
+        if runtime is not None:
+            table_id = runtime.table_id
             facts = replace(
                 facts,
                 scans=self.store.read(lambda db: table_stats.list_scans(db, table_id)),

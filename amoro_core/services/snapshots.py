@@ -52,7 +52,7 @@ class SnapshotService:
         Raises InvalidArgument for an unknown id, TableNotFound, CatalogUnavailable, TableRefused.
         """
         table = with_roles(self.tables.open(identifier), (Role.READ,), "reading it")
-        snapshots = {one.snapshot_id: one for one in table.snapshots()}
+        snapshots = {snapshot_facts.snapshot_id: snapshot_facts for snapshot_facts in table.snapshots()}
         for unknown in {before, after} - snapshots.keys():
             raise InvalidArgument(f"the table has no snapshot {unknown}", hint="See: amoro table snapshots TABLE")
         return compare(tuple(snapshots.values()), snapshots[before], snapshots[after])
@@ -147,16 +147,16 @@ class LeaseService:
             snapshot_leases.add(db, made)
             return TableLease(made, runtime.identifier)
 
-        taken = self.store.write(keep)
+        table_lease = self.store.write(keep)
         try:
             self._having(runtime.identifier, snapshot_id)  # it may have been removed before the lease was visible
             if as_tag:
-                self._set_tag(taken)
+                self._set_tag(table_lease)
         except AmoroError:
-            self.store.write(lambda db: snapshot_leases.remove(db, taken.lease.lease_id))
+            self.store.write(lambda db: snapshot_leases.remove(db, table_lease.lease.lease_id))
             raise
-        log.info("lease.taken", lease=taken.lease.lease_id, table=str(taken.table), snapshot=snapshot_id)
-        return taken
+        log.info("lease.taken", lease=table_lease.lease.lease_id, table=str(table_lease.table), snapshot=snapshot_id)
+        return table_lease
 
     @contextmanager
     def reading(
@@ -191,7 +191,7 @@ class LeaseService:
         self, runtime: TableRuntime, snapshot_ids: Collection[int], holder: str, is_cancelled: Callable[[], bool]
     ) -> SnapshotLease:
         table = with_roles(self.tables.open(runtime.identifier), (Role.READ,), "leasing a snapshot")
-        numbers = {one.snapshot_id: one.sequence_number for one in table.snapshots()}
+        numbers = {snapshot_facts.snapshot_id: snapshot_facts.sequence_number for snapshot_facts in table.snapshots()}
         oldest = min(snapshot_ids, key=lambda one: numbers.get(one, 0))
         waits = [_PAUSE_S] * round(_WAIT_S / _PAUSE_S)
         while True:
@@ -205,7 +205,7 @@ class LeaseService:
     def _having(self, identifier: TableIdentifier, snapshot_id: int) -> Readable:
         """The present table, which has the snapshot. Raises InvalidArgument."""
         table = with_roles(self.tables.open(identifier), (Role.READ,), "leasing a snapshot")
-        if all(one.snapshot_id != snapshot_id for one in table.snapshots()):
+        if all(snapshot_facts.snapshot_id != snapshot_id for snapshot_facts in table.snapshots()):
             raise InvalidArgument(
                 f"{identifier} has no snapshot {snapshot_id}", hint=f"See: amoro table snapshots {identifier}"
             )
@@ -222,22 +222,22 @@ class LeaseService:
             self._set_tag(TableLease(replace(known.lease, expires_at=self.clock() + held_for), known.table))
 
         def lengthen(db: Connection) -> TableLease:
-            found = self._find(db, known.lease.lease_id)
-            renewed = replace(found.lease, expires_at=self.clock() + held_for)
+            table_lease = self._find(db, known.lease.lease_id)
+            renewed = replace(table_lease.lease, expires_at=self.clock() + held_for)
             snapshot_leases.renew(db, renewed.lease_id, renewed.expires_at)
-            return TableLease(renewed, found.table)
+            return TableLease(renewed, table_lease.table)
 
         return self.store.write(lengthen)
 
     def release(self, prefix: str) -> TableLease:
         """End a lease, after removing its tag, and return it. Raises LeaseNotFound; for a tag, like `take`."""
-        known = self.store.read(lambda db: self._find(db, prefix))
-        if known.lease.tag:
+        table_lease = self.store.read(lambda db: self._find(db, prefix))
+        if table_lease.lease.tag:
             with suppress(TableNotFound):  # its tags are gone with it
-                self._remove_tag(known)
+                self._remove_tag(table_lease)
 
         def drop(db: Connection) -> TableLease:
-            found = self._find(db, known.lease.lease_id)
+            found = self._find(db, table_lease.lease.lease_id)
             snapshot_leases.remove(db, found.lease.lease_id)
             return found
 
@@ -273,7 +273,7 @@ class LeaseService:
             return table.stage_tag(lease.tag, lease.snapshot_id, _age_ms(table, lease), again=True)
 
         def is_set(table: AnyTable) -> bool:
-            ages = {one.name: one.max_ref_age for one in table.history(anew=True).refs}
+            ages = {ref.name: ref.max_ref_age for ref in table.history(anew=True).refs}
             return ages.get(lease.tag) == timedelta(milliseconds=_age_ms(table, lease))
 
         self._commit(held, stage, is_set)
@@ -282,7 +282,7 @@ class LeaseService:
         tag = held.lease.tag
 
         def is_removed(table: AnyTable) -> bool:
-            return all(one.name != tag for one in table.history(anew=True).refs)
+            return all(ref.name != tag for ref in table.history(anew=True).refs)
 
         def stage(table: AnyTable) -> bytes | None:
             return None if is_removed(table) else table.stage_expiry(frozenset(), [tag], clean=False)[0]

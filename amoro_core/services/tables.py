@@ -261,11 +261,11 @@ class TableService:
         )
         self.late_deletes.search(runtime, table, scan)
         selects = excluding_reserved(others, loaded.selects)
-        found = evaluate(
+        evaluation = evaluate(
             scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=ordered_groups(scan)
         )
-        document = None if found.digest is None else table_stats.pack_digest(found.digest)
-        return Evaluated(with_reserved(found, scan, others), now, document)
+        document = None if evaluation.digest is None else table_stats.pack_digest(evaluation.digest)
+        return Evaluated(with_reserved(evaluation, scan, others), now, document)
 
     def _reserved(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
         """The files that are in plans which have not ended, each with its process in words."""
@@ -282,8 +282,8 @@ class TableService:
         follow_properties(db, table_id, loaded.config)
         note(db, table_id, looks, self.clock())
         if before.snapshot_id != runtime.snapshot_id:
-            kept = tables.find_data_commit(db, table_id, runtime.uuid)
-            tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(kept))
+            commit = tables.find_data_commit(db, table_id, runtime.uuid)
+            tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(commit))
         if found is not None:
             found.keep_digest(db, table_id)
             if self.keeps_series and (figures := figures_of(before, runtime)) is not None:
@@ -433,9 +433,9 @@ class InspectionService:
         """
         defaults = dict(self.tables.catalog(identifier.catalog).properties)
         find = tables.get_by_name if known_only else tables.find
-        known = self.store.read(lambda db: find(db, identifier))
-        own = known.properties if known_only and known else self.tables.open(identifier).facts.properties
-        override = known.enabled_override if known else None
+        runtime = self.store.read(lambda db: find(db, identifier))
+        own = runtime.properties if known_only and runtime else self.tables.open(identifier).facts.properties
+        override = runtime.enabled_override if runtime else None
         return effective_config(defaults, own), decide_enabled(override, own, defaults)
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
@@ -444,8 +444,8 @@ class InspectionService:
         config = parse_config(self.tables.effective_properties(identifier.catalog, table))
         table.refuse_unsupported(for_commit=False)
         selects = table.selects(config.filter) if config.filter is not None else None
-        known = self.store.read(lambda db: tables.find(db, identifier))
-        last = self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id)) if known else {}
+        runtime = self.store.read(lambda db: tables.find(db, identifier))
+        last = self.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id)) if runtime else {}
         return evaluate(_scanned(table), config, last, self.clock(), path_of=table.partition_path, selects=selects)
 
     def files(
@@ -456,24 +456,24 @@ class InspectionService:
         Raises InvalidArgument for an unknown snapshot or path.
         """
         table = self._load(identifier)
-        found = _scanned(table) if snapshot_id is None else table.scan_of(snapshot_id)
-        if found is None and snapshot_id is not None:
+        scan = _scanned(table) if snapshot_id is None else table.scan_of(snapshot_id)
+        if scan is None and snapshot_id is not None:
             raise InvalidArgument(f"table {identifier} has no snapshot {snapshot_id}", hint="List its files anew.")
-        if found is None:
+        if scan is None:
             return None, Page((), 0)
 
         def listed(file: DataFile | DeleteFile, deletes: int = 0, *, is_dangling: bool = False) -> ListedFile:
             path = table.partition_path(PartitionKey(file.spec_id, file.partition))
             return ListedFile(file, path, deletes, is_dangling)
 
-        applied = {delete.identity: delete for delete in LiveFiles.of(found.files).applied}
+        applied = {delete.identity: delete for delete in LiveFiles.of(scan.files).applied}
         files = [
-            *(listed(file.data, len(file.deletes)) for file in found.files),
+            *(listed(file.data, len(file.deletes)) for file in scan.files),
             *(listed(delete) for delete in applied.values()),
-            *(listed(delete, is_dangling=True) for delete in found.dangling if delete.identity not in applied),
+            *(listed(delete, is_dangling=True) for delete in scan.dangling if delete.identity not in applied),
         ]
         files.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
-        return found.snapshot_id, _page(files, window, "live file", lambda item: item.file.path)
+        return scan.snapshot_id, _page(files, window, "live file", lambda item: item.file.path)
 
     def snapshots(self, identifier: TableIdentifier, window: Window) -> Page[SnapshotFacts]:
         """Snapshots that the table still has, the newest first; `after` is the id of one.
@@ -486,7 +486,7 @@ class InspectionService:
         """Facts and schema of the table's metadata, and the commit time of main's head; None without a head."""
         table = self._load(identifier)
         facts = table.facts
-        head = next((one for one in table.snapshots() if one.snapshot_id == facts.snapshot_id), None)
+        head = next((snapshot for snapshot in table.snapshots() if snapshot.snapshot_id == facts.snapshot_id), None)
         return facts, table.schema(), head.committed_at if head else None
 
     def _load(self, identifier: TableIdentifier) -> Readable:

@@ -126,19 +126,19 @@ class OptimizingService:
         failpoint("ack.after_store")
         self.signals.changed()
         answers = {one: self._vend(name) for one, name in names.items()}
-        guarded = [one for one in attempts if one not in names]
+        guarded = [attempt for attempt in attempts if attempt not in names]
         answers |= self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)
-        return [answers[one] for one in attempts]
+        return [answers[attempt] for attempt in attempts]
 
     def ack_guarded(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool) -> dict[Attempt, Acked]:
         """As `ack` for attempts that delete."""
         answers: dict[Attempt, Acked] = {}
-        for one in dict.fromkeys(attempts):
-            admission = self.guarding.admit(optimizer_id, one)
+        for fromkey in dict.fromkeys(attempts):
+            admission = self.guarding.admit(optimizer_id, fromkey)
             if admission is Admission.FREE or (admission is Admission.LATER and not may_wait):
-                answers[one] = self._vend(self._ack_guarded(optimizer_id, one, admission))
+                answers[fromkey] = self._vend(self._ack_guarded(optimizer_id, fromkey, admission))
             else:
-                answers[one] = Admission.LATER if admission is Admission.LATER else None
+                answers[fromkey] = Admission.LATER if admission is Admission.LATER else None
         return answers
 
     def _ack_guarded(self, optimizer_id: str, attempt: Attempt, admission: Admission) -> TableIdentifier | None:

@@ -73,15 +73,15 @@ class TrashService:
             scope = ("trashed", process.process_id)
             first, path = opened_pair(window.after, scope) or (0, "")
             found: list[tuple[int, TrashFile]] = []
-            for one in sorted(batches, key=lambda facts: facts.batch_id):
-                if one.batch_id < first or len(found) > most:
+            for batch_facts in sorted(batches, key=lambda facts: facts.batch_id):
+                if batch_facts.batch_id < first or len(found) > most:
                     continue
-                batch = pending_deletions.get(db, one.batch_id)
+                batch = pending_deletions.get(db, batch_facts.batch_id)
                 if batch is None:
                     continue
                 for file in sorted(batch.files, key=lambda file: file.path):
-                    if (one.batch_id, file.path) > (first, path):
-                        found.append((one.batch_id, (file, one.status, trash_path(batch, file.path))))
+                    if (batch_facts.batch_id, file.path) > (first, path):
+                        found.append((batch_facts.batch_id, (file, batch_facts.status, trash_path(batch, file.path))))
             trash = _trash(db, process.process_id, batches)
             page = cut(found, most, trash.files, lambda pair: sealed(scope, (pair[0], pair[1][0].path)))
             return trash, page.mapped(lambda pair: pair[1])
@@ -99,7 +99,7 @@ class TrashService:
         def take_back(db: Connection) -> Trash:
             process, batches = _waiting(db, prefix)
             restorable = (BatchStatus.WAITING, *(_MOVED if table else ()))
-            taken = [one for one in batches if one.status in restorable]
+            taken = [batch_facts for batch_facts in batches if batch_facts.status in restorable]
             if not taken:
                 raise IllegalState(
                     f"the files of process {process.process_id} are being deleted or moved: they can't be restored now"
@@ -121,7 +121,7 @@ class TrashService:
 
         def moved(db: Connection) -> TableIdentifier | None:
             process, batches = _waiting(db, prefix)
-            is_any = any(one.status in _MOVED for one in batches)
+            is_any = any(batch.status in _MOVED for batch in batches)
             return tables.get(db, process.table_id).identifier if is_any else None
 
         identifier = self.store.read(moved)
@@ -133,10 +133,10 @@ class TrashService:
         """Move the files that are on their way back, batch after batch; after a kill it is done by the next restore."""
         process_id, failed = restored.process.process_id, dict[str, str]()
         returning = (BatchStatus.RETURNING,)
-        for one in self.store.read(
+        for batch_facts in self.store.read(
             lambda db: pending_deletions.list_facts(db, process_id=process_id, statuses=returning)
         ):
-            batch = self.store.read(partial(pending_deletions.get, batch_id=one.batch_id))
+            batch = self.store.read(partial(pending_deletions.get, batch_id=batch_facts.batch_id))
             if batch is not None:
                 failpoint("trash.before_return")
                 back, why = restore_batch(table, batch)
@@ -182,10 +182,10 @@ def _trash(db: Connection, process_id: str, batches: Iterable[BatchFacts]) -> Tr
     return Trash(
         process,
         tables.get(db, process.table_id).identifier,
-        sum(one.files for one in every),
-        sum(one.bytes for one in every),
-        min(one.purge_at for one in every),
-        sum(one.files for one in every if one.status is BatchStatus.DELETING),
+        sum(batch.files for batch in every),
+        sum(batch.bytes for batch in every),
+        min(batch.purge_at for batch in every),
+        sum(batch.files for batch in every if batch.status is BatchStatus.DELETING),
     )
 
 

@@ -59,10 +59,10 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
 def _ancestors(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[SnapshotFacts]:
     """The snapshot and its known ancestors, newest first."""
     chain: list[SnapshotFacts] = []
-    found = known.get(snapshot_id)
-    while found is not None:
-        chain.append(found)
-        found = known.get(found.parent_id) if found.parent_id is not None else None
+    snapshot_facts = known.get(snapshot_id)
+    while snapshot_facts is not None:
+        chain.append(snapshot_facts)
+        snapshot_facts = known.get(snapshot_facts.parent_id) if snapshot_facts.parent_id is not None else None
     return chain
 
 
@@ -209,10 +209,10 @@ def has_lineage(files: Sequence[ScannedFile]) -> bool:
 
 
 def _scanned(table: Readable, snapshot_id: int) -> TableScan:
-    found = table.scan_of(snapshot_id)
-    if found is None:
+    scan = table.scan_of(snapshot_id)
+    if scan is None:
         raise IllegalState(f"snapshot {snapshot_id} is no longer known", hint="Run it again.")
-    return found
+    return scan
 
 
 def _rows_of(file: ScannedFile) -> tuple[object, ...]:

@@ -62,10 +62,10 @@ def succeeded(known: ActionRecord) -> ActionRecord:
 
 def failed(known: ActionRecord, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
     """The record after one more failure in a row; the third pauses the action, unless the failure is an outage."""
-    found = backed_off(known, now)
-    if is_outage or found.failures < MOST:
-        return found
-    return _paused(found, f"{found.failures} failures in a row, the last: {why}", now)
+    action_record = backed_off(known, now)
+    if is_outage or action_record.failures < MOST:
+        return action_record
+    return _paused(action_record, f"{action_record.failures} failures in a row, the last: {why}", now)
 
 
 def fruitless(known: ActionRecord, why: str, now: datetime) -> ActionRecord:

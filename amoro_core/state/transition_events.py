@@ -95,13 +95,13 @@ def _event_in_same_status(before: OptimizingProcess, after: OptimizingProcess) -
 
 
 def _done(process: OptimizingProcess) -> str:
-    made = process.receipt
-    if made is None:
+    receipt = process.receipt
+    if receipt is None:
         return f"{process.type} has ended"
-    if made.words:
-        return f"{process.type}: {made.words}"
-    files = f"{made.data_files_before} data files became {made.data_files_after}"
-    return f"{process.type} committed snapshot {made.snapshot_id}: {files}, {made.rows_after} rows"
+    if receipt.words:
+        return f"{process.type}: {receipt.words}"
+    files = f"{receipt.data_files_before} data files became {receipt.data_files_after}"
+    return f"{process.type} committed snapshot {receipt.snapshot_id}: {files}, {receipt.rows_after} rows"
 
 
 def process_samples(before: OptimizingProcess | None, after: OptimizingProcess) -> list[Sample]:
@@ -123,14 +123,14 @@ def figures_of(before: TableRuntime, after: TableRuntime) -> TableFigures | None
     """The numbers of the table, if an evaluation has changed them; None: they are as before."""
     if before.summary == after.summary:
         return None
-    found = after.summary
+    summary = after.summary
     return TableFigures(
-        health=found.health_score,
-        data_files=found.data_files,
-        small_files=found.fragment_files + found.undersized_files,
-        delete_files=found.position_delete_files + found.equality_delete_files,
-        data_bytes=found.data_bytes,
-        records=found.records,
+        health=summary.health_score,
+        data_files=summary.data_files,
+        small_files=summary.fragment_files + summary.undersized_files,
+        delete_files=summary.position_delete_files + summary.equality_delete_files,
+        data_bytes=summary.data_bytes,
+        records=summary.records,
     )
 
 

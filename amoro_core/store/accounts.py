@@ -72,10 +72,10 @@ def find_user(db: Connection, name: str) -> UserAccount | None:
 
 def get_user(db: Connection, name: str) -> UserAccount:
     """The user of that name. Raises NotFound."""
-    found = find_user(db, name)
-    if found is None:
+    account = find_user(db, name)
+    if account is None:
         raise _unknown(name)
-    return found
+    return account
 
 
 def save_user(db: Connection, user: UserAccount) -> UserAccount:

@@ -99,9 +99,9 @@ def find_answer(db: Connection, key_hash: str) -> KeyedRequest | None:
     row = db.select_one("SELECT * FROM keyed_request WHERE key_hash = :key_hash", {"key_hash": key_hash})
     if row is None:
         return None
-    kept = StoredAnswer(row["status"] or 0, row["media_type"], row["location"], row["content"])
+    answer = StoredAnswer(row["status"] or 0, row["media_type"], row["location"], row["content"])
     begun_at = from_ms(row["begun_at_ms"])
-    return KeyedRequest(row["key_hash"], row["request_hash"], begun_at, kept if row["status"] else None)
+    return KeyedRequest(row["key_hash"], row["request_hash"], begun_at, answer if row["status"] else None)
 
 
 def add_request(db: Connection, key_hash: str, request_hash: str, begun_at: datetime) -> None:

@@ -31,7 +31,7 @@ class BatchStatus(StrEnum):
 
 #: Of what is neither gone nor restored.
 OPEN = (BatchStatus.WAITING, BatchStatus.MOVING, BatchStatus.MOVED, BatchStatus.RETURNING, BatchStatus.DELETING)
-_OPEN_WORDS = json.dumps([one.value for one in OPEN])
+_OPEN_WORDS = json.dumps([status.value for status in OPEN])
 #: Of what is swept: the first two once they are due, the others at once.
 _SWEPT = (BatchStatus.WAITING, BatchStatus.MOVED, BatchStatus.MOVING, BatchStatus.DELETING)
 _DUE = "(status IN ('moving', 'deleting') OR (status IN ('waiting', 'moved') AND purge_at_ms <= :now_ms))"
@@ -80,8 +80,8 @@ def batches_of(
     waiting: dict[FileKind, list[Condemned]] = {}
 
     def batch_of(kind: FileKind) -> Batch:
-        some = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
-        return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, some)
+        condemneds = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
+        return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, condemneds)
 
     for one in files:
         waiting.setdefault(one.kind, []).append(one)
@@ -144,7 +144,7 @@ def restorable(db: Connection, process_id: str) -> Waiting | None:
     """What can be taken back of all that the process has condemned; None once any of it is being deleted, or moved."""
     known = list_facts(db, process_id=process_id, statuses=tuple(BatchStatus))
     in_place = (BatchStatus.WRITTEN, BatchStatus.WAITING, BatchStatus.RESTORED)
-    if any(one.status not in in_place for one in known):
+    if any(batch.status not in in_place for batch in known):
         return None
     return Waiting(len(known), sum(one.files for one in known), sum(one.bytes for one in known))
 
@@ -270,8 +270,8 @@ def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
         spared = () if batch is None else tuple(one for one in batch.files if one.path in wanted)
         if batch is None or not spared:
             continue
-        if left := without(batch, wanted).files:
-            save(db, replace(batch, files=left))
+        if condemneds := without(batch, wanted).files:
+            save(db, replace(batch, files=condemneds))
             add_many(db, [replace(batch, files=spared, status=BatchStatus.RESTORED)])
         else:
             save(db, replace(batch, status=BatchStatus.RESTORED))
@@ -343,7 +343,7 @@ def _packed(files: Iterable[Condemned]) -> bytes:
 
 
 def _unpacked(content: bytes) -> list[tuple[str, int | None, int | None, str]]:
-    return [tuple(one) for one in json.loads(zlib.decompress(content))]
+    return [tuple(load) for load in json.loads(zlib.decompress(content))]
 
 
 def _from_row(row: Row) -> Batch:

@@ -172,13 +172,13 @@ def place_of(db: Connection, text: str) -> tuple[int, str]:
     One that was removed has its place, too: the id tells when it was made. Raises ProcessNotFound, InvalidArgument.
     """
     try:
-        found = find_by_prefix(db, text)
+        optimizing_process = find_by_prefix(db, text)
     except ProcessNotFound:
         removed_ms = uuid7_ms(text)
         if removed_ms is None:
             raise
         return removed_ms, text
-    return to_ms(found.created_at), found.process_id
+    return to_ms(optimizing_process.created_at), optimizing_process.process_id
 
 
 def list_page(

@@ -15,7 +15,7 @@ from amoro_core.store.connection import Connection, RowMapping, from_ms, to_json
 #: Bytes of a digest as it is stored, at most.
 LARGEST = 16_384
 _HISTOGRAMS = ("data", "position_deletes", "equality_deletes")
-_OF_PARTITION = tuple(one.name for one in fields(PartitionDigest))
+_OF_PARTITION = tuple(field.name for field in fields(PartitionDigest))
 
 
 def pack_digest(digest: FileDigest) -> bytes:
@@ -60,7 +60,7 @@ def _packed(digest: FileDigest) -> bytes:
         "target_bytes": digest.target_bytes,
         **{name: _by_name(getattr(digest, name)) for name in _HISTOGRAMS},
         # By position, in the order of the fields: names would be most of it.
-        "partitions": [[getattr(one, name) for name in _OF_PARTITION] for one in digest.partitions],
+        "partitions": [[getattr(partition, name) for name in _OF_PARTITION] for partition in digest.partitions],
         "partitions_total": digest.partitions_total,
     }
     return zlib.compress(json.dumps(known, separators=(",", ":")).encode())
@@ -87,7 +87,7 @@ def add_learned_scans(db: Connection, table_id: int, scans_by_source: Mapping[st
 
 def add_scans(db: Connection, table_id: int, scans: Iterable[ScanUse], source: str = "") -> None:
     """Count the scans; those of a source, day and set of filters that is known are added to it."""
-    for one in scans:
+    for scan in scans:
         db.execute(
             "INSERT INTO table_scan "
             "(table_id, source, day, filters_json, scans, files_read, files_skipped, read_bytes) "
@@ -100,12 +100,12 @@ def add_scans(db: Connection, table_id: int, scans: Iterable[ScanUse], source: s
             {
                 "table_id": table_id,
                 "source": source,
-                "day": one.day.isoformat(),
-                "filters": json.dumps([[item.column, item.operator.value] for item in one.filters]),
-                "scans": one.scans,
-                "read": one.files_read,
-                "skipped": one.files_skipped,
-                "bytes": one.bytes_read,
+                "day": scan.day.isoformat(),
+                "filters": json.dumps([[item.column, item.operator.value] for item in scan.filters]),
+                "scans": scan.scans,
+                "read": scan.files_read,
+                "skipped": scan.files_skipped,
+                "bytes": scan.bytes_read,
             },
         )
 
@@ -164,12 +164,12 @@ def add_cluster_groups(
             {
                 "table_id": table_id,
                 "uuid": table_uuid,
-                "group": one.group_id,
-                "layout": layout_to_json(one.layout),
-                "depths": to_json({str(field_id): depth for field_id, depth in one.depths.items()}),
+                "group": clustered_group.group_id,
+                "layout": layout_to_json(clustered_group.layout),
+                "depths": to_json({str(field_id): depth for field_id, depth in clustered_group.depths.items()}),
                 "now": to_ms(now),
             }
-            for one in made
+            for clustered_group in made
         ),
     )
 

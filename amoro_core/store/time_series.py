@@ -15,7 +15,7 @@ _ADD = (
     "sum = series_point.sum + excluded.sum, min = min(series_point.min, excluded.min), "
     "max = max(series_point.max, excluded.max)"
 )
-_FIGURES = tuple(one.name for one in fields(TableFigures))
+_FIGURES = tuple(field.name for field in fields(TableFigures))
 _ADD_FIGURES = (
     f"{insert_into('table_series', ('table_id', 'step_s', 'at_ms', *_FIGURES))} "
     "ON CONFLICT (table_id, step_s, at_ms) DO UPDATE SET "
@@ -26,18 +26,18 @@ _ADD_FIGURES = (
 def add(db: Connection, samples: Iterable[Sample], now: datetime) -> None:
     """Add values to the present step of every length; so each coarse step is exact at any moment, without a roll-up."""
     wanted = tuple(samples)
-    db.execute_many(_KNOW, ({"name": one.name, "label": one.label} for one in wanted))
+    db.execute_many(_KNOW, ({"name": sample.name, "label": sample.label} for sample in wanted))
     db.execute_many(
         _ADD,
         (
             {
-                "name": one.name,
-                "label": one.label,
-                "value": one.value,
+                "name": sample.name,
+                "label": sample.label,
+                "value": sample.value,
                 "step_s": step.seconds,
                 "at_ms": _begin(now, step),
             }
-            for one in wanted
+            for sample in wanted
             for step in SYSTEM_STEPS
         ),
     )

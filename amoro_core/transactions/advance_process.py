@@ -63,14 +63,14 @@ def renew_block(db: Connection, process: OptimizingProcess, now: datetime) -> bo
 
 def block_needs_renewal(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
     """Whether less than half a day of what the process has blocked is left."""
-    ends = (one.expires_at for one in _own_blockers(db, process, now))
+    ends = (blocker.expires_at for blocker in _own_blockers(db, process, now))
     return max(ends, default=now) - now < LONGEST_HOLD / 2
 
 
 def release_block(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Release what the process has blocked, if it has."""
-    for one in _own_blockers(db, process, now):
-        actions.remove_blocker(db, one.blocker_id)
+    for blocker in _own_blockers(db, process, now):
+        actions.remove_blocker(db, blocker.blocker_id)
 
 
 def _own_blockers(db: Connection, process: OptimizingProcess, now: datetime) -> list[Blocker]:
@@ -98,7 +98,7 @@ def committed_groups(attempts: Iterable[CommitAttempt]) -> frozenset[int]:
 def _landed_attempts(db: Connection, process: OptimizingProcess) -> list[CommitAttempt]:
     """The attempts that have landed with results, in the order in which they were sent."""
     attempts = processes.list_commits(db, process.process_id)
-    return [one for one in attempts if one.outcome is CommitOutcome.DONE and one.groups]
+    return [attempt for attempt in attempts if attempt.outcome is CommitOutcome.DONE and attempt.groups]
 
 
 def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
@@ -107,7 +107,7 @@ def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
     if not landed:
         return None
     groups = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
-    receipt = merged([one.receipt for one in landed])
+    receipt = merged([attempt.receipt for attempt in landed])
     dropped = Figure("groups_dropped", len(groups - committed_groups(landed)), "groups")
     return replace(receipt, more=(*receipt.more, dropped))
 
@@ -207,8 +207,8 @@ def release_table(db: Connection, process: OptimizingProcess, reason: str, now: 
         keep_table(db, before, backed_off(runtime, now) if outcome is Outcome.FAILED else runtime, now)
         return
     _evaluate_again(db, process, now)
-    known = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
-    keep_action(db, known, backoff.after(known, outcome, reason, now), now)
+    record = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
+    keep_action(db, record, backoff.after(record, outcome, reason, now), now)
 
 
 def keep_action(db: Connection, before: ActionRecord, known: ActionRecord, now: datetime) -> None:
@@ -223,8 +223,8 @@ def planning_failed(db: Connection, table_id: int, action: str, error: Exception
     why = f"planning failed: {str(error) or type(error).__name__}"
     is_outage = isinstance(error, CatalogUnavailable) and not isinstance(error, AccessDenied)
     before = replace(actions.get(db, table_id, action), reason=why)
-    known = backoff.failed(before, why, now, is_outage=is_outage)
-    keep_action(db, before, replace(known, next_at=None if known.paused_at else known.retry_at), now)
+    record = backoff.failed(before, why, now, is_outage=is_outage)
+    keep_action(db, before, replace(record, next_at=None if record.paused_at else record.retry_at), now)
 
 
 def _evaluate_again(db: Connection, process: OptimizingProcess, now: datetime) -> None:
@@ -250,18 +250,18 @@ def finish_table(
         tables.save(db, replace(runtime, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=head))
         return
     _evaluate_again(db, process, now)
-    known = actions.get(db, process.table_id, process.action)
+    record = actions.get(db, process.table_id, process.action)
     # Evaluate again immediately: another period may be over already.
-    known = replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None)
-    keep_action(db, known, backoff.after(known, outcome, reason, now), now)
+    record = replace(record, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None)
+    keep_action(db, record, backoff.after(record, outcome, reason, now), now)
 
 
 def release_condemned(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Start the waiting time of the files that a process has condemned; those without one are deleted soon."""
     pending_deletions.release(db, process.process_id)
     if pending_deletions.due(db, process.table_id, now).batches and process.action != EMPTYING:
-        known = actions.get(db, process.table_id, EMPTYING)
-        actions.save(db, replace(known, last_at=None, next_at=now))
+        record = actions.get(db, process.table_id, EMPTYING)
+        actions.save(db, replace(record, last_at=None, next_at=now))
 
 
 settling_log = get_logger("amoro.optimizing")

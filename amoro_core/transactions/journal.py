@@ -72,21 +72,21 @@ def keep_process(
     else:
         processes.save(db, after)
     time_series.add(db, process_samples(before, after), now)
-    if (told := process_event(before, after)) is not None:
-        append_event(db, told.kind, told.text, about_table(db, after.table_id, after.process_id), now)
+    if (event_text := process_event(before, after)) is not None:
+        append_event(db, event_text.kind, event_text.text, about_table(db, after.table_id, after.process_id), now)
     return after
 
 
 def keep_table(db: Connection, before: TableRuntime, after: TableRuntime, now: datetime) -> TableRuntime:
     """Store the table's runtime after a change. Raises TableNotFound."""
     saved = tables.save(db, after)
-    for told in table_events(before, after):
-        append_event(db, told.kind, told.text, About(after.table_id, str(after.identifier)), now)
+    for event in table_events(before, after):
+        append_event(db, event.kind, event.text, About(after.table_id, str(after.identifier)), now)
     return saved
 
 
 def keep_record(db: Connection, before: ActionRecord, after: ActionRecord, now: datetime) -> None:
     """Store what is known of an action on a table."""
     actions.save(db, after)
-    if (told := action_event(before, after)) is not None:
-        append_event(db, told.kind, told.text, about_table(db, after.table_id), now)
+    if (event_text := action_event(before, after)) is not None:
+        append_event(db, event_text.kind, event_text.text, about_table(db, after.table_id), now)

@@ -82,10 +82,10 @@ def surroundings(
         for one in known
         if one.type in _REMOVE_ROWS and one.receipt and one.finished_at and now - one.finished_at <= undo_keep
     }
-    pinned = {**bases, **needed.reasons, **{one.snapshot_id: one.words for one in leases}}
+    pinned = {**bases, **needed.reasons, **{lease.snapshot_id: lease.words for lease in leases}}
     return Surroundings(
         pinned=pinned,
-        since={one.snapshot_id: one.words for one in leases if one.is_since},
+        since={lease.snapshot_id: lease.words for lease in leases if lease.is_since},
         paths=needed.paths,
         condemned=pending_deletions.paths(db, table_id, own),
         due=pending_deletions.due(db, table_id, now),
@@ -286,17 +286,17 @@ def next_due(db: Connection, table_id: int, known: Mapping[str, Action], begun: 
 
 def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
     """Store when each action is due, or why it is off; a pause ends when its properties have changed."""
-    stored = {one.action: one for one in actions.list_of(db, table_id)}
-    for name, looked in looks.items():
+    stored = {record.action: record for record in actions.list_of(db, table_id)}
+    for name, action_state in looks.items():
         before = stored.get(name) or ActionRecord(table_id, name)
-        known = with_properties(before, looked.properties)
+        known = with_properties(before, action_state.properties)
         reason = known.reason
-        if not looked.consent.is_given:
-            reason = f"off: {looked.consent.reason}"
-        elif looked.verdict is not None:
-            reason = looked.verdict.reason
+        if not action_state.consent.is_given:
+            reason = f"off: {action_state.consent.reason}"
+        elif action_state.verdict is not None:
+            reason = action_state.verdict.reason
         elif reason.startswith("off: "):
             reason = ""
-        known = replace(known, reason=reason, next_at=due_at(db, table_id, looked, known, now))
+        known = replace(known, reason=reason, next_at=due_at(db, table_id, action_state, known, now))
         if known != before:
             keep_record(db, before, known, now)

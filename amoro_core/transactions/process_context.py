@@ -104,11 +104,11 @@ def attempt_of(case: ProcessContext, change: Change, now: datetime) -> CommitAtt
 def refuse_second(case: ProcessContext, snapshots: Iterable[SnapshotFacts]) -> None:
     """Raise CommitConflict where a snapshot of the process is in the table that the state database does not know."""
     process_id = case.process.process_id
-    known = {one.snapshot_id for one in case.attempts if one.outcome is CommitOutcome.DONE}
-    for one in snapshots:
-        if one.summary.get(PROCESS_ID) == process_id and one.snapshot_id not in known:
+    known = {attempt.snapshot_id for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE}
+    for snapshot_facts in snapshots:
+        if snapshot_facts.summary.get(PROCESS_ID) == process_id and snapshot_facts.snapshot_id not in known:
             raise CommitConflict(
-                f"snapshot {one.snapshot_id} of process {process_id} is in the table already",
+                f"snapshot {snapshot_facts.snapshot_id} of process {process_id} is in the table already",
                 hint="The state database is an older copy than the table, which stays as it is.",
             )
 
@@ -150,8 +150,8 @@ def pins(db: Connection, table_id: int, find_action: Callable[[str], Action], ow
 
 def base_metadata_files(db: Connection, table_id: int, find_action: Callable[[str], Action]) -> frozenset[str]:
     """The earlier states of the table that processes need which have not ended or can be undone: metadata files."""
-    waiting = {one.process_id for one in pending_deletions.list_facts(db, table_id)}
-    active = {one.process_id for one in processes.list_active_of(db, table_id)}
+    waiting = {batch.process_id for batch in pending_deletions.list_facts(db, table_id)}
+    active = {process.process_id for process in processes.list_active_of(db, table_id)}
     cases = [read_context(db, process_id) for process_id in sorted(waiting | active)]
     actions = ((case, find_action(case.process.type)) for case in cases)
     return frozenset(action.base(case) for case, action in actions if isinstance(action, Based))
@@ -215,8 +215,8 @@ def undo_request(db: Connection, process_id: str, known: Iterable[Undoing]) -> t
     """The process, the action that undoes it, and the request for it. Raises ProcessNotFound, CannotUndo."""
     case = read_context(db, process_id)
     process = case.process
-    found = next((action for action in known if process.type in action.undoes), None)
-    if found is None:
+    undoing = next((action for action in known if process.type in action.undoes), None)
+    if undoing is None:
         raise CannotUndo(f"process {process_id} can't be undone: {process.type} has no undo")
     if process.is_active:
         raise CannotUndo(
@@ -224,12 +224,12 @@ def undo_request(db: Connection, process_id: str, known: Iterable[Undoing]) -> t
             hint=f"Cancel it: amoro process cancel {process_id}",
         )
     request = Request(
-        found.name,
+        undoing.name,
         undone=replace(case, undone_by=processes.find_undo(db, process)),
         restorable=pending_deletions.restorable(db, process_id),
         condemned_by_others=pending_deletions.paths_of_others(db, process.table_id, process_id),
     )
-    return case, found, request
+    return case, undoing, request
 
 
 _FIRST_WAIT_S = 0.02
@@ -325,15 +325,15 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
     release_table(db, process, f"{process.type} was ended: {reason}", now, Outcome.ENDED)
     if not process.is_optimizing:
         # The next one starts no sooner than if this one had ended normally.
-        known = actions.get(db, process.table_id, process.action)
-        actions.save(db, replace(known, last_at=now))
+        record = actions.get(db, process.table_id, process.action)
+        actions.save(db, replace(record, last_at=now))
 
 
 def close_unconfirmed(db: Connection, after: timedelta, now: datetime) -> list[str]:
     """Close processes that were not confirmed within this time; their ids."""
     ending = Ending(f"nobody confirmed it within {after.days} days")
-    held = [one for one in processes.list_active(db) if one.status == ProcessStatus.HELD]
-    old = [one for one in held if one.created_at <= now - after]
-    for one in old:
-        close(db, one, ending, now)
-    return [one.process_id for one in old]
+    held = [process for process in processes.list_active(db) if process.status == ProcessStatus.HELD]
+    old = [process for process in held if process.created_at <= now - after]
+    for optimizing_process in old:
+        close(db, optimizing_process, ending, now)
+    return [process.process_id for process in old]

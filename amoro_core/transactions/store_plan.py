@@ -242,19 +242,19 @@ _UNDER_WAY = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING)
 def list_requested(db: Connection, table_id: int | None = None) -> list[OptimizingProcess]:
     """Plans that wait for their start, oldest first; of the table, where it is given."""
     found = processes.list_active(db) if table_id is None else processes.list_active_of(db, table_id)
-    return [one for one in found if one.status == ProcessStatus.REQUESTED]
+    return [process for process in found if process.status == ProcessStatus.REQUESTED]
 
 
 def list_expired(db: Connection, now: datetime) -> list[OptimizingProcess]:
     """Plans that were not started before they expired."""
-    waiting = [(one, plans.get_plan(db, one.process_id).expires_at) for one in list_requested(db)]
-    return [one for one, at in waiting if at is not None and at <= now]
+    waiting = [(process, plans.get_plan(db, process.process_id).expires_at) for process in list_requested(db)]
+    return [process for process, at in waiting if at is not None and at <= now]
 
 
 def list_startable(db: Connection, now: datetime) -> list[OptimizingProcess]:
     """Plans whose start time has come."""
-    waiting = [(one, plans.get_plan(db, one.process_id).start_at) for one in list_requested(db)]
-    return [one for one, at in waiting if at is not None and at <= now]
+    waiting = [(process, plans.get_plan(db, process.process_id).start_at) for process in list_requested(db)]
+    return [process for process, at in waiting if at is not None and at <= now]
 
 
 def require_may_begin(
@@ -293,8 +293,8 @@ def start(db: Connection, process: OptimizingProcess, effects: Effects, now: dat
 def list_to_renew(db: Connection, now: datetime) -> list[OptimizingProcess]:
     """Processes that run and whose blocker of writers ends soon, or has ended."""
     going = (one for one in processes.list_active(db) if one.lane == LAYOUT and one.status in _UNDER_WAY)
-    rejecting = (one for one in going if plans.get_plan(db, one.process_id).document.get(REJECTS))
-    return [one for one in rejecting if block_needs_renewal(db, one, now)]
+    rejecting = (process for process in going if plans.get_plan(db, process.process_id).document.get(REJECTS))
+    return [process for process in rejecting if block_needs_renewal(db, process, now)]
 
 
 def refuse_starting(process: OptimizingProcess) -> None:

@@ -126,9 +126,9 @@ class Evaluated:
 
     def keep_digest(self, db: Connection, table_id: int) -> None:
         """Keep the digest, if the files were read."""
-        made = self.evaluation.digest
-        if made is not None and self.digest is not None and self.scanned_at is not None:
-            table_stats.save_digest(db, table_id, self.digest, StoredDigest(made, self.scanned_at))
+        file_digest = self.evaluation.digest
+        if file_digest is not None and self.digest is not None and self.scanned_at is not None:
+            table_stats.save_digest(db, table_id, self.digest, StoredDigest(file_digest, self.scanned_at))
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,9 +128,9 @@ class TaskScheduler:
         if group in self._accounts and timedelta() <= now - accounts.at < SETTLED_EVERY:
             return accounts
         used = queue_stats.list_thread_uses(db, group, accounts.at)
-        quotas = tables.quotas(db, {*waiting, *(one.table_id for one in used)})
+        quotas = tables.quotas(db, {*waiting, *(thread_use.table_id for thread_use in used)})
         shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
-        runs = [(one.table_id, self._run(one, now)) for one in used]
+        runs = [(thread_use.table_id, self._run(thread_use, now)) for thread_use in used]
         for one in used:
             if one.finished_at is not None:
                 self._core_ms.pop(one.attempt, None)

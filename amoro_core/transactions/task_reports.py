@@ -147,7 +147,7 @@ def condemn_late(
         return 0
     try:
         action = find_action(case.process.type)
-        taken = action.outputs(case, frozenset(one.number for one in case.results))
+        taken = action.outputs(case, frozenset(task_result.number for task_result in case.results))
         named = action.outputs(replace(case, results=(late,)), frozenset((number,)))
     except Exception as error:  # whatever decoding raises
         late_log.warning("result.unreadable", attempt=str(attempt), why=str(error))
@@ -162,7 +162,7 @@ def condemn_late(
     batches = pending_deletions.batches_of(
         files, process_id, case.process.table_id, case.process.table_uuid, now + KEEP
     )
-    pending_deletions.add_many(db, [replace(one, status=BatchStatus.WAITING) for one in batches])
+    pending_deletions.add_many(db, [replace(batch, status=BatchStatus.WAITING) for batch in batches])
     return len(files)
 
 

@@ -97,7 +97,7 @@ def _needed(files: LiveFiles, ids: Ids, stays: Mask) -> Iterator[DeleteFile]:
     yield from files.newer_equality_deletes(ids, files.carried_through[ids])
     pairs = files.pairs
     is_named = np.array([one.named_file is not None for one in files.deletes], np.bool_)[pairs.deletes]
-    number = np.array([one.sequence_number for one in files.deletes], np.int64)[pairs.deletes]
+    number = np.array([delete_file.sequence_number for delete_file in files.deletes], np.int64)[pairs.deletes]
     is_needed = stays[pairs.files] & (is_named | (number > files.carried_through[pairs.files]))
     yield from (files.deletes[at] for at in np.unique(pairs.deletes[is_needed]).tolist())
 
@@ -130,7 +130,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         if data.path in folded:
             converted.add(data)
     candidates = _candidates(groups, files, scan.dangling, sequence_number)
-    candidates |= {one.numbered: one for one in _vectors_of(files, rewritten)}
+    candidates |= {delete_file.numbered: delete_file for delete_file in _vectors_of(files, rewritten)}
     outside = _outside(files, stays, candidates.values())
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
@@ -153,9 +153,9 @@ def deletes_without(scan: TableScan, removed: Iterable[str]) -> tuple[DeleteFile
 
 def needed_outside(files: LiveFiles, stays: Mask, deletes: Iterable[DeleteFile]) -> tuple[DeleteFile, ...]:
     """Those of the deletes that any of the files that stay would need, by the rules of `removable_deletes`."""
-    every = tuple(deletes)
-    outside = _outside(files, stays, every)
-    return tuple(delete for delete in every if outside.needs(delete))
+    delete_files = tuple(deletes)
+    outside = _outside(files, stays, delete_files)
+    return tuple(delete for delete in delete_files if outside.needs(delete))
 
 
 def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterable[str]) -> tuple[DeleteFile, ...]:

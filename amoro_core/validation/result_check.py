@@ -49,10 +49,10 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
             yield f"{file.path} has the first row id {file.first_row_id}, which only a commit gives"
         if not file.record_count:
             continue
-        counted = facts[file.path]
+        file_facts = facts[file.path]
         for field_id in LINEAGE_IDS:
-            values = counted.value_counts.get(field_id)
-            nulls = counted.null_value_counts.get(field_id)
+            values = file_facts.value_counts.get(field_id)
+            nulls = file_facts.null_value_counts.get(field_id)
             if values != file.record_count:
                 yield f"{file.path} has {values} values of field {field_id} in {file.record_count} rows"
             elif nulls is None or (nulls and field_id in never_null):
@@ -67,17 +67,17 @@ def row_id_text(file: DataFile) -> str:
 def map_problems(group: Group) -> Iterator[str]:
     """What is wrong with the map: it tells of as many rows as the task has deleted, of each input once, and the outputs
     hold the others."""
-    found = group.output.position_map
-    if found is None:
+    position_map = group.output.position_map
+    if position_map is None:
         return
-    told = sum(rows.record_count for rows in found.left_out)
+    told = sum(rows.record_count for rows in position_map.left_out)
     if told != group.output.rows_deleted:
         yield f"{group.output.rows_deleted} rows were deleted, the map of positions has {told}"
-    numbers = [rows.input for rows in found.left_out]
-    if numbers != sorted(set(numbers)) or any(not 0 <= one < len(group.work.rewritten) for one in numbers):
+    numbers = [rows.input for rows in position_map.left_out]
+    if numbers != sorted(set(numbers)) or any(not 0 <= number < len(group.work.rewritten) for number in numbers):
         yield f"the map of positions tells of the inputs {numbers}"
         return
-    for rows in found.left_out:
+    for rows in position_map.left_out:
         if not 1 <= rows.record_count <= group.work.rewritten[rows.input].data.record_count:
             yield f"the map of positions leaves {rows.record_count} rows of input {rows.input} out"
     live = sum(given.data.record_count for given in group.work.rewritten) - told
@@ -107,7 +107,7 @@ class _Task:
         """Rewritten files that are not in the table any more, whose rows are hidden in the outputs."""
         if self.group.output.position_map is None:
             return frozenset()
-        return frozenset(one.data.path for one in self.group.work.rewritten) - self.rescanned.keys()
+        return frozenset(file.data.path for file in self.group.work.rewritten) - self.rescanned.keys()
 
     @property
     def outputs(self) -> tuple[DataFile | DeleteFile, ...]:
@@ -144,14 +144,14 @@ def _inputs_are_the_tables(task: _Task) -> Iterator[str]:
     if not task.inputs:
         yield "it has no inputs"
     for given in task.inputs:
-        found = task.rescanned.get(given.data.path)
+        file = task.rescanned.get(given.data.path)
         if given.data.path in task.missing:
             continue
-        if found is None:
+        if file is None:
             yield f"the input {given.data.path} is not in the table"
-        elif _identity(found.data) != _identity(given.data):
-            yield f"the input {given.data.path} is not the planned one: {_identity(found.data)}"
-        elif found.data.sequence_number > task.record.sequence_number:
+        elif _identity(file.data) != _identity(given.data):
+            yield f"the input {given.data.path} is not the planned one: {_identity(file.data)}"
+        elif file.data.sequence_number > task.record.sequence_number:
             yield f"the input {given.data.path} is newer than the plan"
 
 

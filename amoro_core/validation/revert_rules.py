@@ -65,24 +65,24 @@ class CommitChange:
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The data files that it removed, added, or left with other deletes."""
-        return (*(one.data for one in (*self.removed, *self.converted)), *self.added)
+        return (*(file.data for file in (*self.removed, *self.converted)), *self.added)
 
     @cached_property
     def added_deletes(self) -> dict[Numbered, DeleteFile]:
         """The deletes that the commit added."""
         known = _deletes(self.before)
-        return {key: one for key, one in _deletes(self.after).items() if key not in known}
+        return {key: delete for key, delete in _deletes(self.after).items() if key not in known}
 
     @cached_property
     def converted(self) -> list[ScannedFile]:
         """The data files that stayed while their deletes changed, as they were before the commit."""
         before, after = _live(self.before), _live(self.after)
         known = _deletes(self.after)
-        gone = {key: one for key, one in _deletes(self.before).items() if key not in known}
-        concerned = {one.data.path for one in _touched(before, gone)}
-        concerned |= {one.data.path for one in _touched(after, self.added_deletes)}
-        stayed = concerned - {one.data.path for one in self.removed} - {one.path for one in self.added}
-        return [one for one in before.rows(before.ids_of(stayed)) if one.data.path in stayed]
+        gone = {key: delete for key, delete in _deletes(self.before).items() if key not in known}
+        concerned = {file.data.path for file in _touched(before, gone)}
+        concerned |= {file.data.path for file in _touched(after, self.added_deletes)}
+        stayed = concerned - {file.data.path for file in self.removed} - {file.path for file in self.added}
+        return [file for file in before.rows(before.ids_of(stayed)) if file.data.path in stayed]
 
 
 @dataclass(frozen=True)
@@ -100,29 +100,29 @@ class _RevertView:
     @cached_property
     def removed(self) -> list[ScannedFile]:
         """The data files that come back, each with the deletes that applied to it."""
-        return [one for commit in self.commits for one in commit.removed]
+        return [file for commit in self.commits for file in commit.removed]
 
     @cached_property
     def added(self) -> list[DataFile]:
         """The data files that the commits added."""
-        return [one for commit in self.commits for one in commit.added]
+        return [file for commit in self.commits for file in commit.added]
 
     @cached_property
     def added_deletes(self) -> dict[Numbered, DeleteFile]:
         """The deletes that the commits added."""
-        return {key: one for commit in self.commits for key, one in commit.added_deletes.items()}
+        return {key: delete for commit in self.commits for key, delete in commit.added_deletes.items()}
 
     @cached_property
     def converted(self) -> list[ScannedFile]:
         """The data files that stayed while their deletes changed, as they were before."""
-        return [one for commit in self.commits for one in commit.converted]
+        return [file for commit in self.commits for file in commit.converted]
 
     @cached_property
     def number_of(self) -> dict[str, int]:
         """The sequence number of the commit that changed a file, by the file's normalised path."""
         found: dict[str, int] = {}
         for commit in self.commits:
-            found.update((normalise(one.path), commit.number) for one in commit.files)
+            found.update((normalise(data_file.path), commit.number) for data_file in commit.files)
         return found
 
     @cached_property
@@ -136,25 +136,25 @@ class _RevertView:
     @cached_property
     def outputs(self) -> dict[str, tuple[ScannedFile, ...]]:
         """The head's entries for the paths of added files, with their deletes; several where a file is live twice."""
-        return by_path(self.live, (one.path for one in self.added))
+        return by_path(self.live, (data_file.path for data_file in self.added))
 
     @cached_property
     def stayed(self) -> dict[str, tuple[ScannedFile, ...]]:
         """The head's entries for the paths of converted files."""
-        return by_path(self.live, (one.data.path for one in self.converted))
+        return by_path(self.live, (file.data.path for file in self.converted))
 
     @cached_property
     def put_back(self) -> dict[Numbered, DeleteFile]:
         """The deletes that applied to files that come back, or stayed, and that the head no longer has."""
-        needed = {delete.numbered: delete for one in (*self.removed, *self.converted) for delete in one.deletes}
-        return {key: one for key, one in needed.items() if key not in self.live_deletes}
+        needed = {delete.numbered: delete for file in (*self.removed, *self.converted) for delete in file.deletes}
+        return {key: delete_file for key, delete_file in needed.items() if key not in self.live_deletes}
 
     @cached_property
     def since(self) -> list[ScannedFile]:
         """The files that come back and those that stayed, with the deletes that will apply to them."""
-        deletes = {key: one for key, one in self.live_deletes.items() if key not in self.added_deletes}
+        deletes = {key: delete for key, delete in self.live_deletes.items() if key not in self.added_deletes}
         every = {**deletes, **self.put_back}
-        files = [one.data for one in (*self.removed, *self.converted)]
+        files = [file.data for file in (*self.removed, *self.converted)]
         return list(match(files, list(every.values()), self.head.scan.unpartitioned_specs)[0])
 
 
@@ -169,13 +169,13 @@ def revert(commits: Sequence[CommitChange], heads: Sequence[Head], named: Named 
     for rule in RULES:
         if reason := next(iter(rule(view)), ""):
             return Revert(refusal=reason)
-    adds_rows = sum(one.data.record_count for one in view.removed) and not view.added
+    adds_rows = sum(scanned_file.data.record_count for scanned_file in view.removed) and not view.added
     return Revert(
         content=CommitContent(
             groups=(),
-            removed_data=tuple(found[0].data for found in view.outputs.values()),
+            removed_data=tuple(scanned_files[0].data for scanned_files in view.outputs.values()),
             removed_deletes=tuple(view.live_deletes[key] for key in sorted(view.added_deletes)),
-            added_data=tuple(one.data for one in view.removed),
+            added_data=tuple(scanned_file.data for scanned_file in view.removed),
             added_deletes=tuple(view.put_back[key] for key in sorted(view.put_back)),
             operation=Operation.OVERWRITE if adds_rows else Operation.REPLACE,
         )
@@ -185,12 +185,12 @@ def revert(commits: Sequence[CommitChange], heads: Sequence[Head], named: Named 
 def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> tuple[DeleteFile, ...]:
     """Position deletes since the commits that may name a file that goes or comes back: to be read. Sorted by path."""
     view = _RevertView(tuple(commits), tuple(heads), {})
-    files = (*(one for found in view.outputs.values() for one in found), *view.since)
+    files = (*(scanned_file for scanned_files in view.outputs.values() for scanned_file in scanned_files), *view.since)
     known = _deletes(commits[0].before).keys() | view.added_deletes.keys()
     found = {
         delete.numbered: delete
-        for one in files
-        for delete in one.deletes
+        for scanned_file in files
+        for delete in scanned_file.deletes
         if delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.numbered not in known
     }
     return tuple(found[key] for key in sorted(found))
@@ -223,7 +223,7 @@ def outputs_are_live(view: _RevertView) -> Iterator[str]:
     """Rows of an output that is gone have been moved or deleted: they must not come back."""
     for file in view.added:
         yield from _as_it_was(file, view.outputs.get(normalise(file.path), ()))
-    for file in (one.data for one in view.converted):
+    for file in (scanned_file.data for scanned_file in view.converted):
         yield from _as_it_was(file, view.stayed.get(normalise(file.path), ()))
     for key, delete in sorted(view.added_deletes.items()):
         if key not in view.live_deletes:
@@ -241,7 +241,7 @@ def _as_it_was(file: DataFile, live: Sequence[ScannedFile]) -> Iterator[str]:
 
 def inputs_are_not_live(view: _RevertView) -> Iterator[str]:
     """The rows of a file that is live already would be duplicated."""
-    for at in view.live.ids_of(one.data.path for one in view.removed).tolist():
+    for at in view.live.ids_of(scanned_file.data.path for scanned_file in view.removed).tolist():
         yield f"{view.live.columns.row(at).path} is live again already"
 
 
@@ -251,7 +251,7 @@ def newer_equality_deletes_remain(view: _RevertView) -> Iterator[str]:
         if head.removed_equality_deletes is None:
             yield "it can no longer be told which equality deletes were removed since"
             return
-        places = {_place(one.data) for one in commit.removed}
+        places = {_place(file.data) for file in commit.removed}
         for delete in head.removed_equality_deletes:
             covers = (delete.spec_id, delete.partition) in places or not delete.partition
             if delete.sequence_number > commit.number and places and covers:
@@ -263,36 +263,36 @@ def no_position_deletes_on_outputs(view: _RevertView) -> Iterator[str]:
 
     What the commits have carried over to their outputs goes with these: the files come back with others' own deletes.
     """
-    for found in view.outputs.values():
-        for delete in found[0].deletes:
+    for scanned_files in view.outputs.values():
+        for delete in scanned_files[0].deletes:
             is_new = delete.kind is DeleteKind.POSITION and delete.numbered not in view.added_deletes
-            if is_new and not _names_others(delete, found[0].data, view):
-                yield f"the position delete {delete.path} came since and may apply to {found[0].data.path}"
+            if is_new and not _names_others(delete, scanned_files[0].data, view):
+                yield f"the position delete {delete.path} came since and may apply to {scanned_files[0].data.path}"
 
 
 def deletes_of_inputs_are_the_same(view: _RevertView) -> Iterator[str]:
     """What comes back is subject to its own deletes, and to equality deletes committed since, as the outputs are."""
-    own = {one.data.path: {delete.numbered for delete in one.deletes} for one in (*view.removed, *view.converted)}
-    stayed = {one.data.path for one in view.converted}
-    for one in view.since:
-        number = view.number_of[normalise(one.data.path)]
-        live = {delete.numbered: delete for delete in one.deletes}
-        for key in sorted(own[one.data.path] - live.keys()):
-            yield f"the delete {key[0].path} would no longer apply to {one.data.path}"
-        for key in sorted(live.keys() - own[one.data.path]):
+    own = {file.data.path: {delete.numbered for delete in file.deletes} for file in (*view.removed, *view.converted)}
+    stayed = {file.data.path for file in view.converted}
+    for scanned_file in view.since:
+        number = view.number_of[normalise(scanned_file.data.path)]
+        live = {delete.numbered: delete for delete in scanned_file.deletes}
+        for key in sorted(own[scanned_file.data.path] - live.keys()):
+            yield f"the delete {key[0].path} would no longer apply to {scanned_file.data.path}"
+        for key in sorted(live.keys() - own[scanned_file.data.path]):
             delete = live[key]
             if delete.sequence_number <= number and number:
-                yield f"the delete {delete.path} would begin to apply to {one.data.path}"
-            is_new_position = delete.kind is DeleteKind.POSITION and one.data.path not in stayed
-            if is_new_position and not _names_others(delete, one.data, view):
-                yield f"the position delete {delete.path} came since and may apply to {one.data.path}"
+                yield f"the delete {delete.path} would begin to apply to {scanned_file.data.path}"
+            is_new_position = delete.kind is DeleteKind.POSITION and scanned_file.data.path not in stayed
+            if is_new_position and not _names_others(delete, scanned_file.data, view):
+                yield f"the position delete {delete.path} came since and may apply to {scanned_file.data.path}"
 
 
 def newer_equality_deletes_cover_all_or_none(view: _RevertView) -> Iterator[str]:
     """Rows must not move between files that an equality delete covers and files that it does not."""
-    outputs = _newer_equality((found[0] for found in view.outputs.values()), view)
-    back = {one.data.path for one in view.removed}
-    inputs = _newer_equality((one for one in view.since if one.data.path in back), view)
+    outputs = _newer_equality((scanned_files[0] for scanned_files in view.outputs.values()), view)
+    back = {file.data.path for file in view.removed}
+    inputs = _newer_equality((file for file in view.since if file.data.path in back), view)
     for place, covering in outputs.items():
         if place in inputs and inputs[place] != covering:
             (identity, _), *_ = sorted(inputs[place] ^ covering)
@@ -302,11 +302,11 @@ def newer_equality_deletes_cover_all_or_none(view: _RevertView) -> Iterator[str]
 def _newer_equality(files: Iterable[ScannedFile], view: _RevertView) -> dict[Place, frozenset[Numbered]]:
     """For each place, the equality deletes newer than its commit that apply to any of its files."""
     found: dict[Place, frozenset[Numbered]] = {}
-    for one in files:
-        number = view.number_of[normalise(one.data.path)]
-        newer = (delete for delete in one.deletes if delete.kind is DeleteKind.EQUALITY)
+    for file in files:
+        number = view.number_of[normalise(file.data.path)]
+        newer = (delete for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         some = frozenset(delete.numbered for delete in newer if delete.sequence_number > number)
-        found[_place(one.data)] = found.get(_place(one.data), frozenset()) | some
+        found[_place(file.data)] = found.get(_place(file.data), frozenset()) | some
     return found
 
 
@@ -346,7 +346,7 @@ def _live(scan: TableScan) -> LiveFiles:
 
 
 def _deletes(scan: TableScan) -> dict[Numbered, DeleteFile]:
-    return {one.numbered: one for one in (*_live(scan).applied, *scan.dangling)}
+    return {delete.numbered: delete for delete in (*_live(scan).applied, *scan.dangling)}
 
 
 def _touched(files: LiveFiles, deletes: Mapping[Numbered, DeleteFile]) -> Iterator[ScannedFile]:
@@ -357,9 +357,9 @@ def _touched(files: LiveFiles, deletes: Mapping[Numbered, DeleteFile]) -> Iterat
     is_here = np.array([place in places for place in files.columns.places], np.bool_)
     if any(delete.kind is DeleteKind.EQUALITY and not delete.partition for delete in deletes.values()):
         is_here[:] = True
-    for one in files.rows(np.flatnonzero(is_here[files.columns.place])):
-        if any(delete.numbered in deletes for delete in one.deletes):
-            yield one
+    for file in files.rows(np.flatnonzero(is_here[files.columns.place])):
+        if any(delete.numbered in deletes for delete in file.deletes):
+            yield file
 
 
 def _absent(files: LiveFiles, others: LiveFiles) -> Ids:

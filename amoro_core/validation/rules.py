@@ -121,9 +121,9 @@ def hidden_rows_were_located(group: Group, view: ValidationView) -> str | None:
     """What is not found in the outputs can't be hidden there: it would come back."""
     if group.look_up is None or not has_changed(group, view):
         return None
-    found = view.read.found.get(group.number)
-    if found is None or found.problem:
-        why = "they were not looked up" if found is None else found.problem
+    lookup = view.read.found.get(group.number)
+    if lookup is None or lookup.problem:
+        why = "they were not looked up" if lookup is None else lookup.problem
         return f"rows of it that others have deleted since the plan can't be found in the outputs: {why}"
     return None
 
@@ -177,7 +177,7 @@ def carried_over(view: ValidationView, content: CommitContent) -> tuple[CarriedR
     hidden = ((group, *found) for group in kept for found in hidden_rows(group, view).items())
     return (
         *(CarriedRows(group.number, output, positions) for group, output, positions in hidden),
-        *(CarriedRows(one.group, one.data, one.positions, is_joined=True) for one in _joined(kept, view)),
+        *(CarriedRows(vector.group, vector.data, vector.positions, is_joined=True) for vector in _joined(kept, view)),
     )
 
 
@@ -439,13 +439,13 @@ def _has_partition_value(delete: DeleteFile) -> bool:
 
 
 def _joined(kept: list[Group], view: ValidationView) -> list[JoinedVector]:
-    return [one for group in kept for one in joined_vectors(group, view)]
+    return [vector for group in kept for vector in joined_vectors(group, view)]
 
 
 def _content(kept: list[Group], view: ValidationView) -> CommitContent:
     joined = _joined(kept, view)
-    replaced = {one.ours for one in joined}
-    theirs = tuple(one.theirs for one in joined)
+    replaced = {vector.ours for vector in joined}
+    theirs = tuple(vector.theirs for vector in joined)
     return CommitContent(
         groups=tuple(group.number for group in kept),
         removed_data=tuple(live_of(given, view).data for group in kept for given in _replaced(group, view)),

@@ -48,11 +48,11 @@ def translate(
         raise ValueError(f"{sum(live)} rows of the inputs are live, the outputs have {sum(output_rows)}")
     found: dict[int, PositionSet] = {}
     for at, base in enumerate([0, *accumulate(live)][:-1]):
-        gone = left_out.get(at, NO_POSITIONS)
-        positions = (hidden.get(at, NO_POSITIONS) - gone).ascending()
+        position_set = left_out.get(at, NO_POSITIONS)
+        positions = (hidden.get(at, NO_POSITIONS) - position_set).ascending()
         if not len(positions):
             continue
-        among = base + positions - np.searchsorted(gone.ascending(), positions)
+        among = base + positions - np.searchsorted(position_set.ascending(), positions)
         outputs = np.searchsorted(ends, among, side="right")
         for output in np.unique(outputs).tolist():
             inside = among[outputs == output] - (ends[output] - output_rows[output])
@@ -99,17 +99,17 @@ def build_view(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Val
     """The head as seen from the plan."""
     live = LiveFiles.of(head.scan.files)
     files = by_path(live, (given.data.path for group in record.groups for given in every_input(group)))
-    every = (*live.applied, *head.scan.dangling)
-    newer = {delete.numbered: delete for delete in every if is_newer_equality(delete, record)}
+    deletes = (*live.applied, *head.scan.dangling)
+    newer = {delete.numbered: delete for delete in deletes if is_newer_equality(delete, record)}
     return ValidationView(record, head, files, tuple(newer[key] for key in sorted(newer)), read)
 
 
 def by_path(live: LiveFiles, paths: Iterable[str]) -> dict[str, tuple[ScannedFile, ...]]:
     """The entries of these paths by normalised path: several where a file is live twice."""
     result: dict[str, tuple[ScannedFile, ...]] = {}
-    for one in live.rows(live.ids_of(paths)):
-        place = normalise(one.data.path)
-        result[place] = (*result.get(place, ()), one)
+    for scanned_file in live.rows(live.ids_of(paths)):
+        place = normalise(scanned_file.data.path)
+        result[place] = (*result.get(place, ()), scanned_file)
     return result
 
 
@@ -152,7 +152,7 @@ def inputs_of(group: Group, view: ValidationView) -> tuple[InputFile, ...]:
     """The files that the task has read; of a rebased group without those that were removed meanwhile."""
     if not is_rebased(group):
         return every_input(group)
-    return (*(one for one in group.work.rewritten if not is_missing(one, view)), *group.work.converted)
+    return (*(file for file in group.work.rewritten if not is_missing(file, view)), *group.work.converted)
 
 
 def on_history(group: Group, view: ValidationView) -> tuple[InputFile, ...]:
@@ -198,19 +198,19 @@ def missing_deletes(group: Group, given: InputFile, view: ValidationView) -> lis
 
 def missing_position_deletes(group: Group, given: InputFile, view: ValidationView) -> list[DeleteFile]:
     """The planned deletes by position that no longer apply to the input."""
-    return [one for one in missing_deletes(group, given, view) if one.kind is DeleteKind.POSITION]
+    return [delete for delete in missing_deletes(group, given, view) if delete.kind is DeleteKind.POSITION]
 
 
 def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) -> PositionSet | DeleteFile:
     """The rows of the input that the position deletes among these delete; or the first that was not read."""
-    found = NO_POSITIONS
+    position_set = NO_POSITIONS
     for delete in deletes:
         if delete.kind is not DeleteKind.POSITION:
             continue
-        if (named := read.positions.get(delete.identity)) is None:
+        if (sets := read.positions.get(delete.identity)) is None:
             return delete
-        found |= named.get(normalise(given.data.path), NO_POSITIONS)
-    return found
+        position_set |= sets.get(normalise(given.data.path), NO_POSITIONS)
+    return position_set
 
 
 def positions_if_read(given: InputFile, deletes: Iterable[DeleteFile], view: ValidationView) -> PositionSet:
@@ -274,8 +274,8 @@ def hidden_rows(group: Group, view: ValidationView) -> dict[DataFile, PositionSe
 
 def located_rows(group: Group, view: ValidationView) -> Mapping[int, PositionSet]:
     """The rows of the outputs, by their number, that were found for rows which others have deleted since the plan."""
-    found = view.read.found.get(group.number)
-    return {} if found is None else found.rows
+    lookup = view.read.found.get(group.number)
+    return {} if lookup is None else lookup.rows
 
 
 def in_outputs(group: Group, hidden: Mapping[int, PositionSet], view: ValidationView) -> dict[DataFile, PositionSet]:
@@ -366,7 +366,7 @@ def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, view: Va
 
 def _ours(group: Group, given: InputFile) -> list[DeleteFile]:
     """The vector that the task has written for the file, if it found a row."""
-    return [one for one in group.output.delete_files if one.referenced_data_file == given.data.path]
+    return [delete for delete in group.output.delete_files if delete.referenced_data_file == given.data.path]
 
 
 #: The order matters: the second relies on what was read.
@@ -421,6 +421,6 @@ def _deletes(group: Group, view: ValidationView) -> Iterator[DeleteFile]:
         yield from deletes_of_positions(group, given, view)
         yield from planned_positions(group, given) if is_looked_up else missing_position_deletes(group, given, view)
     for given in () if can_translate_positions(group) else group.work.rewritten:
-        live = (delete for one in live_as(given, view) for delete in one.deletes)
+        live = (delete for file in live_as(given, view) for delete in file.deletes)
         yield from (delete for delete in live if is_ambiguous(delete, view.record))
     yield from vectors_to_read(group, view)

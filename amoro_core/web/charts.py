@@ -245,10 +245,10 @@ class Moment:
 
 def timeline(snapshots: Sequence[Moment], title: str, main: str = "main") -> Chart:
     """A dot for each snapshot on the lane of the table, and one on the lane of each branch or tag at it."""
-    refs = [ref for one in snapshots for ref in one.refs if ref != main]
+    refs = [ref for moment in snapshots for ref in moment.refs if ref != main]
     lanes = [main, *list(dict.fromkeys(refs))[: MAX_TIMELINE_LANES - 1]]
-    start = min((one.at_ms for one in snapshots), default=0)
-    end = max((one.at_ms for one in snapshots), default=0)
+    start = min((moment.at_ms for moment in snapshots), default=0)
+    end = max((moment.at_ms for moment in snapshots), default=0)
     length, bottom = max(end - start, 1), _TIMELINE_TOP + _LANE * len(lanes)
     ticks = [(_x(share), text) for share, text in moments(start, start + length)] if snapshots else []
     marks = ticks_at(ticks, _TIMELINE_TOP, bottom)
@@ -279,13 +279,13 @@ def _dot(one: Moment, x: float, y: float) -> Markup:
 def _timeline_figures(snapshots: Sequence[Moment]) -> Figures:
     rows = tuple(
         (
-            str(one.snapshot_id),
-            format_time(one.at_ms),
-            one.operation,
-            "yes" if one.is_ours else "no",
-            ", ".join(one.refs),
+            str(moment.snapshot_id),
+            format_time(moment.at_ms),
+            moment.operation,
+            "yes" if moment.is_ours else "no",
+            ", ".join(moment.refs),
         )
-        for one in snapshots
+        for moment in snapshots
     )
     return Figures(("Snapshot", "Committed", "Operation", "Ours", "Branches and tags"), rows)
 
@@ -429,15 +429,15 @@ def histogram(bins: Sequence[SizeCounts], kinds: Sequence[str], target_bytes: in
 
     Bins are in order; each count is of the kind at its place. Without bins the drawing says so.
     """
-    highest = max((sum(one.counts) for one in bins), default=0)
+    highest = max((sum(size_counts.counts) for size_counts in bins), default=0)
     width = 1 / len(bins) if bins else 1.0
-    marks = [mark for number, one in enumerate(bins) for mark in _bar(one, number, width, highest)]
+    marks = [mark for number, size_counts in enumerate(bins) for mark in _bar(size_counts, number, width, highest)]
     every = -(-len(bins) // _MOST_LABELS) if bins else 1
     bottom = _HISTOGRAM_TOP + _HISTOGRAM_PLOT
     marks.append(element("line", x1=0, x2="100%", y1=bottom, y2=bottom, class_="grid"))
     marks += [
-        label(format_bytes(one.from_bytes), number * width, bottom + 14, "axis")
-        for number, one in enumerate(bins)
+        label(format_bytes(size_counts.from_bytes), number * width, bottom + 14, "axis")
+        for number, size_counts in enumerate(bins)
         if number % every == 0
     ]
     if bins and bins[0].from_bytes <= target_bytes:
@@ -474,10 +474,10 @@ def _bar(one: SizeCounts, number: int, width: float, highest: int) -> list[Marku
 
 def _place(bins: Sequence[SizeCounts], size: int) -> float:
     """Where the size stands among the bins, in widths of a bin; within one by its share of the bin's range."""
-    for number, one in enumerate(bins):
-        end = bins[number + 1].from_bytes if number + 1 < len(bins) else 2 * one.from_bytes
+    for number, size_counts in enumerate(bins):
+        end = bins[number + 1].from_bytes if number + 1 < len(bins) else 2 * size_counts.from_bytes
         if size < end:
-            return number + (size - one.from_bytes) / (end - one.from_bytes)
+            return number + (size - size_counts.from_bytes) / (end - size_counts.from_bytes)
     return float(len(bins))
 
 

@@ -151,9 +151,9 @@ class LoginService:
 
     async def _note_wrong(self, name: str, address: str) -> None:
         # An unknown name may be a password in the wrong field: it is not recorded.
-        known = await self._run(lambda: self._users.find(name)) or Principal("", Role.VIEWER, is_user=True)
+        principal = await self._run(lambda: self._users.find(name)) or Principal("", Role.VIEWER, is_user=True)
         wrong = UnknownToken("the user or the password is wrong")
-        call = Audited(replace(known, way=Channel.PAGE, address=address), "LogIn", known.name)
+        call = Audited(replace(principal, way=Channel.PAGE, address=address), "LogIn", principal.name)
         await self._run(lambda: self._auditing.note(call, wrong))
 
     async def _begin(

@@ -88,8 +88,8 @@ class OpenIdProvider:
         algorithms = [one for one in offered if one in _ALGORITHMS]
         public = [key for key in keys["keys"] if key.get("kty") in _KEY_TYPES and key.get("use", "sig") == "sig"]
         try:
-            known = KeySet.import_key_set({"keys": public})
-            token = jwt.decode(text, known, registry=JWSRegistry(algorithms=algorithms, strict_check_header=False))
+            key_set = KeySet.import_key_set({"keys": public})
+            token = jwt.decode(text, key_set, registry=JWSRegistry(algorithms=algorithms, strict_check_header=False))
             claims = CodeIDToken(
                 token.claims,
                 token.header,

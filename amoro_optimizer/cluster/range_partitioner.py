@@ -381,7 +381,7 @@ def _cut(values: pa.Array) -> pa.Array:
 def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[RangeBounds]) -> list[Part]:
     if not order.is_curve:
         return flat(parts)
-    points = [_coordinates(column, known) for column, known in zip(parts, ranks, strict=True)]
+    points = [_coordinates(column, bounds) for column, bounds in zip(parts, ranks, strict=True)]
     return [(hilbert if order.layout.strategy is Strategy.HILBERT else zorder)(points)]
 
 

@@ -163,22 +163,22 @@ class RangeWriter:
             return
         schema = held[0].schema
         with self._spill() as directory:
-            every = SpillFiles(directory, "all", schema)
+            files = SpillFiles(directory, "all", schema)
             sample = Sample(sample_rows(MOST_RANGES))
             size = 0
             for batch in drained(held, rest):
                 self._checkpoint()
                 *keys, places = self._cuts.tagged_keys(batch)
                 sample.add(place_hashes(np.asarray(places), 0), np.asarray(places), keys)
-                every.add(batch, np.zeros(batch.num_rows, np.int64))
+                files.add(batch, np.zeros(batch.num_rows, np.int64))
                 size += batch.nbytes
-            every.close()
-            self.spilled_bytes += every.spilled_bytes
+            files.close()
+            self.spilled_bytes += files.spilled_bytes
             points = keyed_points(self._cuts, sample.table(), self.pieces(size))
             if len(points):
-                self._write_split(every.batches(0), schema, points, directory)
+                self._write_split(files.batches(0), schema, points, directory)
             else:  # one row, or keys so large that there is no second one to compare with
-                self._write_sorted(list(every.batches(0)))
+                self._write_sorted(list(files.batches(0)))
 
     def write_split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: RangeBounds) -> None:
         """Write tagged batches that are too many for the memory: split by the points, then range by range."""

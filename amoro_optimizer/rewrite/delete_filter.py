@@ -268,7 +268,7 @@ def _spilled(
 ) -> SpilledKeys:
     directory = spills.enter_context(spill_directory(spill_root))
     files: SpillFiles | None = None
-    known = HashFilter(1 << 62, memory_bytes // 4)
+    hash_filter = HashFilter(1 << 62, memory_bytes // 4)
     for columns, levels in itertools.chain(
         held.drain(), ((columns, _same_level(columns, level)) for columns, level in rest)
     ):
@@ -276,12 +276,12 @@ def _spilled(
             kinds = [pa.field(f"k{number}", column.type) for number, column in enumerate(columns)]
             files = SpillFiles(directory, "keys", pa.schema([*kinds, ("level", pa.int32())]))
         hashes = key_hashes(columns)
-        known.add(hashes)
+        hash_filter.add(hashes)
         _spill(files, count, hashes, [*columns, pa.array(levels)])
     if files is None:
         raise ValueError("no key to spill")
     files.close()
-    return SpilledKeys(files, count, known, directory, memory_bytes)
+    return SpilledKeys(files, count, hash_filter, directory, memory_bytes)
 
 
 def _spill(files: SpillFiles, count: int, hashes: Hashes, columns: list[pa.Array]) -> None:

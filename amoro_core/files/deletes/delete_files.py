@@ -96,8 +96,8 @@ def read_positions(
     """
     result: dict[str, PositionSet] = {}
     for path, positions in _positions(access, delete, rows, checkpoint):
-        some = PositionSet.of(positions if rows is None else positions[positions < rows[path]])
-        result[path] = result.get(path, NO_POSITIONS) | some
+        position_set = PositionSet.of(positions if rows is None else positions[positions < rows[path]])
+        result[path] = result.get(path, NO_POSITIONS) | position_set
     return result
 
 

@@ -199,13 +199,13 @@ def read_omitted_rows(access: FileAccess, found: PositionMap, rows: Sequence[int
     if len(content) != found.size_bytes:
         raise UnreadableFile(f"{found.path} has {len(content)} bytes, the map of positions tells of {found.size_bytes}")
     return {
-        one.input: positions_in(
-            content[one.content_offset : one.content_offset + one.content_size_bytes],
-            one.record_count,
-            rows[one.input],
-            f"{found.path}, byte {one.content_offset}",
+        deleted_rows.input: positions_in(
+            content[deleted_rows.content_offset : deleted_rows.content_offset + deleted_rows.content_size_bytes],
+            deleted_rows.record_count,
+            rows[deleted_rows.input],
+            f"{found.path}, byte {deleted_rows.content_offset}",
         )
-        for one in found.left_out
+        for deleted_rows in found.left_out
     }
 
 
@@ -229,7 +229,7 @@ def read_vectors(
     for run in _runs(vectors, rows):
         checkpoint()
         start = run[0].identity.offset
-        end = max(one.identity.offset + one.identity.size for one in run)
+        end = max(delete.identity.offset + delete.identity.size for delete in run)
         content = access.read_range(run[0].path, start, end - start)
         for one in run:
             first = one.identity.offset - start
@@ -255,12 +255,12 @@ def _rows_of(vector: DeleteFile, rows: Mapping[str, int]) -> int:
 def _runs(vectors: Iterable[DeleteFile], rows: Mapping[str, int]) -> Iterator[list[DeleteFile]]:
     """The vectors in runs, each of one file and read at once."""
     run: list[DeleteFile] = []
-    for one in sorted(vectors, key=lambda one: one.identity):
-        _refuse_size(one, rows)
-        if run and not _joins(run, one):
+    for delete in sorted(vectors, key=lambda one: one.identity):
+        _refuse_size(delete, rows)
+        if run and not _joins(run, delete):
             yield run
             run = []
-        run.append(one)
+        run.append(delete)
     if run:
         yield run
 

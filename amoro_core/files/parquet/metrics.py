@@ -75,8 +75,8 @@ def _only_nulls(chunk: pq.ColumnChunkMetaData) -> bool:
 def null_count(chunks: Sequence[pq.ColumnChunkMetaData]) -> int | None:
     """How many nulls the chunks of a column have; None unless each tells it."""
     statistics = [chunk.statistics for chunk in chunks]
-    is_counted = all(one is not None and one.has_null_count for one in statistics)
-    return sum(one.null_count for one in statistics) if is_counted else None
+    is_counted = all(statistic is not None and statistic.has_null_count for statistic in statistics)
+    return sum(statistic.null_count for statistic in statistics) if is_counted else None
 
 
 def _number(kind: IcebergType, raw: Any) -> Any:

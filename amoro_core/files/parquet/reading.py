@@ -162,7 +162,7 @@ def _facts_of_vectors(content: bytes, path: str) -> FileFacts:
         positions = positions_in(blob.payload, int(stored), _MOST_ROWS, f"{path} at {offset}")
         names = blob.properties.get("referenced-data-file", "")
         result[offset] = VectorFacts(names, len(blob.payload), len(positions), positions.last)
-    return FileFacts(len(content), sum(one.record_count for one in result.values()), {}, {}, result)
+    return FileFacts(len(content), sum(vector_facts.record_count for vector_facts in result.values()), {}, {}, result)
 
 
 def read_layout(access: FileAccess, path: str) -> tuple[str, Layout] | None:

@@ -256,11 +256,11 @@ def _unit(moment: Struct) -> str:
 def _require_trusted(created_by: bytes | None) -> None:
     if not created_by:
         raise NotCopied("its footer does not say who wrote it")
-    found = _WRITER.match(created_by.decode(errors="replace"))
-    if found is not None:
-        least = _DISTRUSTED.get(found[1].strip())
-        if least is not None and tuple(map(int, found.groups()[1:])) < least:
-            raise NotCopied(f"statistics of {found[0]} are not believed")
+    match = _WRITER.match(created_by.decode(errors="replace"))
+    if match is not None:
+        least = _DISTRUSTED.get(match[1].strip())
+        if least is not None and tuple(map(int, match.groups()[1:])) < least:
+            raise NotCopied(f"statistics of {match[0]} are not believed")
 
 
 def _require_sound(source: CopySource, footer_begin: int) -> None:
@@ -338,7 +338,7 @@ def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tupl
         if offsets is None:
             raise NotCopied("its offset index is not understood")
         index = offsets[0]
-        firsts = [one.first_row_index for one in index.page_locations]
+        firsts = [location.first_row_index for location in index.page_locations]
         pages = len(firsts)
         if firsts[:1] != [0] or firsts != sorted(set(firsts)) or firsts[-1] >= rows:
             raise NotCopied("its offset index is not understood")

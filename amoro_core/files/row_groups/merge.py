@@ -353,7 +353,7 @@ def _stores_lineage(source: CopySource, group: Struct) -> bool:
     count = len(LINEAGE_IDS)
     statistics = [chunk.meta_data.statistics for chunk in group.columns[-count:]]
     ids = tuple(element.field_id for element in source.footer.schema[-count:])
-    return ids == LINEAGE_IDS and all(one is not None and one.null_count == 0 for one in statistics)
+    return ids == LINEAGE_IDS and all(statistic is not None and statistic.null_count == 0 for statistic in statistics)
 
 
 def _parts(source: CopySource, group: Struct) -> list[CopiedChunk]:

@@ -254,13 +254,13 @@ class Projection:
         """The rows in the schema's columns and types. Raises UnreadableFile, also for a missing required value."""
         identified = FileField(None, _identified(batch.schema, self.mapping))
         arrays = []
-        for wanted, target in zip(self.schema.fields, self.arrow, strict=True):
-            index = identified.child(wanted.field_id)
+        for nested_field, target in zip(self.schema.fields, self.arrow, strict=True):
+            index = identified.child(nested_field.field_id)
             if index is None:
-                arrays.append(_missing(wanted, target, batch.num_rows, self.constants))
+                arrays.append(_missing(nested_field, target, batch.num_rows, self.constants))
             else:
                 result = identified.children[index]
-                arrays.append(_projected(batch.column(index), result, wanted, target, self.constants, None))
+                arrays.append(_projected(batch.column(index), result, nested_field, target, self.constants, None))
         if not arrays:
             return batch.select([])
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
@@ -311,10 +311,10 @@ def field_ids_in(projection: Projection, file_schema: pa.Schema) -> frozenset[in
     ids: set[int] = set()
     open_fields = list(_identified(file_schema, projection.mapping))
     while open_fields:
-        one = open_fields.pop()
-        if one.field_id is not None:
-            ids.add(one.field_id)
-        open_fields.extend(one.children)
+        file_field = open_fields.pop()
+        if file_field.field_id is not None:
+            ids.add(file_field.field_id)
+        open_fields.extend(file_field.children)
     return frozenset(ids)
 
 
@@ -380,8 +380,8 @@ def _by_name(columns: pa.Schema, mapped: Sequence[MappedField]) -> tuple[FileFie
 
 
 def _index_of(fields: Sequence[FileField], field_id: int) -> int | None:
-    for index, one in enumerate(fields):
-        if one.field_id == field_id:
+    for index, file_field in enumerate(fields):
+        if file_field.field_id == field_id:
             return index
     return None
 
@@ -450,14 +450,14 @@ def _projected_struct(
 ) -> pa.Array:
     hidden = nulls if outer_nulls is None else outer_nulls if nulls is None else pc.or_(nulls, outer_nulls)
     children = []
-    for index, wanted in enumerate(kind.fields):
+    for index, nested_field in enumerate(kind.fields):
         inner = target.type.field(index)
-        position = found.child(wanted.field_id)
+        position = found.child(nested_field.field_id)
         if position is None:
-            children.append(_missing(wanted, inner, len(array), constants))
+            children.append(_missing(nested_field, inner, len(array), constants))
         else:
             below = array.field(position)
-            children.append(_projected(below, found.children[position], wanted, inner, constants, hidden))
+            children.append(_projected(below, found.children[position], nested_field, inner, constants, hidden))
     mask = None if required else nulls
     return pa.StructArray.from_arrays(children, fields=list(target.type), mask=mask)
 

@@ -113,10 +113,10 @@ def _with_fields(fields: tuple[NestedField, ...], dropped: Iterable[NestedField]
             name = f"dropped-{one.field_id}"
             fields = (*fields, NestedField(one.field_id, name, kind, initial_default=one.initial_default))
             continue
-        known = fields[place]
-        if isinstance(known.field_type, StructType) and isinstance(one.field_type, StructType):
-            kind = StructType(*_with_fields(known.field_type.fields, one.field_type.fields))
-            whole = NestedField(known.field_id, known.name, kind, required=known.required)
+        nested_field = fields[place]
+        if isinstance(nested_field.field_type, StructType) and isinstance(one.field_type, StructType):
+            kind = StructType(*_with_fields(nested_field.field_type.fields, one.field_type.fields))
+            whole = NestedField(nested_field.field_id, nested_field.name, kind, required=nested_field.required)
             fields = (*fields[:place], whole, *fields[place + 1 :])
     return fields
 

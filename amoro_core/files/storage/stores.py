@@ -439,7 +439,7 @@ class Pace:
     def keep(self, removals: Mapping[str, Removal], began: float) -> None:
         """Wait as long as the request for these files, which began then, was faster than the rate."""
         rate = self._rate
-        is_slowed = any(any(word in one.why for word in _SLOWER) for one in removals.values())
+        is_slowed = any(any(word in removal.why for word in _SLOWER) for removal in removals.values())
         self._rate = max(1.0, rate / 2) if is_slowed else min(self._most, rate * 1.1)
         if (left_s := len(removals) / rate - (self._monotonic() - began)) > 0:
             self._wait(left_s)

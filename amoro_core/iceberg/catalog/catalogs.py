@@ -318,7 +318,7 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
     try:
         make = AVAILABLE_CATALOGS[CatalogType(kind)]
     except ValueError as error:
-        meant = difflib.get_close_matches(kind, (known.value for known in CatalogType), n=1)
+        meant = difflib.get_close_matches(kind, (catalog_type.value for catalog_type in CatalogType), n=1)
         raise CatalogMisconfigured(
             f"catalog {name}: {_NO_COMMITS.get(kind, f'the kind {kind} is not known')}",
             hint=f"Did you mean type={meant[0]}?" if meant else _KINDS,
@@ -478,8 +478,8 @@ def _named(config: CatalogConfig) -> str:
 
 
 def _missing_extra(error: Exception) -> str:
-    if named := re.search(r"pyiceberg\[([\w-]+)\]", str(error)):
-        return named[1]
+    if match := re.search(r"pyiceberg\[([\w-]+)\]", str(error)):
+        return match[1]
     name = (error.name or "") if isinstance(error, ImportError) else ""
     return _EXTRAS.get(name.split(".")[0], name)
 

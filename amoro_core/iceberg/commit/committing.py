@@ -61,8 +61,8 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
             return _trace_removal(table, evidence)
         case RefAt(name, snapshot_id):
             # It may have been moved or removed since. It can't be created any more if it points elsewhere.
-            found = _trace_state(table, snapshot_id, lambda state: _points(state, name, snapshot_id))
-            return Trace.REFUTED if found is Trace.OPEN and name in table.metadata.refs else found
+            trace = _trace_state(table, snapshot_id, lambda state: _points(state, name, snapshot_id))
+            return Trace.REFUTED if trace is Trace.OPEN and name in table.metadata.refs else trace
         case StatisticsNamed(snapshot_id, paths):
             # Others may have replaced them since.
             return _trace_state(table, snapshot_id, lambda state: _statistics_paths(state).issuperset(paths))
@@ -105,7 +105,7 @@ def _points(metadata: TableMetadata, name: str, snapshot_id: int) -> bool:
 
 
 def _statistics_paths(metadata: TableMetadata) -> set[str]:
-    return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    return {fields.statistics_path for fields in (*metadata.statistics, *metadata.partition_statistics)}
 
 
 #: Sendings of one commit in a row, while its requirements still hold but other commits are faster.
@@ -125,16 +125,16 @@ def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None, *, ag
     """The payload that tags a snapshot of the table as just loaded; `again`: an existing tag of that name on it gets
     the age instead. Raises CommitConflict for a name that is in use, or a snapshot that is gone."""
     metadata = table.metadata
-    known = metadata.refs.get(name)
-    if known is not None and not (
-        again and known.snapshot_id == snapshot_id and known.snapshot_ref_type is SnapshotRefType.TAG
+    snapshot_ref = metadata.refs.get(name)
+    if snapshot_ref is not None and not (
+        again and snapshot_ref.snapshot_id == snapshot_id and snapshot_ref.snapshot_ref_type is SnapshotRefType.TAG
     ):
         raise CommitConflict(f"the table has a branch or tag {name} already")
     if all(one.snapshot_id != snapshot_id for one in metadata.snapshots):
         raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
     age = {} if max_age_ms is None else {"max-ref-age-ms": max_age_ms}
     update = {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": snapshot_id, **age}
-    return commit_request(table, [update], [ref_required(name, None if known is None else snapshot_id)])
+    return commit_request(table, [update], [ref_required(name, None if snapshot_ref is None else snapshot_id)])
 
 
 def send(catalog: Catalog, table: Table, payload: bytes) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
             based_on(catalog, request.metadata_location),
             refusing_lost_keys(catalog),
         ):
-            made = catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
+            table_response = catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
     except Exception as error:
         close_connections(catalog, error)
         if not (isinstance(error, CommitFailedException) or is_refusal(error)):
@@ -199,12 +199,12 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
         raise CommitRefused(f"the catalog refused the commit: {error_text(error)}") from error
 
     # A REST catalog's metadata files are its own matter; pyiceberg removes them in its own commits alone.
-    return _fallen(table.metadata, made.metadata) if removes and writes_metadata(catalog) else ()
+    return _fallen(table.metadata, table_response.metadata) if removes and writes_metadata(catalog) else ()
 
 
 def _fallen(before: TableMetadata, after: TableMetadata) -> tuple[str, ...]:
     """The metadata files that the log names no more."""
-    named = {normalise(one.metadata_file) for one in after.metadata_log}
+    named = {normalise(log_entry.metadata_file) for log_entry in after.metadata_log}
     return tuple(one.metadata_file for one in before.metadata_log if normalise(one.metadata_file) not in named)
 
 

@@ -247,7 +247,7 @@ def _stage(
     parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
     metrics = ChangeCounts()
     added = [*_added(draft, ManifestContent.DATA, content.added_data, metrics)]
-    own = (replace(one, sequence_number=draft.sequence_number) for one in content.carried_deletes)
+    own = (replace(delete, sequence_number=draft.sequence_number) for delete in content.carried_deletes)
     added += _added(draft, ManifestContent.DELETES, (*content.added_deletes, *own), metrics)
     _require_new(content, head)
     require_one_vector(content, head)
@@ -296,7 +296,7 @@ def _rest(
         raise ValueError("a file is to be removed twice")
     homes = {_home(file) for file in removals.values()}
     holding = LiveFiles.of(head.scan.files).manifests_of((file.path for file in content.removed_data), removals)
-    found: Counter[DeleteIdentity] = Counter()
+    counter: Counter[DeleteIdentity] = Counter()
     done: list[ManifestFile] = []
     for file in manifests:
         if not (file.has_added_files() or file.has_existing_files()):
@@ -306,13 +306,13 @@ def _rest(
             manifest = draft.read(draft.table.io, file)
             gone = _removed(draft, manifest, removals)
             file = _without(draft, manifest, gone) if gone else counted(manifest)
-            found.update(identity_of(entry.data_file) for entry in gone)
+            counter.update(identity_of(entry.data_file) for entry in gone)
             for entry in gone:
                 metrics.remove_file(entry.data_file)
         done.append(file)
     for part, removed in removals.items():
-        if found[part] != 1:
-            raise CommitConflict(f"{removed.path} is live {found[part]} times on the head, so it can't be replaced")
+        if counter[part] != 1:
+            raise CommitConflict(f"{removed.path} is live {counter[part]} times on the head, so it can't be replaced")
     return done
 
 
@@ -329,7 +329,7 @@ def _require_new(content: CommitContent, head: Head) -> None:
     live = LiveFiles.of(head.scan.files)
     new = {_spot(file): file.path for file in _both(content.added_data, _added_deletes(content))}
     there = {(normalise(live.columns.paths[at].as_py()), 0) for at in live.ids_of(path for path, _ in new).tolist()}
-    there |= {_spot(one) for one in (*live.applied, *head.scan.dangling)}
+    there |= {_spot(delete) for delete in (*live.applied, *head.scan.dangling)}
     parts, paths = {path for path, offset in there if offset}, {path for path, offset in there if not offset}
     for (path, offset), spelled in sorted(new.items()):
         if path in paths or (path, offset) in there or (path in parts and not offset):
@@ -394,25 +394,25 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
     """The manifests with small ones merged, data first; manifests of different specs are never merged."""
     every = list(manifests)
     done: list[ManifestFile] = []
-    by_content = ([one for one in every if one.content == content] for content in ManifestContent)
-    bins = [some for manifests in by_content for some in in_bins(manifests, settings)]
+    by_content = ([manifest for manifest in every if manifest.content == content] for content in ManifestContent)
+    bins = [manifest_files for manifests in by_content for manifest_files in in_bins(manifests, settings)]
     for some in within_budget(bins, settings):
         header = new_header(draft.table.metadata, some[0].partition_spec_id) if len(some) > 1 else None
         if header is None or not is_writable(header):
             done += some
             continue
         # Entries carried over keep their numbers, so that min_sequence_number stays right.
-        entries = [entry for one in some for entry in draft.entries(one)]
+        entries = [entry for manifest in some for entry in draft.entries(manifest)]
         done.append(draft.manifest(some[0].content, header, entries))
-        for one in some:
-            if one.manifest_path in draft.own:
-                draft.drop(one.manifest_path)
+        for manifest_file in some:
+            if manifest_file.manifest_path in draft.own:
+                draft.drop(manifest_file.manifest_path)
     return done
 
 
 def is_writable(header: ManifestHeader) -> bool:
     """Whether the type of every partition field is known; it is not for a column that no schema has any more."""
-    return not any(isinstance(one.field_type, UnknownType) for one in header.partition_type.fields)
+    return not any(isinstance(nested_field.field_type, UnknownType) for nested_field in header.partition_type.fields)
 
 
 def _added_deletes(content: CommitContent) -> tuple[DeleteFile, ...]:

@@ -63,9 +63,9 @@ def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | N
 def _mentioned(metadata: TableMetadata) -> set[int]:
     """The ids of all snapshots that the metadata mentions: only a commit can make one a parent."""
     return {
-        *(one.snapshot_id for one in metadata.snapshots),
-        *(one.parent_snapshot_id for one in metadata.snapshots if one.parent_snapshot_id is not None),
-        *(one.snapshot_id for one in metadata.snapshot_log),
+        *(snapshot.snapshot_id for snapshot in metadata.snapshots),
+        *(snapshot.parent_snapshot_id for snapshot in metadata.snapshots if snapshot.parent_snapshot_id is not None),
+        *(log_entry.snapshot_id for log_entry in metadata.snapshot_log),
     }
 
 

@@ -41,9 +41,9 @@ def read_head(
     snapshot = metadata.current_snapshot()
     if snapshot is None:
         raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot left")
-    found = scan(table)
+    table_scan = scan(table)
     since = _since(metadata, planned_snapshot_id)
-    removed = None if since is None else _removed(table, planned_snapshot_id, since, found, read)
+    removed = None if since is None else _removed(table, planned_snapshot_id, since, table_scan, read)
     return Head(
         table_uuid=str(metadata.table_uuid),
         format_version=metadata.format_version,
@@ -51,7 +51,7 @@ def read_head(
         sequence_number=snapshot.sequence_number or 0,
         descends=_descends(metadata, planned_snapshot_id, since),
         field_ids=frozenset(metadata.schema().field_ids),
-        scan=found,
+        scan=table_scan,
         removed_equality_deletes=removed,
     )
 
@@ -98,8 +98,8 @@ def _removed(
     metadata = table.metadata
     planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
     limit = None if planned is None else planned.sequence_number or 0
-    every = (*scan.dangling, *LiveFiles.of(scan.files).applied)
-    live = {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
+    delete_files = (*scan.dangling, *LiveFiles.of(scan.files).applied)
+    live = {delete.numbered for delete in delete_files if delete.kind is DeleteKind.EQUALITY}
     found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
     for manifest in _delete_manifests(table, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
@@ -142,7 +142,7 @@ def late_deletes(
     ours = _ours(table.metadata)
     if not ours:
         return ()
-    by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     first = max(since, ours[0].sequence_number or 0)
     found: dict[int, dict[str, list[DeleteFile]]] = {}
     live = LiveFiles.of(scan.files)
@@ -160,14 +160,14 @@ def _ours(metadata: TableMetadata) -> list[Snapshot]:
     head = metadata.current_snapshot()
     if head is None:
         return []
-    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     oldest_ms = head.timestamp_ms - LOOKS_BACK // timedelta(milliseconds=1)
     found: dict[int, Snapshot] = {}
     current: Snapshot | None = head
     while current is not None and current.snapshot_id not in found and current.timestamp_ms >= oldest_ms:
         found[current.snapshot_id] = current
         current = None if current.parent_snapshot_id is None else by_id.get(current.parent_snapshot_id)
-    return [one for one in reversed(found.values()) if summary_of(one).get(PROCESS_ID)]
+    return [snapshot for snapshot in reversed(found.values()) if summary_of(snapshot).get(PROCESS_ID)]
 
 
 def _newer(table: Table, since: int, read: ManifestReader) -> Iterator[tuple[int, DeleteFile]]:
@@ -206,10 +206,10 @@ def _late(
 ) -> Iterator[LateDelete]:
     """Of the absent files that snapshots name, those that commits of ours had replaced before."""
     replaced = {one.snapshot_id: _replaced(table, one, read) for one in ours}
-    for snapshot, named in sorted(found, key=lambda one: _number(one[0])):
+    for snapshot, delete_files in sorted(found, key=lambda one: _number(one[0])):
         before = [one for one in ours if _number(one) < _number(snapshot)]
         by = {path: one for one in before for path in replaced[one.snapshot_id]}
-        files = sorted(path for path in named if path in by)
+        files = sorted(path for path in delete_files if path in by)
         if not files:
             continue
         last = max((by[path] for path in files), key=_number)
@@ -218,7 +218,7 @@ def _late(
             sequence_number=_number(snapshot),
             committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
             application=application_of(summary_of(snapshot)),
-            deletes=tuple(sorted({delete.path for path in files for delete in named[path]})),
+            deletes=tuple(sorted({delete.path for path in files for delete in delete_files[path]})),
             files=tuple(files),
             process_id=summary_of(last)[PROCESS_ID],
             replaced_by=last.snapshot_id,

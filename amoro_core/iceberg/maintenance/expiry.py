@@ -41,13 +41,13 @@ def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]
     these, after which such files can't be read. Raises what reading manifest lists raises.
     """
     metadata = table.metadata
-    kept = [one for one in metadata.snapshots if one.snapshot_id not in gone]
+    kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone]
     manifests = manifests_of(table.io, kept)
-    specs = {metadata.default_spec_id, *(one.partition_spec_id for one in manifests)}
+    specs = {metadata.default_spec_id, *(manifest_file.partition_spec_id for manifest_file in manifests)}
     schemas = {metadata.current_schema_id, *(one.schema_id for one in kept if one.schema_id is not None)}
     by_newest = sorted(metadata.schemas, key=lambda one: -one.schema_id)
     needed = {field.source_id for spec in metadata.partition_specs if spec.spec_id in specs for field in spec.fields}
-    if any(one.content == ManifestContent.DELETES for one in manifests):
+    if any(manifest_file.content == ManifestContent.DELETES for manifest_file in manifests):
         needed |= {field_id for one in by_newest for field_id in one.field_ids}
     for one in by_newest:
         if one.schema_id in schemas:
@@ -130,7 +130,7 @@ def is_older(metadata: TableMetadata, wanted: SnapshotsRemoved) -> bool:
 def is_removed(metadata: TableMetadata, wanted: SnapshotsRemoved) -> bool:
     """Whether a state, later than the change's, lacks all of the snapshots or, if there are none, of the references."""
     if wanted.snapshot_ids:
-        return not {one.snapshot_id for one in metadata.snapshots}.intersection(wanted.snapshot_ids)
+        return not {snapshot.snapshot_id for snapshot in metadata.snapshots}.intersection(wanted.snapshot_ids)
     was = dict(wanted.refs)
     return all(
         name not in metadata.refs or metadata.refs[name].snapshot_id != was.get(name) for name in wanted.gone_refs
@@ -176,7 +176,7 @@ def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadat
         update={
             "snapshots": left,
             "snapshot_log": log[last_gap + 1 :],
-            "statistics": [one for one in base_metadata.statistics if one.snapshot_id not in gone],
+            "statistics": [file for file in base_metadata.statistics if file.snapshot_id not in gone],
             "partition_statistics": [one for one in base_metadata.partition_statistics if one.snapshot_id not in gone],
         }
     )
@@ -251,7 +251,7 @@ def lost_refs(table: Table, removed: SnapshotsRemoved) -> tuple[LostRef, ...]:
     state = _with_all(removed, earlier_states(table))
     if state is None:
         return ()
-    snapshots = {one.snapshot_id: one for one in state.snapshots}
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in state.snapshots}
     return tuple(
         LostRef(name, snapshots[ref.snapshot_id], ref)
         for name, ref in sorted(state.refs.items())
@@ -261,8 +261,8 @@ def lost_refs(table: Table, removed: SnapshotsRemoved) -> tuple[LostRef, ...]:
 
 def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
     now = table.metadata.refs.get(name)
-    found = None if now is None else table.snapshot_by_id(now.snapshot_id)
-    return now is None or (found is not None and summary_of(found).get(RESTORED_FROM) == str(snapshot_id))
+    snapshot = None if now is None else table.snapshot_by_id(now.snapshot_id)
+    return now is None or (snapshot is not None and summary_of(snapshot).get(RESTORED_FROM) == str(snapshot_id))
 
 
 def state_before(table: Table, metadata_location: str, removed: SnapshotsRemoved) -> TableMetadata | None:
@@ -275,7 +275,7 @@ def state_before(table: Table, metadata_location: str, removed: SnapshotsRemoved
 def _with_all(removed: SnapshotsRemoved, states: Iterable[TableMetadata]) -> TableMetadata | None:
     """The first of the states that has all of the removed snapshots."""
     gone = set(removed.snapshot_ids)
-    return next((one for one in states if gone <= {snapshot.snapshot_id for snapshot in one.snapshots}), None)
+    return next((state for state in states if gone <= {snapshot.snapshot_id for snapshot in state.snapshots}), None)
 
 
 def stage_return(
@@ -288,15 +288,15 @@ def stage_return(
     if state is None:
         raise CommitConflict("no metadata file with the expired snapshots can be read any more")
     gone = set(removed.snapshot_ids)
-    snapshots = [one for one in state.snapshots if one.snapshot_id in gone]
+    snapshots = [snapshot for snapshot in state.snapshots if snapshot.snapshot_id in gone]
     ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
-    wanted = [LostRef(f"restored-{one.snapshot_id}", one) for one in ordered]
-    payload, made = _stage(table, wanted, own_metadata)
+    wanted = [LostRef(f"restored-{snapshot.snapshot_id}", snapshot) for snapshot in ordered]
+    payload, ats = _stage(table, wanted, own_metadata)
     metadata = table.metadata
     number = 0 if metadata.format_version == 1 else metadata.next_sequence_number()
     # Every reference is required to be unchanged: main's identifies the state it was made for.
-    evidence = SnapshotAdded(made[0].snapshot_id, metadata.current_snapshot_id or 0, number)
-    return payload, evidence, tuple(one.name for one in made)
+    evidence = SnapshotAdded(ats[0].snapshot_id, metadata.current_snapshot_id or 0, number)
+    return payload, evidence, tuple(ref_at.name for ref_at in ats)
 
 
 def stage_restored(table: Table, lost: LostRef, *, own_metadata: bool) -> tuple[bytes, RefAt]:
@@ -327,7 +327,7 @@ def _stage(table: Table, wanted: Sequence[LostRef], own_metadata: bool) -> tuple
         ]
         made.append(RefAt(one.name, added["snapshot-id"]))
     required = [
-        *(ref_required(one.name, None) for one in wanted),
+        *(ref_required(lost_ref.name, None) for lost_ref in wanted),
         *(ref_required(name, ref.snapshot_id) for name, ref in sorted(metadata.refs.items())),
     ]
     return commit_request(table, updates, required, own_metadata=own_metadata), tuple(made)
@@ -355,15 +355,15 @@ def bring_back(
     """Restore the lost references under their names, also while others commit. Returns their names, including those
     restored by an earlier call. Raises like `send` and `stage_restored`."""
     lost = lost_refs(load(), removed)
-    for one in lost:
+    for ref in lost:
         for again in reversed(range(_TRIES)):
             table = load()
-            if one.name in table.metadata.refs:
+            if ref.name in table.metadata.refs:
                 break
-            payload, _ = stage_restored(table, one, own_metadata=own_metadata)
+            payload, _ = stage_restored(table, ref, own_metadata=own_metadata)
             try:
                 send(payload)
             except CommitConflict:
                 if not again:
                     raise
-    return tuple(one.name for one in lost)
+    return tuple(lost_ref.name for lost_ref in lost)

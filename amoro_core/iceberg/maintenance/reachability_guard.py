@@ -158,12 +158,12 @@ class Guard:
         """The keys of the live files of a manifest of that length and number of entries."""
         live = array("q")
         count = 0
-        for one in records(file_io, path, "manifest", {_STATUS, _DATA_FILE, _FILE_PATH}, length):
+        for record in records(file_io, path, "manifest", {_STATUS, _DATA_FILE, _FILE_PATH}, length):
             count += 1
-            if one[_STATUS] in (_EXISTING, _ADDED):
-                live.extend(self._keys(one[_FILE_PATH]))
-            elif one[_STATUS] != _DELETED:
-                raise UnreadableFile(f"the manifest {path} has an entry with the status {one[_STATUS]}")
+            if record[_STATUS] in (_EXISTING, _ADDED):
+                live.extend(self._keys(record[_FILE_PATH]))
+            elif record[_STATUS] != _DELETED:
+                raise UnreadableFile(f"the manifest {path} has an entry with the status {record[_STATUS]}")
         if entries is not None and count != entries:
             raise UnreadableFile(f"the manifest {path} has {count} entries, and its list says {entries}")
         return live
@@ -251,7 +251,7 @@ def _of_directory(table: Table, path: str) -> str:
 
 def _manifests_in(file_io: FileIO, path: str) -> Iterator[tuple[str, tuple[int, int | None]]]:
     """The manifests of a list, each with its length and its number of entries, None if the list lacks it."""
-    for one in records(file_io, path, "manifest list", {_MANIFEST_PATH, _MANIFEST_LENGTH, *_COUNTS}):
-        counts = [one.get(count) for count in _COUNTS]
+    for record in records(file_io, path, "manifest list", {_MANIFEST_PATH, _MANIFEST_LENGTH, *_COUNTS}):
+        counts = [record.get(count) for count in _COUNTS]
         entries = None if None in counts else sum(count for count in counts if count is not None)
-        yield one[_MANIFEST_PATH], (one[_MANIFEST_LENGTH], entries)
+        yield record[_MANIFEST_PATH], (record[_MANIFEST_LENGTH], entries)

@@ -69,7 +69,7 @@ def sampled(table: Table) -> list[str]:
     """Some of the paths that the table names, from all over it. Raises as `named`."""
     manifests = list(_manifests_of(table.io, table.metadata.snapshots[-1:]).values())
     step = max(1, len(manifests) // _SAMPLED_MANIFESTS)
-    return [one.path for file in manifests[::step] for one in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
+    return [path.path for file in manifests[::step] for path in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
 
 
 _SAMPLED_MANIFESTS, _SAMPLED_PATHS = 100, 1000
@@ -92,7 +92,7 @@ def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
     metadata = table.metadata
     kept = metadata.model_copy(
         update={
-            "snapshots": [one for one in metadata.snapshots if one.snapshot_id not in gone],
+            "snapshots": [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone],
             "statistics": [one for one in metadata.statistics if one.snapshot_id not in gone],
             "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in gone],
         }
@@ -123,8 +123,8 @@ def _released(
     manifests = _manifests_of(io, kept.snapshots)
     ours = keys_of([*_named_by(kept, location), *manifests])
     is_named = seeking(ours)
-    wanted = [one for one in base.snapshots if one.snapshot_id in gone]
-    lists = {one.manifest_list: one for one in wanted if not is_named(one.manifest_list)}
+    wanted = [snapshot for snapshot in base.snapshots if snapshot.snapshot_id in gone]
+    lists = {snapshot.manifest_list: snapshot for snapshot in wanted if not is_named(snapshot.manifest_list)}
     left = {path: one for path, one in _still_there(io, lists.values(), are_known).items() if not is_named(path)}
     candidates = merged(keys_of(one.path for one in _entries_of(io, file, are_known)) for file in left.values())
     is_needed = seeking(merged([ours, _live(io, manifests.values(), candidates)]))
@@ -141,9 +141,9 @@ def _released(
     for path in lists:
         yield Released(path, FileKind.MANIFEST_LIST, None)
     yield from _once(
-        Released(one.statistics_path, FileKind.STATISTICS, one.file_size_in_bytes)
-        for one in (*base.statistics, *base.partition_statistics)
-        if one.snapshot_id in gone and not is_needed(one.statistics_path)
+        Released(fields.statistics_path, FileKind.STATISTICS, fields.file_size_in_bytes)
+        for fields in (*base.statistics, *base.partition_statistics)
+        if fields.snapshot_id in gone and not is_needed(fields.statistics_path)
     )
 
 
@@ -151,9 +151,9 @@ def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
     """The files that the metadata itself names."""
     yield location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from (one.statistics_path for one in metadata.statistics)
-    yield from (one.statistics_path for one in metadata.partition_statistics)
-    yield from (one.manifest_list for one in metadata.snapshots)
+    yield from (file.statistics_path for file in metadata.statistics)
+    yield from (statistics_file.statistics_path for statistics_file in metadata.partition_statistics)
+    yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
 
 
 def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
@@ -162,7 +162,7 @@ def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, Manife
     for snapshot in snapshots:
         listed = read_list(io, snapshot.manifest_list)
         _require_files(snapshot, listed)
-        found.update((one.manifest_path, one) for one in listed)
+        found.update((manifest.manifest_path, manifest) for manifest in listed)
     return found
 
 
@@ -182,7 +182,7 @@ def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> 
     found: dict[str, ManifestFile] = {}
     for snapshot in snapshots:
         try:
-            found.update((one.manifest_path, one) for one in read_list(io, snapshot.manifest_list))
+            found.update((manifest.manifest_path, manifest) for manifest in read_list(io, snapshot.manifest_list))
         except DataFileMissing:
             continue
     return found

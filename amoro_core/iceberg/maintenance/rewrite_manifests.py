@@ -62,7 +62,7 @@ class ManifestSource:
 
     def live(self, files: Iterable[ManifestFile]) -> list[ManifestEntry]:
         """The live entries of the manifests, in their order."""
-        return [entry for one in files for entry in self.read(self.table.io, one).live]
+        return [entry for file in files for entry in self.read(self.table.io, file).live]
 
 
 def clusters(source: ManifestSource, min_count: int | None) -> tuple[ManifestCluster, ...]:
@@ -74,8 +74,8 @@ def clusters(source: ManifestSource, min_count: int | None) -> tuple[ManifestClu
         ManifestCluster(
             _WORDS[content],
             spec_id,
-            tuple(one.manifest_path for one in files),
-            sum(one.manifest_length for one in files),
+            tuple(file.manifest_path for file in files),
+            sum(file.manifest_length for file in files),
             _files_in(files),
             reason,
         )
@@ -88,8 +88,8 @@ Found = tuple[list[ManifestFile], str]  # the manifests, and why
 
 def _chosen(source: ManifestSource, min_count: int | None) -> list[tuple[ManifestContent, int, Found]]:
     metadata, groups = source.table.metadata, dict[tuple[ManifestContent, int], list[ManifestFile]]()
-    for one in source.manifests():
-        groups.setdefault((one.content, one.partition_spec_id), []).append(one)
+    for manifest in source.manifests():
+        groups.setdefault((manifest.content, manifest.partition_spec_id), []).append(manifest)
     target = merge_settings(metadata.properties).target_bytes
     done = []
     for (content, spec_id), files in sorted(groups.items()):
@@ -100,7 +100,7 @@ def _chosen(source: ManifestSource, min_count: int | None) -> list[tuple[Manifes
 
 
 def _worth(source: ManifestSource, files: list[ManifestFile], target: int, min_count: int | None) -> Found | None:
-    first, listed = files[0], [_listed(source, one) for one in files]
+    first, listed = files[0], [_listed(source, file) for file in files]
     of = f"{_WORDS[first.content]} manifests of spec {first.partition_spec_id}"
     if small := small_ones(listed, target, min_count or 2):
         return [files[at] for at in small], f"{len(small)} of {len(files)} {of} are small"
@@ -110,7 +110,7 @@ def _worth(source: ManifestSource, files: list[ManifestFile], target: int, min_c
     # Bounds tell how much manifests overlap now; only their partitions tell how much they will.
     entries = _sorted(source.live(chosen))
     points = [_point(entry) for entry in entries]
-    boxes = [box for one in chosen if (box := _listed(source, one).box) is not None]
+    boxes = [box for manifest in chosen if (box := _listed(source, manifest).box) is not None]
     new = [box_of(points[start:end]) for start, end in layout(points, _most(chosen, target))]
     partitions = list(dict.fromkeys(points))
     before, after = (manifests_per_partition(some, partitions) for some in (boxes, new))
@@ -120,12 +120,12 @@ def _worth(source: ManifestSource, files: list[ManifestFile], target: int, min_c
 
 
 def _files_in(manifests: Iterable[ManifestFile]) -> int:
-    return sum(live_files(one) or 0 for one in manifests)
+    return sum(live_files(manifest) or 0 for manifest in manifests)
 
 
 def _most(files: Sequence[ManifestFile], target: int) -> int:
     """How many entries a manifest of the target size holds, estimated from these."""
-    return max(1, target * _files_in(files) // max(1, sum(one.manifest_length for one in files)))
+    return max(1, target * _files_in(files) // max(1, sum(file.manifest_length for file in files)))
 
 
 def _listed(source: ManifestSource, file: ManifestFile) -> Listed:
@@ -194,15 +194,15 @@ def _written(draft: Draft, source: ManifestSource, files: list[ManifestFile], ta
 
 def _require_same(source: ManifestSource, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
     """Read back what was written: the same multiset of live entries with all their fields, none with a new snapshot."""
-    expected, found = Counter(map(_hash_of, entries)), Counter[bytes]()
+    expected, counter = Counter(map(_hash_of, entries)), Counter[bytes]()
     # Without an id of its own a manifest gives none to its files. After an upgrade none has one, then all do.
     first_row_id = None if all(has_no_row_id(entry) for entry in entries) else 0
-    for one in written:
+    for manifest_file in written:
         if source.table.metadata.format_version == 1:  # its entries have no sequence numbers of their own
-            one.sequence_number = one.min_sequence_number = 0
-        read = read_manifest(source.table.io, with_first_row_id(one, first_row_id)).entries
-        found.update(_hash_of(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
-    if found != expected:
+            manifest_file.sequence_number = manifest_file.min_sequence_number = 0
+        read = read_manifest(source.table.io, with_first_row_id(manifest_file, first_row_id)).entries
+        counter.update(_hash_of(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
+    if counter != expected:
         raise CheckFailed(
             f"{len(written)} new manifests do not have the {len(entries)} entries of the old ones",
             hint="Nothing was committed; the manifests are unchanged. Please report it with the table's metadata.",
@@ -232,7 +232,7 @@ def _staged(
     summary: Mapping[str, str],
 ) -> ManifestsStaged:
     listed = now.manifests()
-    there = {one.manifest_path for one in listed}
+    there = {manifest_file.manifest_path for manifest_file in listed}
     new, gone, dropped = list[ManifestFile](), set[str](), list[str]()
     for before, after in written:
         if missing := [one.manifest_path for one in before if one.manifest_path not in there]:
@@ -241,10 +241,10 @@ def _staged(
                 draft.drop(one.manifest_path)
             continue
         new += after
-        gone |= {one.manifest_path for one in before}
+        gone |= {manifest_file.manifest_path for manifest_file in before}
     if not new:
         raise CommitConflict("; ".join(dropped) or "no manifest is worth rewriting any more")
-    kept = [one for one in listed if one.manifest_path not in gone]
+    kept = [manifest_file for manifest_file in listed if manifest_file.manifest_path not in gone]
     entries = _files_in(new)
     counts = {
         "manifests-created": str(len(new)),

@@ -122,13 +122,13 @@ def unified_type(metadata: TableMetadata) -> StructType:
             if part.source_id not in current or isinstance(kind, UnknownType):
                 continue
             is_void = isinstance(part.transform, VoidTransform)
-            known = found.get(part.field_id)
-            if known is None:
+            nested_field = found.get(part.field_id)
+            if nested_field is None:
                 found[part.field_id] = NestedField(part.field_id, part.name, kind, required=False)
                 void |= {part.field_id} if is_void else set()
             elif part.field_id in void and not is_void:
                 # Format 1 keeps a dropped part in its place as void; it has the type of its column.
-                found[part.field_id] = NestedField(part.field_id, known.name, kind, required=False)
+                found[part.field_id] = NestedField(part.field_id, nested_field.name, kind, required=False)
                 void.discard(part.field_id)
     return StructType(*(found[field_id] for field_id in sorted(found)))
 
@@ -211,8 +211,8 @@ _UNCOUNTED = (GeographyType, GeometryType, UnknownType)
 def statistics_of(metadata: TableMetadata) -> StatisticsEntries:
     """The statistics in the metadata."""
     return StatisticsEntries(
-        tuple(_entry(one, frozenset(one for one, _ in _sketches(one))) for one in metadata.statistics),
-        tuple(_entry(one) for one in metadata.partition_statistics),
+        tuple(_entry(file, frozenset(one for one, _ in _sketches(file))) for file in metadata.statistics),
+        tuple(_entry(statistics_file) for statistics_file in metadata.partition_statistics),
     )
 
 
@@ -227,10 +227,10 @@ def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
 
 def distinct_values(metadata: TableMetadata) -> dict[int, int]:
     """About how many values columns have, by field id, by the statistics of the newest snapshots that have any."""
-    order = {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}
+    order = {snapshot.snapshot_id: snapshot.sequence_number or 0 for snapshot in metadata.snapshots}
     found: dict[int, int] = {}
-    for one in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
-        for field_id, blob in _sketches(one):
+    for file in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
+        for field_id, blob in _sketches(file):
             number = (blob.properties or {}).get(NDV, "")
             if re.fullmatch("[0-9]{1,18}", number):
                 found[field_id] = int(number)
@@ -269,7 +269,7 @@ def stage_statistics(
         if sketches:
             puffin, blobs = _puffin(snapshot, sketches)
             path = create(f"{snapshot_id}-{uuid.uuid4()}.stats", puffin.content)
-            fields = frozenset(one.field_id for one in sketches)
+            fields = frozenset(sketch.field_id for sketch in sketches)
             written.append(StatisticsEntry(snapshot_id, path, len(puffin.content), fields))
             more = {"file-footer-size-in-bytes": puffin.footer_bytes, "blob-metadata": blobs}
             updates.append({"action": "set-statistics", "statistics": _json_of(written[-1]) | more})
@@ -312,7 +312,7 @@ def stage_removal(table: Table, paths: Collection[str]) -> bytes:
     """The payload that removes these statistics files from the table as just loaded. Raises CommitConflict when one is
     not referenced."""
     metadata = table.metadata
-    named = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    named = {fields.statistics_path for fields in (*metadata.statistics, *metadata.partition_statistics)}
     if missing := set(paths) - named:
         raise CommitConflict(f"the table does not name the statistics {min(missing)} any more")
     return commit_request(table, statistics_removals(metadata, lambda one: one.statistics_path in paths))
@@ -329,10 +329,10 @@ def _puffin(snapshot: Snapshot, sketches: Sequence[ColumnSketch]) -> tuple[Puffi
             "type": THETA,
             "snapshot-id": snapshot.snapshot_id,
             "sequence-number": number,
-            "fields": list(one.fields),
-            "properties": one.properties,
+            "fields": list(blob.fields),
+            "properties": blob.properties,
         }
-        for one in blobs
+        for blob in blobs
     ]
     return puffin_of(blobs, f"Amoro in Python {version('amoro')}"), described
 

@@ -60,8 +60,8 @@ def entry_schema(version: TableVersion, partition_type: StructType) -> Schema:
     base = MANIFEST_ENTRY_SCHEMAS[version]
     fields = [_entry_field(field, partition_type) for field in data_file_fields(base)]
     if version == _REFERENCES_SINCE:
-        known = data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION])
-        fields.append(next(field for field in known if field.field_id == _REFERENCED_DATA_FILE))
+        nested_fields = data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION])
+        fields.append(next(field for field in nested_fields if field.field_id == _REFERENCED_DATA_FILE))
     data_file = NestedField(DATA_FILE, "data_file", StructType(*fields), required=True)
     return Schema(*(data_file if field.field_id == DATA_FILE else field for field in base.fields))
 
@@ -181,17 +181,17 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
     which the number of rows is not known.
     """
     upcoming, given = first_row_id, list[int | None]()
-    for one in manifests:
-        known = first_row_id_of(one)
-        if one.content != ManifestContent.DATA:
+    for manifest_file in manifests:
+        known = first_row_id_of(manifest_file)
+        if manifest_file.content != ManifestContent.DATA:
             given.append(None)
         elif known is not None:
             given.append(known)
         else:
-            if one.added_rows_count is None or one.existing_rows_count is None:
-                raise ValueError(f"the number of rows of the manifest {one.manifest_path} is not known")
+            if manifest_file.added_rows_count is None or manifest_file.existing_rows_count is None:
+                raise ValueError(f"the number of rows of the manifest {manifest_file.manifest_path} is not known")
             given.append(upcoming)
-            upcoming += one.added_rows_count + one.existing_rows_count
+            upcoming += manifest_file.added_rows_count + manifest_file.existing_rows_count
     return given, upcoming - first_row_id
 
 
@@ -299,10 +299,10 @@ def number_at(data: bytes, start: int) -> tuple[int, int]:
 def end_of_numbers(data: bytes, start: int, count: int) -> int:
     """The offset behind `count` numbers. Raises ValueError."""
     # Each takes at least one byte.
-    found = _numbers(count).match(data, start) if count <= len(data) - start else None
-    if found is None:
+    match = _numbers(count).match(data, start) if count <= len(data) - start else None
+    if match is None:
         raise ValueError(f"{count} numbers begin at {start} and do not end")
-    return found.end()
+    return match.end()
 
 
 @lru_cache(256)

@@ -206,9 +206,9 @@ class RawEntries:
     def _take(self, place: int, fields: tuple[_Field, ...], data: bytes, at: int, values: Raw) -> int:
         """Add the values of a run, field by field; the next ones are expected to be alike. The offset of its end."""
         expected = self._expected.get(place)
-        if expected is not None and (found := expected(data, at)) is not None:
-            values += found.groups()
-            return found.end()
+        if expected is not None and (match := expected(data, at)) is not None:
+            values += match.groups()
+            return match.end()
         before = len(values)
         for field in fields:
             at, raw = _value(field, data, at)

@@ -93,9 +93,9 @@ class TableManifests:
     def homes(self) -> ManifestIndex:
         """Which manifests hold which files."""
         by_delete: dict[DeleteIdentity, tuple[str, ...]] = {}
-        for key, some in self.deletes.items():
-            for one in some:
-                by_delete[one.identity] = (*by_delete.get(one.identity, ()), path_of(key))
+        for key, deletes in self.deletes.items():
+            for delete in deletes:
+                by_delete[delete.identity] = (*by_delete.get(delete.identity, ()), path_of(key))
         return ManifestIndex(tuple(map(path_of, self.data)), by_delete)
 
     def has_same_manifests(self, manifests: "TableManifests") -> bool:
@@ -104,20 +104,20 @@ class TableManifests:
             self.unpartitioned == manifests.unpartitioned
             and self.deletes.keys() == manifests.deletes.keys()
             and self.data.keys() == manifests.data.keys()
-            and all(self.data[key] is one for key, one in manifests.data.items())
+            and all(self.data[key] is column_part for key, column_part in manifests.data.items())
         )
 
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        columns = sum(one.size_bytes for one in self.data.values())
+        columns = sum(column_part.size_bytes for column_part in self.data.values())
         deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
         return columns + self.files * _BYTES_OF_FILE + deletes
 
     @property
     def files(self) -> int:
         """The number of live data files."""
-        return sum(int(one.batch.num_rows) for one in self.data.values())
+        return sum(int(column_part.batch.num_rows) for column_part in self.data.values())
 
 
 NO_MANIFESTS = TableManifests()

@@ -154,7 +154,7 @@ def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
     if not isinstance(record, StructReader):
         raise ValueError(f"a record is expected, not {record}")
     there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
-    return [(-1 if at is None else at, one) for at, one in there]
+    return [(-1 if at is None else at, reader) for at, reader in there]
 
 
 @contextmanager

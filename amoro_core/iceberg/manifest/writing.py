@@ -327,12 +327,12 @@ def _listed(listing: Listing, manifest: ManifestFile, first_row_id: int | None) 
         raise ValueError(
             f"the manifest {manifest.manifest_path} of snapshot {manifest.added_snapshot_id} has no sequence number"
         )
-    named = with_first_row_id(manifest, first_row_id)
-    if named.sequence_number == UNASSIGNED_SEQ:
-        named.sequence_number = listing.sequence_number
-    if named.min_sequence_number == UNASSIGNED_SEQ:
-        named.min_sequence_number = listing.sequence_number
-    return named
+    manifest_file = with_first_row_id(manifest, first_row_id)
+    if manifest_file.sequence_number == UNASSIGNED_SEQ:
+        manifest_file.sequence_number = listing.sequence_number
+    if manifest_file.min_sequence_number == UNASSIGNED_SEQ:
+        manifest_file.min_sequence_number = listing.sequence_number
+    return manifest_file
 
 
 T = TypeVar("T")
@@ -368,31 +368,31 @@ def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Itera
     from the oldest, so that only the newest one is not full; it is merged once it has the minimum count: otherwise each
     commit would rewrite it."""
     if not settings.enabled:
-        yield from ((one,) for one in manifests)
+        yield from ((manifest_file,) for manifest_file in manifests)
         return
     by_spec: dict[int, list[ManifestFile]] = {}
     for one in manifests:
         by_spec.setdefault(one.partition_spec_id, []).append(one)
     for group in by_spec.values():
-        for some in packed(group, lambda one: one.manifest_length, settings.target_bytes):
-            is_newest = any(one is manifests[0] for one in some)
-            if is_newest and len(some) < settings.min_count:
-                yield from ((one,) for one in some)
+        for manifest_files in packed(group, lambda one: one.manifest_length, settings.target_bytes):
+            is_newest = any(manifest_file is manifests[0] for manifest_file in manifest_files)
+            if is_newest and len(manifest_files) < settings.min_count:
+                yield from ((manifest_file,) for manifest_file in manifest_files)
             else:
-                yield some
+                yield manifest_files
 
 
 def within_budget(bins: Iterable[Bin], settings: MergeSettings) -> Iterator[Bin]:
     """The bins, those split that exceed the rest of the budget. Manifests whose list does not count their entries
     exceed any."""
     room = settings.budget // ENTRY_COST
-    for some in bins:
-        entries = sum(map(_entries, some)) if len(some) > 1 else 0
+    for manifests in bins:
+        entries = sum(map(_entries, manifests)) if len(manifests) > 1 else 0
         if entries > room:
-            yield from ((one,) for one in some)
+            yield from ((manifest,) for manifest in manifests)
             continue
         room -= entries
-        yield some
+        yield manifests
 
 
 def _entries(manifest: ManifestFile) -> int:

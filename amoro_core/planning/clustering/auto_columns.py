@@ -48,11 +48,11 @@ class Reading:
 def reading_of(scans: Iterable[ScanUse], today: date) -> Reading:
     """The scans of the last days, per day."""
     since = today - timedelta(days=SCAN_DAYS)
-    counted = [one for one in scans if one.day > since]
+    counted = [scan for scan in scans if scan.day > since]
     found: dict[frozenset[str], float] = {}
-    for one in counted:
-        columns = frozenset(item.column for item in one.filters)
-        found[columns] = found.get(columns, 0.0) + one.scans / SCAN_DAYS
+    for scan_use in counted:
+        columns = frozenset(item.column for item in scan_use.filters)
+        found[columns] = found.get(columns, 0.0) + scan_use.scans / SCAN_DAYS
     return Reading(found)
 
 
@@ -113,8 +113,8 @@ def decide(facts: ClusterFacts) -> Decided:
     before = facts.choice
     usable = {one.name for one in facts.sorting.columns if not one.problem}
     usable -= {one.name for one in facts.sorting.columns if one.field_id in facts.sorting.partitioned_by}
-    counted = [one for one in facts.scans if one.day > (facts.now - timedelta(days=SCAN_DAYS)).date()]
-    scans = sum(one.scans for one in counted)
+    counted = [scan for scan in facts.scans if scan.day > (facts.now - timedelta(days=SCAN_DAYS)).date()]
+    scans = sum(scan_use.scans for scan_use in counted)
     if before is not None and not usable.issuperset(before.columns):
         before = None
     if before is not None and facts.now - before.chosen_at < PAUSE:
@@ -124,22 +124,22 @@ def decide(facts: ClusterFacts) -> Decided:
             return Decided(before, f"{scans} scans in {SCAN_DAYS} d are too few for another choice")
         return Decided(None, f"auto chooses columns by {ENOUGH_SCANS} scans in {SCAN_DAYS} d, {scans} are known")
     files = _files(facts)
-    usable -= _constants(facts, {item.column for one in counted for item in one.filters} & usable)
+    usable -= _constants(facts, {item.column for scan_use in counted for item in scan_use.filters} & usable)
     uses = _uses(counted, usable)
-    found = _greedy(uses, files, facts, scans)
-    if found is None:
+    column_choice = _greedy(uses, files, facts, scans)
+    if column_choice is None:
         return Decided(before, f"none of {scans} scans filters by a column that rows can be ordered by")
     if before is None:
-        return Decided(found, f"chosen by {scans} scans")
-    if found.columns == before.columns:
+        return Decided(column_choice, f"chosen by {scans} scans")
+    if column_choice.columns == before.columns:
         return Decided(before, "the same columns as before are the best")
     spared_before = spared(uses, before.columns, before.strategy, files)
-    if found.saved < BETTER * spared_before:
-        better = f"{found.saved / spared_before:.2f} ×" if spared_before else "no more"
-        return Decided(before, f"{', '.join(found.columns)} would spare {better}, {BETTER} × needed")
-    if _is_chance(uses, found, before, files):
-        return Decided(before, f"{', '.join(found.columns)} may be better by chance alone, by {scans} scans")
-    return Decided(found, f"chosen by {scans} scans")
+    if column_choice.saved < BETTER * spared_before:
+        better = f"{column_choice.saved / spared_before:.2f} ×" if spared_before else "no more"
+        return Decided(before, f"{', '.join(column_choice.columns)} would spare {better}, {BETTER} × needed")
+    if _is_chance(uses, column_choice, before, files):
+        return Decided(before, f"{', '.join(column_choice.columns)} may be better by chance alone, by {scans} scans")
+    return Decided(column_choice, f"chosen by {scans} scans")
 
 
 def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
@@ -148,7 +148,7 @@ def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
         return set()
     datas = [file.data for file in facts.scan.files]
     ranged = ((one, facts.sorting.bound_key(one.field_id)) for one in facts.sorting.columns if one.name in names)
-    return {one.name for one, key in ranged if ranges_of(datas, one.field_id, key).constant is not None}
+    return {column.name for column, key in ranged if ranges_of(datas, column.field_id, key).constant is not None}
 
 
 def _is_chance(uses: Sequence[_Use], found: ColumnChoice, before: ColumnChoice, files: float) -> bool:
@@ -166,19 +166,19 @@ def _is_chance(uses: Sequence[_Use], found: ColumnChoice, before: ColumnChoice, 
 
 def spared(uses: Sequence[_Use], columns: Sequence[str], strategy: Strategy, files: float) -> float:
     """The share of the bytes that the scans need not read with the table clustered by these columns."""
-    total = sum(one.weight for one in uses)
+    total = sum(use.weight for use in uses)
     if not total or not columns:
         return 0.0
     useful = columns[:1] if strategy is Strategy.LINEAR else columns
     share = float(files ** (-1 / len(useful)))
-    return sum(one.weight * (1 - share ** len(one.columns.intersection(useful))) for one in uses) / total
+    return sum(use.weight * (1 - share ** len(use.columns.intersection(useful))) for use in uses) / total
 
 
 def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int) -> ColumnChoice | None:
     by_column: dict[str, float] = {}
-    for one in uses:
-        for name in one.columns:
-            by_column[name] = by_column.get(name, 0.0) + one.weight
+    for use in uses:
+        for name in use.columns:
+            by_column[name] = by_column.get(name, 0.0) + use.weight
     if not by_column:
         return None
     first = min(by_column, key=lambda name: (-by_column[name], name))
@@ -203,9 +203,9 @@ def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int)
 
 def _uses(scans: Iterable[ScanUse], usable: set[str]) -> list[_Use]:
     found: dict[frozenset[str], float] = {}
-    for one in scans:
-        columns = frozenset(item.column for item in one.filters) & usable
-        found[columns] = found.get(columns, 0.0) + one.scans
+    for scan in scans:
+        columns = frozenset(item.column for item in scan.filters) & usable
+        found[columns] = found.get(columns, 0.0) + scan.scans
     return [_Use(columns, weight) for columns, weight in sorted(found.items(), key=lambda item: sorted(item[0]))]
 
 
@@ -248,9 +248,9 @@ def suggest(
     """
     sorting = facts.sorting
     usable = {
-        one.field_id: one.name
-        for one in sorting.columns
-        if not one.problem and one.field_id not in sorting.partitioned_by
+        column.field_id: column.name
+        for column in sorting.columns
+        if not column.problem and column.field_id not in sorting.partitioned_by
     }
     met, files = _met(facts, usable)
     reasons: dict[int, list[str]] = {}
@@ -283,7 +283,7 @@ def _equality_ids(facts: ClusterFacts) -> list[int]:
     if facts.scan is None:
         return []
     deletes = (*LiveFiles.of(facts.scan.files).deletes, *facts.scan.dangling)
-    ids = (field_id for one in deletes if one.kind is DeleteKind.EQUALITY for field_id in one.equality_ids)
+    ids = (field_id for delete in deletes if delete.kind is DeleteKind.EQUALITY for field_id in delete.equality_ids)
     return list(dict.fromkeys(ids))
 
 
@@ -292,7 +292,7 @@ def _met(facts: ClusterFacts, usable: Mapping[int, str]) -> tuple[Mapping[int, f
     if facts.scan is None or not facts.scan.files:
         return {}, 0
     datas = [file.data for file in facts.scan.files]
-    rows = np.array([one.record_count for one in datas], np.int64)
+    rows = np.array([data_file.record_count for data_file in datas], np.int64)
     found = {}
     for field_id in usable:
         ranges = ranges_of(datas, field_id, facts.sorting.bound_key(field_id))

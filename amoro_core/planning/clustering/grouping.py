@@ -278,7 +278,7 @@ def _joined(part: Sequence[_Tiered], sealing: Sealing, most_bytes: int) -> Itera
             max(one.upper for one in some),
             live,
             stored,
-            tuple(sorted((kept for one in some for kept in one.parts), key=lambda kept: kept.group.group_id)),
+            tuple(sorted((files for one in some for files in one.parts), key=lambda kept: kept.group.group_id)),
         )
 
 

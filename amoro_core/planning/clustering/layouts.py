@@ -103,12 +103,12 @@ def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None,
             hint = f"One of: {_orderable(facts.sorting)}."
             raise _wrong(asked, COLUMNS_KEY, value, f"column {name} {column.problem}", hint)
         keys.append(LayoutKey(column.field_id))
-    kept, notes = _without_partition_columns(facts.sorting, keys)
-    if not kept:
+    layout_keys, notes = _without_partition_columns(facts.sorting, keys)
+    if not layout_keys:
         raise _wrong(
             asked, COLUMNS_KEY, value, "each of them has one value in a whole partition", "Name a column that does not."
         )
-    return _laid_out(facts, kept, notes, strategy, value, asked=asked)
+    return _laid_out(facts, layout_keys, notes, strategy, value, asked=asked)
 
 
 def _ordered(facts: ClusterFacts, strategy: Strategy | None, *, asked: bool) -> Resolved:
@@ -167,7 +167,7 @@ def _laid_out(
         what = (
             f"a curve takes at most {MAX_CURVE_COLUMNS} columns, {value} has {len(keys)}"
             if many
-            else f"a curve takes no transforms, {value} has {', '.join(one.transform for one in keys)}"
+            else f"a curve takes no transforms, {value} has {', '.join(layout_key.transform for layout_key in keys)}"
         )
         raise _wrong(asked, STRATEGY_KEY, wanted.value, what, f"Say linear, or name columns with {COLUMNS_KEY}.")
     return Resolved(Layout(wanted, tuple(LayoutKey(key.field_id) for key in keys)), tuple(notes))
@@ -201,7 +201,7 @@ def _refuse_without_bounds(facts: ClusterFacts, field_id: int) -> None:
 
 
 def _orderable(sorting: Sorting) -> str:
-    return ", ".join(one.name for one in sorting.columns if not one.problem) or "the table has none"
+    return ", ".join(column.name for column in sorting.columns if not column.problem) or "the table has none"
 
 
 #: As `group_of`, for many paths at once.
@@ -217,10 +217,10 @@ GroupIds = npt.NDArray[np.object_]
 
 def clustered_at(path: str) -> datetime | None:
     """When the process was planned that wrote a clustered file; None for another file."""
-    found = _PROCESS.match(path.rpartition("/")[2])
-    if found is None or group_of(path) is None:
+    match = _PROCESS.match(path.rpartition("/")[2])
+    if match is None or group_of(path) is None:
         return None
-    milliseconds = int(found[1].replace("-", ""), 16)
+    milliseconds = int(match[1].replace("-", ""), 16)
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
 
 
@@ -324,7 +324,7 @@ class PartitionGroups:
     @property
     def sealed(self) -> tuple[GroupFiles, ...]:
         """The groups that stay as they are until several become one."""
-        return tuple(one for one in self.kept if one.group.is_current and not one.group.is_open)
+        return tuple(files for files in self.kept if files.group.is_current and not files.group.is_open)
 
 
 def groups_in(

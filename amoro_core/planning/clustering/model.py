@@ -99,14 +99,14 @@ def partitions(text: str) -> PartitionChoice:
     word = text.strip().lower()
     if word in (PartitionKind.ALL, PartitionKind.SELECTED):
         return PartitionChoice(PartitionKind(word))
-    found = _PARTITIONS.fullmatch(word)
-    if found is None:
+    match = _PARTITIONS.fullmatch(word)
+    if match is None:
         raise ValueError("expected all, recent:N, recent:N,skip:M, selected or rolling:K")
-    kind = PartitionKind.RECENT if found["recent"] is not None else PartitionKind.ROLLING
-    count = int(found[kind.value])
+    kind = PartitionKind.RECENT if match["recent"] is not None else PartitionKind.ROLLING
+    count = int(match[kind.value])
     if count == 0:
         raise ValueError(f"expected {kind}: with a number of at least 1")
-    return PartitionChoice(kind, count, int(found["skip"] or 0))
+    return PartitionChoice(kind, count, int(match["skip"] or 0))
 
 
 def columns(text: str) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _fanout(text: str) -> int:
 
 
 def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
-    return one_of({one.value: one for one in kind})
+    return one_of({enum.value: enum for enum in kind})
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,18 +399,18 @@ def by_request(unclustered: int, full: bool) -> str:
 
 def of_table(partitions: Sequence[PartitionDepth], path_of: Callable[[PartitionKey], str]) -> str:
     """The reason for the whole table: that of the first due partition, or why there is none."""
-    due = [one for one in partitions if one.is_due]
+    due = [partition_depth for partition_depth in partitions if partition_depth.is_due]
     if due:
         first = due[0]
         more = f"; {len(due)} of {len(partitions)} partitions need work" if len(partitions) > 1 else ""
         return f"{_named(first, path_of)}{more}"
     if len(partitions) == 1:
         return partitions[0].reason
-    waiting = [one for one in partitions if one.due_at is not None]
+    waiting = [partition_depth for partition_depth in partitions if partition_depth.due_at is not None]
     if waiting:
         first = min(waiting, key=lambda one: (one.due_at, one.key.spec_id))
         return f"nothing to do in {len(partitions)} partitions; {_named(first, path_of)}"
-    reasons = {one.reason for one in partitions}
+    reasons = {partition_depth.reason for partition_depth in partitions}
     alike = f": {next(iter(reasons)).removeprefix('nothing to do: ')}" if len(reasons) == 1 else ""
     return f"nothing to do in {len(partitions)} partitions{alike}"
 

@@ -221,7 +221,7 @@ class PartitionCase:
         if self.terms.request.full:
             every = np.arange(len(self.sizes))
             return self._selected(every[~self._pinned])
-        joined = [one.at for one in self.groups.open if self.is_free(one.at)]
+        joined = [group_files.at for group_files in self.groups.open if self.is_free(group_files.at)]
         return np.sort(np.concatenate((self.unclustered, *joined)))
 
     def _selected(self, at: Numbers) -> Numbers:
@@ -243,7 +243,7 @@ class PartitionCase:
     @property
     def may_merge(self) -> bool:
         """Whether there are enough sealed groups of a tier to become one, wherever they lie."""
-        tiers = [one.group.tier for one in self.groups.sealed]
+        tiers = [files.group.tier for files in self.groups.sealed]
         fanout = self.terms.config.tier_fanout
         return fanout > 1 and any(tiers.count(tier) >= fanout for tier in tiers)
 
@@ -285,8 +285,8 @@ class PartitionCase:
     @cached_property
     def _reached(self) -> Mapping[int, float]:
         """By column how far above the ideal groups lie that were clustered: more is not to be had."""
-        current = [one for one in self.groups.kept if one.group.is_current]
-        total = sum(float(one.group.live_bytes) for one in current)
+        current = [files for files in self.groups.kept if files.group.is_current]
+        total = sum(float(files.group.live_bytes) for files in current)
 
         def reached(field_id: int) -> float:
             weighted = (self.depth(field_id, one.at) / self._perfect(one.at) * one.group.live_bytes for one in current)
@@ -301,7 +301,7 @@ class PartitionCase:
     @property
     def ratio(self) -> float:
         """That of the candidates."""
-        return mean([one.depth / one.ideal for one in self.columns])
+        return mean([column.depth / column.ideal for column in self.columns])
 
     @property
     def has_pinned(self) -> bool:
@@ -341,9 +341,9 @@ class PartitionCase:
     def last(self) -> datetime | None:
         """When the newest of its groups was planned; None: nothing is clustered."""
         times = [
-            min((found for at in one.at.tolist() if (found := clustered_at(self.paths[at].as_py()))), default=None)
-            for one in self.groups.kept
-            if one.group.is_current
+            min((found for at in files.at.tolist() if (found := clustered_at(self.paths[at].as_py()))), default=None)
+            for files in self.groups.kept
+            if files.group.is_current
         ]
         return max((one for one in times if one is not None), default=None)
 
@@ -351,7 +351,7 @@ class PartitionCase:
         """Until when it waits since others write to it; None: it does not."""
         stats = self.partition.stats
         deletes = (*stats.equality_deletes, *stats.position_deletes)
-        numbers = [*self.numbers[self.groups.unclustered].tolist(), *(one.sequence_number for one in deletes)]
+        numbers = [*self.numbers[self.groups.unclustered].tolist(), *(delete.sequence_number for delete in deletes)]
         written = last_written(numbers, self.terms.facts.snapshots)
         until = None if written is None else written + self.terms.config.quiet
         return until if until is not None and until > self.terms.facts.now else None
@@ -391,9 +391,9 @@ class PartitionCase:
             bytes=int(self.sizes.sum()),
             unclustered_files=len(self.groups.unclustered),
             unclustered_bytes=int(self.sizes[self.groups.unclustered].sum()),
-            groups=tuple(one.group for one in self.groups.kept),
+            groups=tuple(group_files.group for group_files in self.groups.kept),
             columns=columns,
-            ratio=mean([one.depth / one.ideal for one in columns]),
+            ratio=mean([column.depth / column.ideal for column in columns]),
             due_at=due_at,
         )
 
@@ -461,9 +461,9 @@ def _merges(case: PartitionCase) -> Iterator[Piece]:
             return -1, int(first.upper.max(initial=0))
         return int(first.lower[one.at].min()), int(first.upper[one.at].max())
 
-    sealed = [one for one in case.groups.sealed if case.is_free(one.at)]
+    sealed = [files for files in case.groups.sealed if case.is_free(files.at)]
     for parts in merging_tiers(sealed, span, case.sizes, case.terms.sealing, case.terms.most_bytes):
-        at = np.sort(np.concatenate([one.at for one in parts]))
+        at = np.sort(np.concatenate([files.at for files in parts]))
         if message_bytes(case.rows[one] for one in at.tolist()) <= MOST_MESSAGE_BYTES:
             yield _piece(case, at, model.by_tier(len(parts)))
 

@@ -56,9 +56,9 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         chosen_columns, notes = decided.choice, (model.chosen(decided.choice, decided.reason),)
         facts = replace(facts, choice=chosen_columns)
     if request.shows and not names_columns(facts, config, request):
-        shown = _by_newest_group(facts, config, request)
-        if shown is not None:
-            return shown
+        cluster_verdict = _by_newest_group(facts, config, request)
+        if cluster_verdict is not None:
+            return cluster_verdict
     resolved = resolve(facts, config, request)
     told = ClusterVerdict(
         False, model.NO_SNAPSHOT, layout=resolved.layout, notes=(*notes, *resolved.notes), choice=chosen_columns
@@ -66,7 +66,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     if facts.scan is None:
         return told
     partitions = partitions_of(facts.scan, facts.optimizing)
-    chosen = choose([one.key for one in partitions], facts, config, request)
+    chosen = choose([partition.key for partition in partitions], facts, config, request)
     if not partitions:
         return replace(told, reason=model.NO_FILES)
     terms = PlanContext(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
@@ -79,7 +79,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
             reason="configuration",
             hint=f"Name columns that queries filter by and that have several values, with {COLUMNS_KEY}.",
         )
-    verdicts = tuple(one.verdict for one in looked)
+    verdicts = tuple(evaluated.verdict for evaluated in looked)
     plan = _plan(looked, facts.scan, terms)
     return replace(
         told,
@@ -97,12 +97,12 @@ def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: Clu
     if facts.scan is None:
         return None
     layouts = Layouts(facts.groups, facts.learn)
-    columns = frozenset(one.field_id for one in facts.sorting.columns if not one.problem)
+    columns = frozenset(column.field_id for column in facts.sorting.columns if not column.problem)
     layout = newest_layout(LiveFiles.of(facts.scan.files), layouts, columns)
     if layout is None:
         return None
     partitions = partitions_of(facts.scan, facts.optimizing)
-    chosen = choose([one.key for one in partitions], facts, config, request)
+    chosen = choose([partition.key for partition in partitions], facts, config, request)
     resolved = Resolved(layout, (model.BY_NEWEST_GROUP,))
     terms = PlanContext(facts, config, request, resolved, layouts)
     looked = _evaluations(partitions, facts.scan, chosen, terms)
@@ -129,7 +129,7 @@ def _evaluations(
     pinned = np.zeros(len(live.columns), np.bool_)
     pinned[live.ids_of(sorted(terms.facts.pinned))] = True
     reading = reading_of(terms.facts.scans, terms.facts.now.date())
-    cases = {one.key: PartitionCase(one, names, pinned, terms) for one in partitions}
+    cases = {partition.key: PartitionCase(partition, names, pinned, terms) for partition in partitions}
     found = [_evaluated(cases[key], scan, terms, reading) for key in chosen.order]
     return [*found, *(_skipped(cases[key], chosen) for key in sorted(chosen.left, key=list(cases).index))]
 
@@ -209,11 +209,11 @@ def _identity(snapshot_id: int, layout: Layout, paths: Sequence[str]) -> tuple[s
     return digest.hexdigest()[:12], int.from_bytes(digest.digest()[6:], "big")
 
 
-def _plan(looked: Sequence[_Evaluated], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
+def _plan(evaluateds: Sequence[_Evaluated], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
     """The groups that fit into one process, the most worthwhile first; at least one."""
-    order: Mapping[PartitionKey, int] = {one.verdict.key: at for at, one in enumerate(looked)}
+    order: Mapping[PartitionKey, int] = {evaluated.verdict.key: at for at, evaluated in enumerate(evaluateds)}
     groups = sorted(
-        (group for one in looked for _, group in one.pieces),
+        (group for evaluated in evaluateds for _, group in evaluated.pieces),
         key=lambda group: (-rank(group.gain), order[group.key], -group.gain, group.group_id),
     )
     if not groups:
@@ -242,9 +242,9 @@ def _plan(looked: Sequence[_Evaluated], scan: TableScan, terms: PlanContext) -> 
     )
 
 
-def _constant(looked: Sequence[_Evaluated], resolved: Resolved, facts: ClusterFacts) -> str | None:
+def _constant(evaluateds: Sequence[_Evaluated], resolved: Resolved, facts: ClusterFacts) -> str | None:
     """A warning that a column has one value in the whole table and orders nothing; given once all files were read."""
-    cases = [one.case for one in looked]
+    cases = [evaluated.case for evaluated in evaluateds]
     files = sum(len(case.sizes) for case in cases)
     if files < 2 or not all(case.is_read for case in cases):
         return None

@@ -92,7 +92,7 @@ def evaluate(
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
     partitions, staying = chosen, frozenset[DeleteIdentity]()
     if selects is not None:
-        parts = {one.key: parted(one, selects) for one in everything}
+        parts = {partition_files.key: parted(partition_files, selects) for partition_files in everything}
         partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
         # Files outside the filter, which need these equality deletes, are never converted or rewritten.
         staying = staying.union(*(needed_by(one.files.files, one.files.ids) for _, one in parts.values()))
@@ -102,7 +102,7 @@ def evaluate(
         decision = _prechecked(case, _decide(case)) if requested is None else _grant(case, requested, force)
         verdicts.append(_verdict(case, decision, staying))
     stats = [partition.stats for partition in everything]
-    scores = [scores_of(one, config) for one in stats]
+    scores = [scores_of(partition_stats, config) for partition_stats in stats]
     health = mean_health(scores)
     scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
@@ -139,7 +139,7 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
         deletion_vectors=stats.vectors,
         files_to_fold=stats.files_to_fold,
         delete_files_to_fold=len(stats.to_fold),
-        bytes_to_fold=sum(one.identity.size for one in stats.to_fold),
+        bytes_to_fold=sum(delete.identity.size for delete in stats.to_fold),
         input_bytes=input_bytes,
         cost=cost,
         due_at=decision.due_at,

@@ -264,7 +264,7 @@ def _delete_facts(files: LiveFiles, ids: Ids) -> _DeleteFacts:
     last_equality_delete = files.last_equality_delete[ids]
     has_position, has_equality = position >= 0, last_equality_delete >= 0
     rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
-    found = _DeleteFacts(
+    delete_facts = _DeleteFacts(
         any=has_position | has_equality,
         deleted=rows_of[position],  # −1, without one, is the last of these
         several=np.zeros(len(ids), np.bool_),
@@ -274,16 +274,16 @@ def _delete_facts(files: LiveFiles, ids: Ids) -> _DeleteFacts:
     )
     for at in np.flatnonzero(has_position).tolist():
         # As Python integers: bytes times rows may exceed 64 bits.
-        found.live_bytes[at] = _remaining(int(sizes[at]), int(records[at]), int(found.deleted[at]))
+        delete_facts.live_bytes[at] = _remaining(int(sizes[at]), int(records[at]), int(delete_facts.deleted[at]))
     by_row = np.flatnonzero(files.by_row[ids])
     for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
         positions = counting_position_deletes(row)
-        found.any[at] = bool(row.deletes)
-        found.deleted[at] = sum(delete.record_count for delete in positions)
-        found.several[at] = len(positions) > 1
-        found.shared[at] = _is_convertible(row, positions, row.carried_through)
-        found.live_bytes[at] = live_bytes(row)
-    return found
+        delete_facts.any[at] = bool(row.deletes)
+        delete_facts.deleted[at] = sum(delete.record_count for delete in positions)
+        delete_facts.several[at] = len(positions) > 1
+        delete_facts.shared[at] = _is_convertible(row, positions, row.carried_through)
+        delete_facts.live_bytes[at] = live_bytes(row)
+    return delete_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class PartitionStats:
     @property
     def vectors(self) -> int:
         """How many of the position deletes are vectors."""
-        return sum(one.is_vector for one in self.position_deletes)
+        return sum(delete.is_vector for delete in self.position_deletes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +475,7 @@ def digest_of(
         data=histogram(live.columns.sizes),
         position_deletes=_delete_histogram(deletes, DeleteKind.POSITION),
         equality_deletes=_delete_histogram(deletes, DeleteKind.EQUALITY),
-        partitions=tuple(_partition(one, by_key.get(one.partition.key), path_of) for one in chosen),
+        partitions=tuple(_partition(partition, by_key.get(partition.partition.key), path_of) for partition in chosen),
         partitions_total=len(scored),
     )
 
@@ -492,7 +492,7 @@ def histogram(sizes: Numbers) -> SizeHistogram:
 
 
 def _delete_histogram(deletes: Iterable[DeleteFile], kind: DeleteKind) -> SizeHistogram:
-    return histogram(np.fromiter((one.identity.size for one in deletes if one.kind is kind), np.int64))
+    return histogram(np.fromiter((delete.identity.size for delete in deletes if delete.kind is kind), np.int64))
 
 
 def _need(one: ScoredPartition, verdicts: Mapping[PartitionKey, PartitionVerdict]) -> tuple[bool, int, int]:

@@ -58,7 +58,7 @@ async def show_audit(visit: PageRequest) -> Page:
     response = await visit.ask("ListAudit", request, audit.ListAuditResponse)
     listed = page_of_list("/audit", "calls", query, response, response.events)
     values = {
-        "events": [(one, sorted(one.parameters.items())) for one in response.events],
+        "events": [(event, sorted(event.parameters.items())) for event in response.events],
         "list": listed,
         "outcomes": _OUTCOMES,
         "same": command("audit", "list", *_options(listed)),

@@ -63,9 +63,9 @@ async def preview(visit: PageRequest) -> Page:
     typed = await visit.form("table", "action")
     request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
     answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
-    known = pb.GetTableRequest(table=answer.table, known_only=True)
+    table_request = pb.GetTableRequest(table=answer.table, known_only=True)
     try:
-        table_id = (await visit.ask("GetTable", known, pb.Table)).table_id
+        table_id = (await visit.ask("GetTable", table_request, pb.Table)).table_id
     except NotFound:
         table_id = 0
     values = {

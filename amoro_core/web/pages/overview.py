@@ -53,8 +53,8 @@ async def _tiles(visit: PageRequest) -> tuple[tuple[str, str, str], ...]:
     response = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
     sick = await visit.ask("ListTables", pb.ListTablesRequest(limit=1, health_below=_SICK), pb.ListTablesResponse)
     tables: Counter[str] = Counter()
-    for one in response.statuses:
-        tables[one.status] += one.tables
+    for count in response.statuses:
+        tables[count.status] += count.tables
     waited_ms = response.counted_ms - response.oldest_pending_ms if response.oldest_pending_ms else 0
     sick_figure = format_count(sick.total) + ("" if sick.total_is_exact else "+")
     return (

@@ -158,7 +158,7 @@ MOST_CHOICES = 500  # in a list to choose from; a name that is not among them is
 async def group_names(visit: PageRequest) -> list[str]:
     """The names of the optimizer groups, to choose from."""
     response = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=MOST_CHOICES), pb.ListGroupsResponse)
-    return [one.name for one in response.groups]
+    return [group.name for group in response.groups]
 
 
 def _unknown(text: str, known: Collection[str], what: str) -> InvalidArgument:

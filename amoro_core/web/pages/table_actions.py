@@ -226,7 +226,7 @@ def _path(table: pb.Table, *parts: str, **query: str) -> str:
 
 
 PLANNING_S = 60.0
-_STRATEGIES = tuple(one.value for one in Strategy)
+_STRATEGIES = tuple(strategy.value for strategy in Strategy)
 
 
 class Plans:

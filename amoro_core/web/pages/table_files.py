@@ -142,7 +142,7 @@ class Snapshots:
             chart=timeline([_moment(one) for one in snapshots], "Snapshots over time, branches and tags as lanes"),
             snapshots=snapshots[:_SHOWN],
             process_id=PROCESS_ID,
-            fates={one.snapshot_id: one for one in seen.retention.snapshots} if seen else {},
+            fates={snapshot.snapshot_id: snapshot for snapshot in seen.retention.snapshots} if seen else {},
             before=query["before"],
             after=query["after"],
             compared=compare(snapshots, query["before"], query["after"]) if seen else (),

@@ -80,7 +80,7 @@ def _request(query: Mapping[str, str]) -> pb.ListTablesRequest:
 async def _catalog_names(visit: PageRequest) -> list[str]:
     """The names of the catalogs, to choose from."""
     response = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=MOST_CHOICES), pb.ListCatalogsResponse)
-    return [one.name for one in response.catalogs]
+    return [catalog.name for catalog in response.catalogs]
 
 
 async def show_catalogs(visit: PageRequest) -> Page:
@@ -438,7 +438,7 @@ async def show_properties(visit: PageRequest) -> Page:
         "table_properties.html",
         "properties",
         properties=response.properties,
-        shown=[one for one in response.properties if origin in ("", one.origin)],
+        shown=[setting for setting in response.properties if origin in ("", setting.origin)],
         origin=origin,
         origins=_ORIGINS,
         refused=refused,

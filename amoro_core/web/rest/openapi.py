@@ -100,11 +100,11 @@ def served() -> bytes:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    parameters = [_parameter(name, "path", one.schema) for name, one in path_parameters(route).items()]
+    parameters = [_parameter(name, "path", parameter.schema) for name, parameter in path_parameters(route).items()]
     if not route.has_body:
         parameters += [
-            _parameter(name, "query", one.schema, name in route.required)
-            for name, one in other_parameters(route).items()
+            _parameter(name, "query", parameter.schema, name in route.required)
+            for name, parameter in other_parameters(route).items()
         ]
     if route.lasting:
         parameters.append(_parameter(WAIT, "query", {"type": "string", "pattern": r"^\d+(ms|s|min|m)$"}))

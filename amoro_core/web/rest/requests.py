@@ -169,7 +169,7 @@ class Parameter:
 def parameters(descriptor: Descriptor, without: Collection[str] = ()) -> dict[str, Parameter]:
     """The parameters of a message by their names in REST."""
     result = (Parameter(field.name.removesuffix("_ms"), field) for field in descriptor.fields)
-    return {one.name: one for one in result if one.field.name not in without}
+    return {parameter.name: parameter for parameter in result if parameter.field.name not in without}
 
 
 def fill(message: Message, value: Any, known: Mapping[str, Parameter], where: str) -> None:
@@ -204,7 +204,7 @@ def bounds(field: FieldDescriptor) -> tuple[int, int]:
 
 def object_schema(known: Mapping[str, Parameter], required: Sequence[str] = ()) -> Schema:
     """The JSON Schema of a body with these parameters."""
-    properties = {name: one.schema for name, one in known.items()}
+    properties = {name: parameter.schema for name, parameter in known.items()}
     needed = {"required": list(required)} if required else {}
     return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
 
