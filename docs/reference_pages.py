@@ -1,5 +1,6 @@
 """The reference pages, generated from the code: `make docs` writes them; they are not committed."""
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
@@ -9,9 +10,11 @@ import typer
 
 from amoro_cli.command_table import record_of
 from amoro_cli.main import build
+from amoro_core import errors as error_classes
 from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.documents.prometheus_files import lasting
+from amoro_core.errors import AmoroError
 from amoro_core.formats.configuration import CONFIGURATIONS
 from amoro_core.model.alert_rules import CONDITIONS
 from amoro_core.model.metrics import METRICS
@@ -41,6 +44,7 @@ def pages() -> dict[str, str]:
         "states.md": states(),
         "refusals.md": refusals(),
         "rest.md": rest(),
+        "errors.md": errors(),
         **pictures,
     }
 
@@ -247,6 +251,40 @@ def rest() -> str:
         for route in ROUTES
     )
     return "".join((*text, "\n", _table(("Request", "Effect", "Role", "Answer"), rows)))
+
+
+# Errors
+
+
+_EXITS = {
+    1: "failed",
+    2: "wrong usage, wrong settings",
+    3: "not found",
+    4: "not allowed",
+    5: "conflict: retry later",
+    6: "refused, by name",
+    7: "the outcome is unknown",
+    124: "time limit exceeded",
+}
+_ERRORS = f"""{_MADE}# Errors
+
+Every error has a stable code, ends a command with its exit status, and is a class of `amoro_core.errors` that the
+Python API raises. The message names the failure, its reason and the value; the hint below it gives a remedy. `--debug`
+adds the traceback.
+"""
+
+
+def errors() -> str:
+    """The page of all errors, in order of their codes."""
+    known = (kind for kind in vars(error_classes).values() if isinstance(kind, type) and issubclass(kind, AmoroError))
+    kinds = sorted(known, key=lambda kind: kind.code)
+    return _ERRORS + "".join(_section(kind) for kind in kinds)
+
+
+def _section(kind: type[AmoroError]) -> str:
+    text = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    status = f"exit status {kind.exit_status}: {_EXITS[kind.exit_status]}"
+    return f"\n## {kind.code}\n\n`{kind.__name__}`, {status}.\n\n{text}\n\nRemedy: {kind.remedy}\n"
 
 
 def write(directory: Path) -> None:

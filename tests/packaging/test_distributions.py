@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.bootstrap.settings import file_schema
+from amoro_core.documents.json_documents import file_name, schemas
 from tests.packaging.conftest import PACKAGES, PLAIN_PYTHON, ROOT, Machine, copy_sources, ours_apart
 
 VERSION = version("amoro")
@@ -49,13 +52,20 @@ def sources() -> Iterator[tuple[str, bytes]]:
     """Every file of the packages by its path in the wheel."""
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*"):
-            if path.is_file() and "__pycache__" not in path.parts:
-                yield path.relative_to(ROOT).as_posix(), path.read_bytes()
+            name = path.relative_to(ROOT).as_posix()
+            if path.is_file() and "__pycache__" not in path.parts and not is_generated(name):
+                yield name, path.read_bytes()
+
+
+def is_generated(name: str) -> bool:
+    """Whether `make dist` generates the file, so that the sources need not hold it."""
+    return name.startswith("amoro_core/documents/") and name.endswith(".json")
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
+    """What the wheel holds, without what is generated."""
     with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+        return {name: archive.read(name) for name in archive.namelist() if not is_generated(name)}
 
 
 def test_the_wheel_made_from_the_sdist_holds_the_packages_as_they_are_and_nothing_else(wheel: Path) -> None:
@@ -78,6 +88,15 @@ def test_the_sdist_holds_what_the_wheel_is_made_of_and_the_contract(dist: Path) 
     }
     assert {name for name, _ in sources()} <= names
     assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "proto").rglob("*.proto")} <= names
+
+
+def test_the_wheel_holds_the_generated_schemas(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        generated = set(filter(is_generated, archive.namelist()))
+        settings = json.loads(archive.read("amoro_core/documents/settings.schema.json"))
+    assert {f"amoro_core/documents/schemas/{file_name(name)}" for name in schemas()} < generated
+    assert "amoro_core/documents/openapi.json" in generated
+    assert settings == file_schema()
 
 
 def test_what_the_image_is_built_of_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 import json
 from datetime import timedelta
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -153,14 +151,6 @@ def test_malformed_rules_of_a_catalog_are_named(tmp_path: Path, value: str, why:
     assert why in error.value.message
 
 
-def test_the_schema_of_the_file_is_the_one_that_the_code_makes() -> None:
-    assert file_schema() == _schema(), "run: python docs/generate.py"
-
-
-def _schema() -> dict[str, Any]:
-    return json.loads(resources.files("amoro_core").joinpath("settings.schema.json").read_text())
-
-
 @pytest.mark.parametrize(
     ("text", "valid"),
     [
@@ -181,7 +171,7 @@ def _schema() -> dict[str, Any]:
 )
 def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text: str, valid: bool) -> None:
     (tmp_path / "amoro.yaml").write_text(text)
-    found = list(jsonschema.Draft202012Validator(_schema()).iter_errors(yaml.safe_load(text)))
+    found = list(jsonschema.Draft202012Validator(file_schema()).iter_errors(yaml.safe_load(text)))
     assert (found == []) == valid
     if valid:
         load_settings(tmp_path, None, {})
