@@ -499,8 +499,7 @@ class MaintenanceService:
         """Upgrade the table to that format version, by one commit without a snapshot; with `dry_run` only check it.
 
         Raises InvalidArgument for another version than 3, and for a table that has it already; TableRefused for one
-        that is not handled, or while format 3 is not; errors of loading and committing: after CommitUnknown it may be
-        upgraded.
+        that is not handled; errors of loading and committing: after CommitUnknown it may be upgraded.
         """
         if version != TARGET:
             raise InvalidArgument(
