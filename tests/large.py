@@ -20,7 +20,7 @@ from tests.services.world import World
 def count_as_large(monkeypatch: pytest.MonkeyPatch, files_of_a_task: int = 1) -> None:
     """Every table is large from now on, and has a task for each so many files."""
     monkeypatch.setattr(manifests, "LARGE", -1)
-    monkeypatch.setattr(orphans, "FILES_OF_A_TASK", files_of_a_task)
+    monkeypatch.setattr(orphans, "FILES_OF_A_LIST_TASK", files_of_a_task)
 
 
 @dataclass

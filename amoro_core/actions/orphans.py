@@ -1,4 +1,4 @@
-"""Orphan files; on large tables listed by tasks of optimizers, a range of paths each."""
+"""Orphan files and files that are due to be deleted; on large tables both by tasks of optimizers."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from amoro_core.actions.action_api import (
 )
 from amoro_core.errors import CatalogUnavailable, CheckFailed, IllegalState, InvalidArgument
 from amoro_core.files.storage.inventory import keys_in_ranges
-from amoro_core.formats.ports import AnyTable, Role, Searchable
+from amoro_core.formats.ports import AnyTable, Role, Searchable, Sweepable
 from amoro_core.maintenance.manifests import count_files, is_large
 from amoro_core.maintenance.orphans import (
     AFTER_THE_END,
@@ -40,17 +40,17 @@ from amoro_core.maintenance.table_locations import (
     refuse_shared,
 )
 from amoro_core.maintenance.trash import is_in_trash
-from amoro_core.model.maintenance import Condemned, KeyRange, Options, StoredFile
+from amoro_core.model.maintenance import Condemned, DueBatch, Ended, FileKind, KeyRange, Options, Removal, StoredFile
 from amoro_core.model.paths import is_within, key_in_place, path_aliases
 from amoro_core.model.processes import STORAGE, Figure, ProcessContext, Receipt, TaskResult
 from amoro_core.model.properties import parse_into
-from amoro_core.model.task_payload import LIST, Work
+from amoro_core.model.task_payload import DELETE, LIST, Work
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.codec import from_us, milliseconds, to_us
 
-#: Approximate number of known files of a task.
-FILES_OF_A_TASK = 50_000
-MOST_TASKS = 500
+#: Approximate number of known files of a task that lists.
+FILES_OF_A_LIST_TASK = 50_000
+MOST_LIST_TASKS = 500
 #: Maximum of orphans that a task reports; the rest is counted, and found by the next process.
 MOST_CANDIDATES = 10_000
 
@@ -68,7 +68,7 @@ def list_tasks(
     With an inventory they read it instead, each those of its files that lie in its range. Raises like
     `Searchable.named`.
     """
-    cuts = _cuts(table.sampled(), min(MOST_TASKS, -(-file_count // FILES_OF_A_TASK)))
+    cuts = _cuts(table.sampled(), min(MOST_LIST_TASKS, -(-file_count // FILES_OF_A_LIST_TASK)))
     columns = {
         pb.HASH_USE_NEEDED: keys_in_ranges((*terms.around.paths, *terms.in_flight), cuts),
         pb.HASH_USE_CONDEMNED: keys_in_ranges(terms.around.condemned, cuts),
@@ -159,7 +159,7 @@ def _by_place(number: int, work: pb.ListWork, said: pb.ListOutput) -> Iterator[t
         raise CheckFailed(f"task {number} names {left} files that lie elsewhere than it was to list")
 
 
-NAME = "clean-orphan-files"
+CLEAN_ORPHANS = "clean-orphan-files"
 #: Maximum of files listed in the preview.
 _NAMED = 10_000
 
@@ -167,8 +167,8 @@ _NAMED = 10_000
 class CleanOrphanFiles(ActionDefaults):
     """The action that condemns files which no snapshot references and nothing needs."""
 
-    name = NAME
-    names = (NAME,)
+    name = CLEAN_ORPHANS
+    names = (CLEAN_ORPHANS,)
     configuration = OrphanConfig
     lane = STORAGE
     roles = frozenset({Role.READ, Role.SEARCH, Role.SWEEP})
@@ -204,7 +204,7 @@ class CleanOrphanFiles(ActionDefaults):
 
     def preparing(self) -> Prepare:
         """Raises IllegalState: it commits nothing."""
-        raise IllegalState(f"{NAME} commits nothing")
+        raise IllegalState(f"{CLEAN_ORPHANS} commits nothing")
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of condemned files, as planned."""
@@ -259,7 +259,7 @@ def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[Tr
     beside = f"go by {file_list}" if file_list else "list what lies beside them"
     reason = f"{known} files are known: {len(tasks)} tasks {beside}"
     plan = Plan(
-        NAME,
+        CLEAN_ORPHANS,
         reason,
         facts.snapshot_id or 0,
         facts.sequence_number,
@@ -339,7 +339,7 @@ def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan
     if not result.orphans:
         reason = f"none of {result.files} files is an orphan{kept and f'; kept: {kept}'}"
     return Plan(
-        NAME,
+        CLEAN_ORPHANS,
         reason,
         facts.snapshot_id or 0,
         facts.sequence_number,
@@ -370,3 +370,125 @@ def _preview_row(one: Condemned) -> dict[str, object]:
         "modified_at": None if one.modified_at is None else one.modified_at.isoformat(),
         "reason": one.reason,
     }
+
+
+#: Files of a task that deletes.
+FILES_OF_A_DELETE_TASK = 10_000
+#: Maximum of tasks that delete; the rest is deleted by the next process.
+MOST_DELETE_TASKS = 50
+#: How long after its ack an optimizer may still begin: the guard's answer is not valid for longer.
+BEGIN_WITHIN = timedelta(minutes=10)
+
+_ENDED = {
+    pb.DELETE_OUTCOME_DELETED: Ended.DELETED,
+    pb.DELETE_OUTCOME_ABSENT: Ended.ABSENT,
+    pb.DELETE_OUTCOME_CHANGED: Ended.CHANGED,
+}
+_ORDER = tuple(FileKind)
+
+
+def delete_tasks(table: Sweepable, situation: PlanningContext) -> tuple[PlannedTask, ...]:
+    """The tasks that delete due files: a kind of file begins once all files of earlier kinds are processed."""
+    chosen = [some for some, _ in zip(_together(situation.due_batches()), range(MOST_DELETE_TASKS), strict=False)]
+    at_once = max(1, min(len(chosen), situation.capacity.threads))
+    reach = table.reach()
+    work = pb.DeleteWork(
+        locations=pb.Locations(location=reach.location, readable=reach.readable, writable=reach.writable),
+        begin_within_ms=milliseconds(BEGIN_WITHIN),
+        files_per_second=max(1, situation.delete_rate // at_once),
+    )
+    return tuple(_task(work, some) for some in chosen)
+
+
+def _together(batches: Iterable[DueBatch]) -> Iterator[list[DueBatch]]:
+    """Batches of one kind in order, grouped by task."""
+    some: list[DueBatch] = []
+    for batch in batches:
+        is_full = sum(len(due_batch.files) for due_batch in some) + len(batch.files) > FILES_OF_A_DELETE_TASK
+        if some and (is_full or some[0].kind is not batch.kind):
+            yield some
+            some = []
+        some.append(batch)
+    if some:
+        yield some
+
+
+def _task(common: pb.DeleteWork, batches: Sequence[DueBatch]) -> PlannedTask:
+    work = pb.DeleteWork()
+    work.CopyFrom(common)
+    for batch in batches:
+        _add(work, batch.batch_id, batch.files)
+    return PlannedTask(
+        Work(DELETE, work.SerializeToString(deterministic=True)),
+        cost=0,
+        partition=batches[0].kind.value,
+        input_files=sum(len(batch.files) for batch in batches),
+        input_bytes=sum(one.size_bytes or 0 for batch in batches for one in batch.files),
+        stage=_ORDER.index(batches[0].kind),
+    )
+
+
+def _add(work: pb.DeleteWork, batch_id: int, files: Iterable[Condemned]) -> None:
+    batch = work.batches.add(batch_id=batch_id)
+    for one in files:
+        modified = None if one.modified_at is None else to_us(one.modified_at)
+        batch.files.add(path=one.path, size_bytes=one.size_bytes, modified_us=modified)
+
+
+EMPTY_TRASH = "empty-trash"
+
+
+class EmptyTrash(ActionDefaults):
+    """Deletes condemned files; `services.sweeping` does it, batch after batch."""
+
+    name = EMPTY_TRASH
+    names = (EMPTY_TRASH,)
+    lane = STORAGE
+    roles = frozenset({Role.READ, Role.SWEEP})
+    every = timedelta(hours=1)
+    switch = ""
+    needs_gc = True
+    sweeps = True
+
+    def enabled(self, properties: Mapping[str, str]) -> bool:
+        """Always on: the decision was made when the files were condemned."""
+        return True
+
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """The plan for files that are due. Raises TableRefused for a trash to which files can't be moved."""
+        due = situation.around().due
+        if not due.batches:
+            return TriggerVerdict(False, "nothing that was condemned is due"), None
+        trash = table.trash()
+        words = f"{due.files} condemned files ({due.bytes} bytes) are due to be deleted"
+        if trash is not None:
+            words += f", or to be moved to {trash.root}"
+        facts = table.facts
+        document = {"files": due.files, "bytes": due.bytes, "batches": due.batches}
+        # A move is cheap, and is done here whatever the size of the table.
+        tasks = delete_tasks(table, situation) if trash is None and is_large(table.snapshots()) else ()
+        snapshot_id, number = facts.snapshot_id or 0, facts.sequence_number
+        plan = Plan(EMPTY_TRASH, words, snapshot_id, number, tasks, commits=False, document=document)
+        return TriggerVerdict(True, words), plan
+
+    def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
+        """The files that a task deletes, by batch."""
+        work = pb.DeleteWork.FromString(payload)
+        return {batch.batch_id: tuple(delete.path for delete in batch.files) for batch in work.batches}
+
+    def narrowed(self, payload: bytes, left: Mapping[int, Sequence[Condemned]]) -> bytes:
+        """The same work for these batches alone, each with these files."""
+        work = pb.DeleteWork.FromString(payload)
+        del work.batches[:]
+        for batch_id, files in left.items():
+            _add(work, batch_id, files)
+        return work.SerializeToString(deterministic=True)
+
+    def removals_of(self, output: bytes) -> Mapping[str, Removal]:
+        """The outcome of each file, as reported by the task; an unknown outcome counts as failed."""
+        reported = pb.DeleteOutput.FromString(output).files
+        return {one.path: Removal(_ENDED.get(one.outcome, Ended.FAILED), one.why) for one in reported}
+
+    def preparing(self) -> Prepare:
+        """Raises IllegalState: it commits nothing."""
+        raise IllegalState(f"{EMPTY_TRASH} commits nothing")

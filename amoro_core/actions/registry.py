@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 from amoro_core.actions.action_api import Action, Optimizing
 from amoro_core.actions.clustering import Cluster
-from amoro_core.actions.empty_trash import EmptyTrash
 from amoro_core.actions.file_removal import CleanDanglingDeletes, ExpireData
 from amoro_core.actions.manifests import RewriteManifests
-from amoro_core.actions.orphans import CleanOrphanFiles
+from amoro_core.actions.orphans import CleanOrphanFiles, EmptyTrash
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.snapshots import AutoCreateTags, ExpireSnapshots
 from amoro_core.actions.statistics import ComputeStatistics

@@ -31,7 +31,7 @@ from amoro_core.model.text_sanitizing import printable
 if TYPE_CHECKING:
     from amoro_core.bootstrap.coordinator_app import Coordinator
     from amoro_core.model.processes import CatalogConfig
-    from amoro_core.store.connect import StateLock
+    from amoro_core.store.database import StateLock
 
 #: How long `amoro up` waits for a command that works on its state directory.
 COMMAND_WAIT = timedelta(seconds=30)
@@ -54,7 +54,7 @@ class LocalLauncher:
 
     def up(self, options: UpOptions) -> None:
         if recorded_address(options.home, lasting=True) is not None:  # seconds before everything is imported
-            from amoro_core.store.connect import StateLock
+            from amoro_core.store.database import StateLock
 
             StateLock.acquire(options.home).release()
         with self._prepared():

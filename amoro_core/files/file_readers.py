@@ -15,9 +15,10 @@ from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.parquet.reading import BATCH_BYTES, MAX_BATCH_ROWS, ParquetInput, open_parquet
-from amoro_core.files.schema.projection import Projection, bind
 from amoro_core.files.schema.schemas import (
     FIELD_ID,
+    Projection,
+    bind,
     has_lineage,
     identity_constants,
     parse_name_mapping,

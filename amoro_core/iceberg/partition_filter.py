@@ -24,7 +24,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType, TimestamptzNanoType
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.files.schema.projection import promoted
+from amoro_core.files.schema.schemas import promoted
 from amoro_core.iceberg.manifest.reading import partition_types, spec_schema, to_record
 from amoro_core.model.files import DataFile, Partition
 from amoro_core.model.plans import PartitionKey

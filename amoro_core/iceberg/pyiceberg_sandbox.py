@@ -31,7 +31,7 @@ from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import NestedField, PrimitiveType
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.schema.projection import unusable_default
+from amoro_core.files.schema.schemas import unusable_default
 from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.model.location_policy import Grant
 

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.schema.projection import default_array
+from amoro_core.files.schema.schemas import default_array
 from amoro_core.files.schema.write_options import require_parquet, writer_options
 from amoro_core.iceberg.manifest.avro import first_row_id_of
 from amoro_core.iceberg.manifest.reading import Manifest, find_in_history, live_files, parents_of, summary_of

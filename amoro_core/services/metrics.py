@@ -27,8 +27,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.store import actions, groups, pending_deletions, processes, queue_stats, snapshot_leases, tables
-from amoro_core.store.connect import current_epoch
-from amoro_core.store.database import Connection, Store
+from amoro_core.store.database import Connection, Store, current_epoch
 
 OPTIMIZING_TYPES = tuple(kind.value for kind in OptimizingType)
 

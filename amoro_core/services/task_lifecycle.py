@@ -19,8 +19,7 @@ from amoro_core.services.optimizers import OptimizerService
 from amoro_core.state import tables as table_machine
 from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import processes, tables, tasks
-from amoro_core.store.connect import current_epoch
-from amoro_core.store.database import Connection, Store
+from amoro_core.store.database import Connection, Store, current_epoch
 from amoro_core.transactions.advance_process import (
     Effects,
     Signals,

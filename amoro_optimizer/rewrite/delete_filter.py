@@ -25,8 +25,8 @@ from amoro_core.files.deletes.delete_files import (
 from amoro_core.files.deletes.vectors import place_of, read_vectors
 from amoro_core.files.file_readers import RowSource
 from amoro_core.files.hashing import Hashes, key_hashes
-from amoro_core.files.schema.projection import bind
 from amoro_core.files.schema.schemas import (
+    bind,
     identity_constants,
     parse_name_mapping,
     parse_schema,

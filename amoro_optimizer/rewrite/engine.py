@@ -17,7 +17,7 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, Unreada
 from amoro_core.files.deletes.row_matcher import row_hashes
 from amoro_core.files.file_readers import RowSource, open_rows
 from amoro_core.files.hashing import ThetaSketch, mixed, value_hashes
-from amoro_core.files.parquet.metrics import CopiedFile
+from amoro_core.files.parquet.writing import CopiedFile
 from amoro_core.files.row_groups.checks import (
     CopySource,
     NotCopied,
@@ -26,10 +26,11 @@ from amoro_core.files.row_groups.checks import (
     open_source,
     require_consistent_statistics,
 )
-from amoro_core.files.schema.projection import Projection, bind
 from amoro_core.files.schema.schemas import (
     FIELD_ID,
     Constants,
+    Projection,
+    bind,
     has_lineage,
     identity_constants,
     parse_name_mapping,

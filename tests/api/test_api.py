@@ -33,7 +33,7 @@ from amoro_core.errors import (
     WaitTimeout,
     WorkFailed,
 )
-from amoro_core.store.connect import StateLock
+from amoro_core.store.database import StateLock
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit

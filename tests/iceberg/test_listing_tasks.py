@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions.action_api import Plan, PlanningContext, Request
-from amoro_core.actions.orphans import NAME, CleanOrphanFiles
+from amoro_core.actions.orphans import CLEAN_ORPHANS, CleanOrphanFiles
 from amoro_core.errors import AttemptAbandoned, OptimizerError
 from amoro_core.files.storage.inventory import keys_in_ranges, keys_of, merged
 from amoro_core.formats.iceberg import IcebergTable
@@ -63,7 +63,7 @@ def case_of(results: tuple[TaskResult, ...]) -> ProcessContext:
 
 def by_tasks(table: IcebergTable, site: Site) -> Plan:
     action = CleanOrphanFiles()
-    _, plan = action.plan(table, situation(site), Request(NAME))
+    _, plan = action.plan(table, situation(site), Request(CLEAN_ORPHANS))
     assert plan is not None
     assert plan.tasks
     return action.gathered(table, situation(site), case_of(executed(plan)), NO_OPTIONS)
@@ -111,7 +111,7 @@ def test_named_paths_stand_in_the_range_of_each_of_their_spellings(tmp_path: Pat
 def the_task(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, Work]:
     count_as_large(monkeypatch, 10**6)
     site = make_site(catalog, 3, tmp_path)
-    _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(NAME))
+    _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(CLEAN_ORPHANS))
     assert plan is not None
     (task,) = plan.tasks
     return plan, task.work
@@ -152,6 +152,6 @@ def test_most_tasks_is_the_limit(
     count_as_large(monkeypatch)
     limits(listing_tasks=2)
     site = make_site(catalog, 3, tmp_path)
-    _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(NAME))
+    _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(CLEAN_ORPHANS))
     assert plan is not None
     assert len(plan.tasks) == 2

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions import orphans
 from amoro_core.actions.action_api import Plan, PlanningContext, Request, TriggerVerdict
-from amoro_core.actions.orphans import NAME, CleanOrphanFiles
+from amoro_core.actions.orphans import CLEAN_ORPHANS, CleanOrphanFiles
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.maintenance.orphans import Search
@@ -62,7 +62,7 @@ def planned(
     now: datetime = NOW,
 ) -> tuple[TriggerVerdict, Plan | None]:
     situation = PlanningContext(parse_config({}), properties or {}, {}, Capacity(1, 1), now, lambda: around)
-    return CleanOrphanFiles().plan(table, situation, Request(NAME, options=options or Options()))
+    return CleanOrphanFiles().plan(table, situation, Request(CLEAN_ORPHANS, options=options or Options()))
 
 
 def condemned(plan: Plan | None) -> set[str]:

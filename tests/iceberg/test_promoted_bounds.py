@@ -30,8 +30,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.hashing import value_hashes
-from amoro_core.files.schema.projection import promoted
-from amoro_core.files.schema.schemas import identity_constants, partition_path
+from amoro_core.files.schema.schemas import identity_constants, partition_path, promoted
 from amoro_core.iceberg.manifest.reading import read_manifest, to_partition
 from amoro_core.iceberg.manifest.writing import added_entry, new_header, write_manifest
 from amoro_core.iceberg.metadata import bound_key

@@ -66,7 +66,6 @@ PARTS: Mapping[str, Part] = {
             "amoro_optimizer/cluster/writing.py",
             "amoro_core/planning/clustering/grouping.py",
             "amoro_core/planning/clustering/layouts.py",
-            "amoro_core/planning/clustering/partition.py",
             "amoro_core/planning/clustering/planner.py",
             "amoro_core/model/clustering.py",
         ),

@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.client import AdminClient
-from amoro_core.actions import empty_trash
+from amoro_core.actions import orphans as orphan_actions
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import OptimizerError
 from amoro_core.model.processes import Attempt, ProcessStatus
@@ -181,7 +181,7 @@ def test_an_optimizer_that_is_lost_has_its_task_done_by_another(
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(empty_trash, "FILES_OF_A_TASK", 1)
+    monkeypatch.setattr(orphan_actions, "FILES_OF_A_DELETE_TASK", 1)
     monkeypatch.setattr(store_condemned, "MOST_IN_A_BATCH", 1)
 
 
@@ -209,7 +209,7 @@ def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_pa
     """Another has done its work, and the very same files are there again, which nobody has guarded for it."""
     mark = installation.directory / "mark"
     with monkeypatch.context() as patch:
-        patch.setattr(empty_trash, "BEGIN_WITHIN", timedelta(seconds=3))
+        patch.setattr(orphan_actions, "BEGIN_WITHIN", timedelta(seconds=3))
         stopped = installation.optimizer(coordinator.address, failpoints=f"task.before_delete=hold:{mark}")
         process_id = begin(coordinator, "empty-trash")
         wait_until(mark.exists)

@@ -28,11 +28,11 @@ from amoro_core.scan.columns import ColumnPart
 #: Constants of the product that a test makes small, so that few rows and files reach them.
 LIMITS = {
     "large_table": "amoro_core.maintenance.manifests.LARGE",
-    "listed_by_a_task": "amoro_core.actions.orphans.FILES_OF_A_TASK",
+    "listed_by_a_task": "amoro_core.actions.orphans.FILES_OF_A_LIST_TASK",
     "candidates_of_a_task": "amoro_core.actions.orphans.MOST_CANDIDATES",
-    "listing_tasks": "amoro_core.actions.orphans.MOST_TASKS",
-    "deleted_by_a_task": "amoro_core.actions.empty_trash.FILES_OF_A_TASK",
-    "deleting_tasks": "amoro_core.actions.empty_trash.MOST_TASKS",
+    "listing_tasks": "amoro_core.actions.orphans.MOST_LIST_TASKS",
+    "deleted_by_a_task": "amoro_core.actions.orphans.FILES_OF_A_DELETE_TASK",
+    "deleting_tasks": "amoro_core.actions.orphans.MOST_DELETE_TASKS",
     "sketched_by_a_task": "amoro_core.actions.statistics.FILES_OF_A_TASK",
     "files_of_an_expiry": "amoro_core.actions.snapshots.MOST_FILES",
     "files_of_a_batch": "amoro_core.store.pending_deletions.MOST_IN_A_BATCH",

@@ -36,8 +36,7 @@ from amoro_core.model.tables import (
 )
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.store import groups, processes, tables, tasks
-from amoro_core.store.connect import migrate
-from amoro_core.store.database import Connection, Store
+from amoro_core.store.database import Connection, Store, migrate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 2**62 + 1, 2**62, 4000)

@@ -16,8 +16,7 @@ import pytest
 from amoro_core.errors import Fenced, StateDirectoryLocked, StoreFailed
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.store import catalogs, groups
-from amoro_core.store.connect import StateLock
-from amoro_core.store.database import ReadingStore, Store
+from amoro_core.store.database import ReadingStore, StateLock, Store
 
 CATALOG = CatalogConfig("sales", (("type", "sql"),))
 
@@ -84,7 +83,7 @@ def test_a_file_that_was_made_and_not_filled_yet_is_an_empty_state(path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from amoro_core.store.connect import StateLock
+from amoro_core.store.database import StateLock
 with StateLock.acquire(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -25,9 +25,8 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import actions, connect, processes, tables
-from amoro_core.store.connect import MIGRATIONS, migrate
-from amoro_core.store.database import Connection, ReadingStore, Store
+from amoro_core.store import actions, database, processes, tables
+from amoro_core.store.database import MIGRATIONS, Connection, ReadingStore, Store, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from tests.store.builders import NOW, add_stages, attempt, process, runtime
 
@@ -57,8 +56,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Database], Non
         known = Migrations("amoro")
         for one in migrations:
             known()(one)
-        monkeypatch.setattr(connect, "MIGRATIONS", migrations)
-        monkeypatch.setattr(connect, "SCHEMA", known)
+        monkeypatch.setattr(database, "MIGRATIONS", migrations)
+        monkeypatch.setattr(database, "SCHEMA", known)
 
     return add
 

@@ -13,8 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType, UnknownType
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.file_readers import RowSource, fetched, open_rows
 from amoro_core.files.parquet.writing import ParquetOutput
-from amoro_core.files.schema.projection import bind, converted, field_ids_in
-from amoro_core.files.schema.schemas import arrow_field, key_path, select_ids
+from amoro_core.files.schema.schemas import arrow_field, bind, converted, field_ids_in, key_path, select_ids
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, reading_file
 from amoro_core.model.files import (

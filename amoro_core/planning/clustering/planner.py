@@ -1,22 +1,44 @@
-"""Whether and how a table is clustered: partitions, files, groups."""
+"""Whether and how a table is clustered: which partitions, which of their files, in which groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property, cmp_to_key
 from hashlib import blake2b
 
 import numpy as np
 
-from amoro_core.errors import TableRefused
-from amoro_core.model.clustering import Layout
-from amoro_core.model.files import TableScan
+from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.model.clustering import Layout, SortKey
+from amoro_core.model.files import ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
+from amoro_core.model.tables import SnapshotFacts
 from amoro_core.planning.clustering import auto_columns, model
-from amoro_core.planning.clustering.auto_columns import Reading, core_ms, pays_back, rank, reading_of
-from amoro_core.planning.clustering.grouping import REACHED, PlanContext
+from amoro_core.planning.clustering.auto_columns import Reading, core_ms, mean, pays_back, rank, reading_of
+from amoro_core.planning.clustering.grouping import (
+    MOST_MESSAGE_BYTES,
+    REACHED,
+    Candidates,
+    PlanContext,
+    Ranges,
+    depth,
+    fitting,
+    grouped,
+    ideal,
+    merging_tiers,
+    message_bytes,
+    ranges_of,
+    units_of,
+)
 from amoro_core.planning.clustering.layouts import (
+    GroupFiles,
+    GroupIds,
     Layouts,
+    PartitionGroups,
     Resolved,
+    clustered_at,
     group_ids,
+    groups_in,
     names_columns,
     newest_layout,
     resolve,
@@ -25,18 +47,459 @@ from amoro_core.planning.clustering.layouts import (
 from amoro_core.planning.clustering.model import (
     AUTO,
     COLUMNS_KEY,
+    PARTITION_FILTER_KEY,
+    PARTITIONS_KEY,
     ClusterFacts,
     ClusteringConfig,
     ClusterPlan,
     ClusterRequest,
     ClusterVerdict,
+    ColumnDepth,
+    FileChoice,
     GroupPlan,
+    PartitionChoice,
     PartitionDepth,
+    PartitionKind,
+    PartitionOrder,
 )
-from amoro_core.planning.clustering.partition import Chosen, PartitionCase, Piece, choose, pieces_of
-from amoro_core.planning.optimizing.partitions import PartitionFiles, partitions_of
+from amoro_core.planning.optimizing.partitions import PartitionFiles, order_of, partitions_of
 from amoro_core.planning.optimizing.tasks import deletes_of, read_cost
+from amoro_core.scan.columns import Mask, Numbers
 from amoro_core.scan.live_files import LiveFiles
+
+_HOUR = timedelta(hours=1)
+_REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Partitions in the order in which they are clustered, and why the others are not, by when that may change."""
+
+    order: tuple[PartitionKey, ...]
+    left: Mapping[PartitionKey, tuple[str, datetime | None]]
+
+
+def choose(
+    keys: Sequence[PartitionKey], facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest
+) -> Chosen:
+    """The partitions that properties and request choose.
+
+    Raises TableRefused("configuration") for a malformed `partition-filter`, InvalidArgument for a malformed condition
+    of the request.
+    """
+    newest = sorted(keys, key=cmp_to_key(_comparing(facts)), reverse=True)
+    choice = request.partitions or config.partitions
+    tests = [_choosing(choice, newest, facts, config)]
+    if request.where:
+        fulfils = facts.chooses(request.where)
+        tests.append(lambda key: None if fulfils(key) else ("it does not fulfil the condition", None))
+    left: dict[PartitionKey, tuple[str, datetime | None]] = {}
+    for key in newest:
+        why = next((found for found in (test(key) for test in tests) if found is not None), None)
+        if why is not None:
+            left[key] = why
+    ordered = newest if config.partition_order is PartitionOrder.NEWEST else newest[::-1]
+    return Chosen(tuple(key for key in ordered if key not in left), left)
+
+
+_Test = Callable[[PartitionKey], tuple[str, datetime | None] | None]
+
+
+def _choosing(
+    choice: PartitionChoice, newest: Sequence[PartitionKey], facts: ClusterFacts, config: ClusteringConfig
+) -> _Test:
+    match choice.kind:
+        case PartitionKind.ALL:
+            return lambda key: None
+        case PartitionKind.RECENT:
+            window = frozenset(newest[choice.skip : choice.skip + choice.count])
+            which = f"the newest {choice.count}{f' after {choice.skip}' if choice.skip else ''}"
+            return lambda key: None if key in window else (f"it is not among {which} partitions", None)
+        case PartitionKind.ROLLING:
+            hour = int(facts.now.timestamp()) // 3600
+            return lambda key: _turn(key, hour, choice.count, facts.now)
+        case PartitionKind.SELECTED:
+            selects = _selection(facts, config)
+            return lambda key: None if selects(key) else (f"{PARTITION_FILTER_KEY} does not select it", None)
+
+
+def _turn(key: PartitionKey, hour: int, count: int, now: datetime) -> tuple[str, datetime | None] | None:
+    text = repr((key.spec_id, key.partition)).encode()
+    wait = (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") - hour) % count
+    if wait == 0:
+        return None
+    begun = now.replace(minute=0, second=0, microsecond=0)
+    return f"its turn of {count} hours comes in {wait}", begun + wait * _HOUR
+
+
+def _selection(facts: ClusterFacts, config: ClusteringConfig) -> Callable[[PartitionKey], bool]:
+    if config.partition_filter is None:
+        raise TableRefused(
+            f"property {PARTITIONS_KEY} has the value 'selected', and {PARTITION_FILTER_KEY} selects nothing",
+            reason="configuration",
+            hint=f"Set {PARTITION_FILTER_KEY} to a condition on partition columns.",
+        )
+    try:
+        return facts.chooses(config.partition_filter)
+    except InvalidArgument as error:
+        raise TableRefused(
+            f"property {PARTITION_FILTER_KEY} has the malformed value {config.partition_filter!r}: {error.message}",
+            reason="configuration",
+            hint=error.hint,
+        ) from error
+
+
+def _comparing(facts: ClusterFacts) -> Callable[[PartitionKey, PartitionKey], int]:
+    """Older specs come first; partitions of one spec by their values, those that tell a time before others."""
+    values: dict[PartitionKey, tuple[tuple[int, SortKey], ...]] = {}
+
+    def order(key: PartitionKey) -> tuple[tuple[int, SortKey], ...]:
+        if key not in values:
+            values[key] = facts.sorting.partition_order(key)
+        return values[key]
+
+    def compare(one: PartitionKey, other: PartitionKey) -> int:
+        if one.spec_id != other.spec_id:
+            return -1 if one.spec_id < other.spec_id else 1
+        here, there = order(one), order(other)
+        if here != there:
+            return -1 if here < there else 1
+        return -1 if order_of(one) < order_of(other) else 1
+
+    return compare
+
+
+def last_written(numbers: Sequence[int], snapshots: Sequence[SnapshotFacts]) -> datetime | None:
+    """When others wrote last, given the data sequence numbers of what they wrote; None: longer ago than is known."""
+    newest = max(numbers, default=None)
+    times = (one.committed_at for one in snapshots if one.sequence_number == newest and one.operation != _REPLACE)
+    return max(times, default=None)
+
+
+def commits_since(last: datetime | None, snapshots: Sequence[SnapshotFacts]) -> int:
+    """How many known commits since then brought or removed rows; None: all."""
+    return sum(one.operation != _REPLACE and (last is None or one.committed_at > last) for one in snapshots)
+
+
+_TEXTS = ("string", "binary")
+#: Characters to which writers cut bounds.
+_CUT_AT = 16
+
+
+class PartitionCase:
+    """One partition under evaluation."""
+
+    def __init__(self, partition: PartitionFiles, group_ids: GroupIds, pinned: Mask, terms: PlanContext) -> None:
+        """`group_ids` and `pinned` are of all live files of the table."""
+        self.partition = partition
+        self.terms = terms
+        files = partition.files
+        self.sizes, self.live = files.sizes, files.live_bytes
+        self.numbers = files.files.columns.numbers[files.ids]
+        self.paths = files.files.columns.paths_of(files.ids)
+        self._pinned = pinned[files.ids]
+        self._group_ids = group_ids[files.ids]
+        self.key, self.has_deletes = partition.key, files.has_deletes
+
+    @cached_property
+    def groups(self) -> PartitionGroups:
+        """Its groups and what is in none."""
+        terms = self.terms
+        return groups_in(
+            self._group_ids,
+            (self.sizes, self.live),
+            lambda group_id, at: terms.layouts.of(group_id, lambda: self.rows[at].data),
+            terms.resolved.layout,
+            terms.sealing,
+            relayout=terms.config.relayout,
+        )
+
+    @cached_property
+    def rows(self) -> Sequence[ScannedFile]:
+        """All files as rows, in the order of the columns."""
+        files = self.partition.files
+        return list(files.files.rows(files.ids))
+
+    @cached_property
+    def ranges(self) -> Mapping[int, Ranges]:
+        """The bounds of each counted column, for all files."""
+        datas = [row.data for row in self.rows]
+        key = self.terms.facts.sorting.bound_key
+        return {one: ranges_of(datas, one, key(one)) for one in self.terms.resolved.counted}
+
+    @cached_property
+    def unclustered(self) -> Numbers:
+        """The files that are in no group and may be clustered."""
+        terms, at = self.terms, self.groups.unclustered
+        if terms.config.files is FileChoice.SMALL:
+            at = at[self.sizes[at] <= terms.facts.optimizing.min_target_size]
+        return self._selected(at[~self._pinned[at]])
+
+    @cached_property
+    def candidates(self) -> Numbers:
+        """Those and the files of open groups; asked to do all, every file."""
+        if self.terms.request.full:
+            every = np.arange(len(self.sizes))
+            return self._selected(every[~self._pinned])
+        joined = [group_files.at for group_files in self.groups.open if self.is_free(group_files.at)]
+        return np.sort(np.concatenate((self.unclustered, *joined)))
+
+    def _selected(self, at: Numbers) -> Numbers:
+        selects = self.terms.facts.selects
+        if selects is None:
+            return at
+        return at[np.array([selects(self.rows[one].data) for one in at.tolist()], np.bool_)]
+
+    @property
+    def unclustered_bytes(self) -> int:
+        """Bytes of the files that are in no group and may be clustered."""
+        return int(self.sizes[self.unclustered].sum())
+
+    @property
+    def has_much(self) -> bool:
+        """Whether enough bytes are unclustered for work to be due."""
+        return self.unclustered_bytes >= self.terms.config.least_bytes(self.terms.target)
+
+    @property
+    def may_merge(self) -> bool:
+        """Whether there are enough sealed groups of a tier to become one, wherever they lie."""
+        tiers = [files.group.tier for files in self.groups.sealed]
+        fanout = self.terms.config.tier_fanout
+        return fanout > 1 and any(tiers.count(tier) >= fanout for tier in tiers)
+
+    @cached_property
+    def columns(self) -> tuple[ColumnDepth, ...]:
+        """How deep the candidates and all files lie, by counted column."""
+        return tuple(
+            ColumnDepth(
+                field_id,
+                self.terms.facts.sorting.name_of(field_id),
+                self.depth(field_id, self.candidates),
+                self.ideal(field_id, self.candidates),
+                depth(self.ranges[field_id], self.records),
+                self._note(field_id),
+            )
+            for field_id in self.terms.resolved.counted
+        )
+
+    @cached_property
+    def records(self) -> Numbers:
+        """Rows of each file."""
+        files = self.partition.files
+        found: Numbers = files.files.columns.records[files.ids]
+        return found
+
+    def depth(self, field_id: int, at: Numbers) -> float:
+        """How many files of target size a point query on the column reads of these."""
+        units = units_of(self.sizes[at], self.terms.target)
+        return depth(self.ranges[field_id].part(at), self.records[at], units)
+
+    def ideal(self, field_id: int, at: Numbers) -> float:
+        """How many of these a point query reads in a perfect layout, or in the best that was reached before."""
+        return self._perfect(at) * self._reached[field_id]
+
+    def _perfect(self, at: Numbers) -> float:
+        files = max(1.0, float(self.live[at].sum()) / self.terms.target)
+        return ideal(self.terms.resolved.layout.strategy, files, len(self.terms.resolved.counted))
+
+    @cached_property
+    def _reached(self) -> Mapping[int, float]:
+        """By column how far above the ideal groups lie that were clustered: more is not to be had."""
+        current = [files for files in self.groups.kept if files.group.is_current]
+        total = sum(float(files.group.live_bytes) for files in current)
+
+        def reached(field_id: int) -> float:
+            weighted = (self.depth(field_id, one.at) / self._perfect(one.at) * one.group.live_bytes for one in current)
+            return max(1.0, sum(weighted) / total if total else 1.0)
+
+        return {field_id: reached(field_id) for field_id in self.terms.resolved.counted}
+
+    def ratio_of(self, at: Numbers) -> float:
+        """The mean of depth ÷ ideal of these files over the counted columns."""
+        return mean([self.depth(one, at) / self.ideal(one, at) for one in self.terms.resolved.counted])
+
+    @property
+    def ratio(self) -> float:
+        """That of the candidates."""
+        return mean([column.depth / column.ideal for column in self.columns])
+
+    @property
+    def has_pinned(self) -> bool:
+        """Whether other plans have any of the files."""
+        return bool(self._pinned.any())
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the bounds of its files were read."""
+        return "ranges" in vars(self)
+
+    def is_free(self, at: Numbers) -> bool:
+        """Whether no other plan has any of these."""
+        return not self._pinned[at].any()
+
+    def is_in_order(self, at: Numbers) -> bool:
+        """Whether these are files of one group that was clustered."""
+        return not np.isin(at, self.groups.unclustered).any() and len(set(self._group_ids[at].tolist())) == 1
+
+    def _note(self, field_id: int) -> str:
+        ranges = self.ranges[field_id]
+        column = next((one for one in self.terms.facts.sorting.columns if one.field_id == field_id), None)
+        if column is None or not column.kind.startswith(_TEXTS) or len(ranges) < 2 or not ranges.is_known.all():
+            return ""
+        lower, upper = ranges.lower, ranges.upper
+        if (lower != lower[0]).any() or (upper != upper[0]).any() or lower[0] == upper[0]:
+            return ""
+        bound = self.rows[0].data.metrics.lower_bounds[field_id]
+        if len(bound.decode(errors="replace")) < _CUT_AT:
+            return ""
+        return (
+            f"bounds of {column.name} are cut at {_CUT_AT} characters, which its values share: "
+            f"write.metadata.metrics.column.{column.name}=full lets readers tell files apart"
+        )
+
+    @cached_property
+    def last(self) -> datetime | None:
+        """When the newest of its groups was planned; None: nothing is clustered."""
+        times = [
+            min((found for at in files.at.tolist() if (found := clustered_at(self.paths[at].as_py()))), default=None)
+            for files in self.groups.kept
+            if files.group.is_current
+        ]
+        return max((one for one in times if one is not None), default=None)
+
+    def quiet_until(self) -> datetime | None:
+        """Until when it waits since others write to it; None: it does not."""
+        stats = self.partition.stats
+        deletes = (*stats.equality_deletes, *stats.position_deletes)
+        numbers = [*self.numbers[self.groups.unclustered].tolist(), *(delete.sequence_number for delete in deletes)]
+        written = last_written(numbers, self.terms.facts.snapshots)
+        until = None if written is None else written + self.terms.config.quiet
+        return until if until is not None and until > self.terms.facts.now else None
+
+    def outputs(self, at: Numbers) -> int:
+        """Files that come out of these."""
+        return max(1, -(-int(self.live[at].sum()) // self.terms.target))
+
+    def trigger(self) -> tuple[str, datetime | None]:
+        """What the triggers say: why the partition is due, or "" with the time when that may change."""
+        config, facts = self.terms.config, self.terms.facts
+        if not self.has_much:
+            return "", None
+        if self.ratio > config.trigger_depth_ratio:
+            return model.by_depth(self.ratio, config.trigger_depth_ratio), None
+        if config.trigger_commits is not None:
+            commits = commits_since(self.last, facts.snapshots)
+            if commits >= config.trigger_commits:
+                return model.by_commits(commits, config.trigger_commits), None
+        if config.trigger_interval is None:
+            return "", None
+        due = None if self.last is None else self.last + config.trigger_interval
+        if due is None or due <= facts.now:
+            return model.by_interval(self.last, config.trigger_interval), None
+        return "", due
+
+    def verdict(
+        self, is_due: bool, reason: str, due_at: datetime | None = None, *, deep: bool = True
+    ) -> PartitionDepth:
+        """The verdict on it; `deep`: with the depth of its columns."""
+        columns = self.columns if deep else ()
+        return PartitionDepth(
+            key=self.key,
+            is_due=is_due,
+            reason=reason,
+            files=len(self.sizes),
+            bytes=int(self.sizes.sum()),
+            unclustered_files=len(self.groups.unclustered),
+            unclustered_bytes=int(self.sizes[self.groups.unclustered].sum()),
+            groups=tuple(group_files.group for group_files in self.groups.kept),
+            columns=columns,
+            ratio=mean([column.depth / column.ideal for column in columns]),
+            due_at=due_at,
+        )
+
+
+#: What is predicted has to be below this share of what is.
+_WORTH = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Files that would become a group, by index; `ratio` is how deep they lie now by what is ideal."""
+
+    at: Numbers
+    why: str
+    ratio: float
+    before: tuple[float, ...]
+    predicted: tuple[float, ...]
+    shares: Mapping[str, tuple[float, float]]  # of the bytes that a point query reads, before and after, by column
+
+    @property
+    def saved(self) -> float:
+        """The share of the files that a point query meets which it would not meet any more."""
+        return max(0.0, 1 - REACHED / self.ratio)
+
+
+def pieces_of(case: PartitionCase, *, with_candidates: bool) -> list[Piece]:
+    """The groups that would gain: sealed ones that become one and, where these are due, what is not clustered."""
+    found = list(_merges(case))
+    if with_candidates:
+        found += [_piece(case, at, "") for at in _groups(case) if _gains(case, at)]
+    return found
+
+
+def _groups(case: PartitionCase) -> Iterator[Numbers]:
+    terms, at = case.terms, case.candidates
+    first = terms.resolved.counted[0]
+    here = Candidates(case.ranges[first].part(at), case.sizes[at], case.numbers[at])
+    for indexes in grouped(here, terms.config.group_by, terms.most_bytes):
+        ordered, start = at[indexes], 0
+        for part in fitting([case.rows[one] for one in ordered.tolist()]):
+            yield ordered[start : start + len(part)]
+            start += len(part)
+
+
+def _gains(case: PartitionCase, at: Numbers) -> bool:
+    if len(at) == 1 and not case.has_deletes[at[0]] and case.outputs(at) == 1:
+        return False
+    if case.terms.request.full:
+        return True
+    if case.is_in_order(at) or int(case.sizes[at].sum()) > case.terms.most_bytes:
+        return False
+    if len(at) == 1 and case.has_deletes[at[0]]:
+        return True
+    # On request a smaller gain is accepted.
+    return (1.0 if case.terms.request.asked else _WORTH) * case.ratio_of(at) > REACHED
+
+
+def _merges(case: PartitionCase) -> Iterator[Piece]:
+    if case.terms.request.full or not case.may_merge:
+        return
+    first = case.ranges[case.terms.resolved.counted[0]]
+
+    def span(one: GroupFiles) -> tuple[int, int]:
+        if not first.is_known[one.at].all():
+            return -1, int(first.upper.max(initial=0))
+        return int(first.lower[one.at].min()), int(first.upper[one.at].max())
+
+    sealed = [files for files in case.groups.sealed if case.is_free(files.at)]
+    for parts in merging_tiers(sealed, span, case.sizes, case.terms.sealing, case.terms.most_bytes):
+        at = np.sort(np.concatenate([files.at for files in parts]))
+        if message_bytes(case.rows[one] for one in at.tolist()) <= MOST_MESSAGE_BYTES:
+            yield _piece(case, at, model.by_tier(len(parts)))
+
+
+def _piece(case: PartitionCase, at: Numbers, why: str) -> Piece:
+    counted = case.terms.resolved.counted
+    now = {one: case.depth(one, at) for one in counted}
+    later = {one: min(now[one], REACHED * case.ideal(one, at)) for one in counted}
+    units = float(units_of(case.sizes[at], case.terms.target).sum())
+    files = max(1.0, float(case.live[at].sum()) / case.terms.target)
+    shares = {
+        case.terms.facts.sorting.name_of(one): (min(1.0, now[one] / units), min(1.0, later[one] / files))
+        for one in counted
+    }
+    before = tuple(depth(case.ranges[one].part(at), case.records[at]) for one in counted)
+    return Piece(at, why, case.ratio_of(at), before, tuple(later[one] for one in counted), shares)
 
 
 def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict:

@@ -40,10 +40,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.schema.schemas import (
-    identity_constants,
-    partition_path,
-)
+from amoro_core.files.schema.schemas import identity_constants, partition_path
 
 U = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
