@@ -70,6 +70,16 @@ def _table_names(text: str) -> str:
     return _table_name(text)
 
 
+def argument(*, metavar: str, help: str, **more: Any) -> Any:
+    """An argument whose default is not shown: its help tells it."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
+
+
+def option(*names: str, help: str, **more: Any) -> Any:
+    """An option whose default is not shown: its help tells it."""
+    return typer.Option(*names, help=help, show_default=False, **more)
+
+
 OutputOption = Annotated[
     OutputFormat,
     typer.Option(
@@ -79,29 +89,24 @@ OutputOption = Annotated[
         case_sensitive=False,
     ),
 ]
-_TABLES = typer.Argument(
+_TABLES = argument(
     metavar="TABLE",
     parser=option_parser(_table_names),
     autocompletion=names_of(Kind.TABLE),
     help="catalog.namespace.table, several, or patterns such as 'shop.*'; the catalog may be left out where only one "
     "is known.",
-    show_default=False,
 )
 TablesArgument = Annotated[list[str], _TABLES]
 OptionalTablesArgument = Annotated[list[str] | None, _TABLES]
 #: All tables without it.
-AnyTableArgument = Annotated[
-    str,
-    typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
-]
+AnyTableArgument = Annotated[str, argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.")]
 TableArgument = Annotated[
     str,
-    typer.Argument(
+    argument(
         metavar="TABLE",
         parser=option_parser(_table_name),
         autocompletion=names_of(Kind.TABLE),
         help="catalog.namespace.table; the catalog may be left out where only one is known.",
-        show_default=False,
     ),
 ]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, duration_option, milliseconds, milliseconds_ago
+from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, milliseconds_ago, option
 from amoro_cli.list_options import ListOptions, list_command, listed, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.access import (
@@ -34,15 +34,9 @@ from amoro_core.protocol import audit_pb2 as audit_pb
 def list_audit(
     session: Session,
     options: ListOptions,
-    actor: Annotated[
-        str, typer.Option(metavar="NAME", help="Only calls of this user or token.", show_default=False)
-    ] = "",
-    operation: Annotated[
-        str, typer.Option(metavar="NAME", help="Only this operation, such as OptimizeTable.", show_default=False)
-    ] = "",
-    object_: Annotated[
-        str, typer.Option("--object", metavar="NAME", help="Only what acts on this.", show_default=False)
-    ] = "",
+    actor: Annotated[str, option(metavar="NAME", help="Only calls of this user or token.")] = "",
+    operation: Annotated[str, option(metavar="NAME", help="Only this operation, such as OptimizeTable.")] = "",
+    object_: Annotated[str, option("--object", metavar="NAME", help="Only what acts on this.")] = "",
     outcome: Annotated[
         AuditOutcome | None,
         typer.Option(help="Only calls that ended so; begun: no end is known.", case_sensitive=False),
@@ -71,15 +65,14 @@ def list_audit(
     write(AUDIT.document(part, options), options.output)
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)]
+NameArgument = Annotated[str, argument(metavar="NAME", help="The token's name.")]
 OnOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--on",
         metavar="PATTERN",
         help="Which tables an operator may act on, such as 'sales.db.*' or 'sales.**': * stays within a part of a "
         "name, ** does not [default: all]. It limits no reading.",
-        show_default=False,
     ),
 ]
 
@@ -121,14 +114,13 @@ def revoke(session: Session, name: NameArgument, output: OutputOption = OutputFo
         write(token_revoked(connection.client.RevokeToken(pb.RevokeTokenRequest(name=name))), output)
 
 
-UserNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)]
+UserNameArgument = Annotated[str, argument(metavar="NAME", help="The user's name.")]
 PasswordOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--password-file",
         metavar="FILE",
         help="The file whose first line is the password, of 12 characters or more [default: prompt].",
-        show_default=False,
     ),
 ]
 _ROLES = "viewer: read only; operator: also optimize, cancel, block, scale; admin: everything."
@@ -162,12 +154,7 @@ def update(
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(
-            "--on",
-            metavar="PATTERN",
-            help="Which tables an operator may act on; '**': all [default: as it is].",
-            show_default=False,
-        ),
+        option("--on", metavar="PATTERN", help="Which tables an operator may act on; '**': all [default: as it is]."),
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:

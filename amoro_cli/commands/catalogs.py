@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amoro_cli.connection import Kind
-from amoro_cli.context import OutputOption, Session, names_of
+from amoro_cli.context import OutputOption, Session, argument, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_removed
@@ -15,38 +13,28 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
 
 NameArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="The catalog's name here.",
-        show_default=False,
-        autocompletion=names_of(Kind.CATALOG),
-    ),
+    str, argument(metavar="NAME", help="The catalog's name here.", autocompletion=names_of(Kind.CATALOG))
 ]
 PairsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Its properties, as pyiceberg calls them.", show_default=False),
+    list[str] | None, argument(metavar="KEY=VALUE", help="Its properties, as pyiceberg calls them.")
 ]
 PropertyOption = Annotated[
-    list[str] | None,
-    typer.Option("--property", metavar="KEY=VALUE", help="One property; may be repeated.", show_default=False),
+    list[str] | None, option("--property", metavar="KEY=VALUE", help="One property; may be repeated.")
 ]
 SiteOption = Annotated[
     list[Path] | None,
-    typer.Option(
+    option(
         "--site",
         metavar="FILE",
         help="Upload this configuration file (hive-site.xml, core-site.xml, s3.yaml, ...); may be repeated.",
-        show_default=False,
     ),
 ]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--allow-location",
         metavar="PREFIX",
         help="Files of its tables may lie under this location, too; may be repeated.",
-        show_default=False,
     ),
 ]
 
@@ -87,25 +75,16 @@ def update(
     pairs: PairsArgument = None,
     properties: PropertyOption = None,
     unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Remove this property; may be repeated.", show_default=False),
+        list[str] | None, option("--unset", metavar="KEY", help="Remove this property; may be repeated.")
     ] = None,
     site: SiteOption = None,
     remove_site: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--remove-site", metavar="NAME", help="Forget this uploaded file; may be repeated.", show_default=False
-        ),
+        list[str] | None, option("--remove-site", metavar="NAME", help="Forget this uploaded file; may be repeated.")
     ] = None,
     allow_location: AllowOption = None,
     forbid_location: Annotated[
         list[str] | None,
-        typer.Option(
-            "--forbid-location",
-            metavar="PREFIX",
-            help="Stop allowing this location; may be repeated.",
-            show_default=False,
-        ),
+        option("--forbid-location", metavar="PREFIX", help="Stop allowing this location; may be repeated."),
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:

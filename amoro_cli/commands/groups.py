@@ -6,7 +6,7 @@ import typer
 
 from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.connection import Kind
-from amoro_cli.context import OutputOption, Session, memory_option, names_of
+from amoro_cli.context import OutputOption, Session, argument, memory_option, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
@@ -20,16 +20,13 @@ from amoro_core.protocol import queue_pb2 as queue_pb
 #: Of each list of a queue, where it is looked at every other second.
 _WATCHED = 500
 
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The group.", show_default=False, autocompletion=names_of(Kind.GROUP))
-]
+NameArgument = Annotated[str, argument(metavar="NAME", help="The group.", autocompletion=names_of(Kind.GROUP))]
 PropertyOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--property",
         metavar="KEY=VALUE",
         help="A property, such as threads=2 for its container, or your own; may be repeated.",
-        show_default=False,
     ),
 ]
 MemoryOption = Annotated[
@@ -72,29 +69,21 @@ def list_groups(session: Session, options: ListOptions) -> None:
 def queue(
     session: Session,
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="The group [default: all].",
-            show_default=False,
-            autocompletion=names_of(Kind.GROUP),
-        ),
+        str, argument(metavar="NAME", help="The group [default: all].", autocompletion=names_of(Kind.GROUP))
     ] = "",
     only: Annotated[
         Line | None,
-        typer.Option(
+        option(
             help="Only the tables that wait for a plan, or only the processes that wait for threads.",
             case_sensitive=False,
-            show_default=False,
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
+        option(
             help="How many to list at most, of tables and of processes [default: 1000, with --watch 500].",
             min=1,
             max=PAGE,
-            show_default=False,
         ),
     ] = None,
     watch: WatchOption = False,
@@ -122,15 +111,12 @@ def show(
 def update(
     session: Session,
     name: NameArgument,
-    policy: Annotated[str | None, typer.Option("--policy", metavar="NAME", help=_POLICY, show_default=False)] = None,
-    container: Annotated[
-        str | None, typer.Option("--container", metavar="NAME", help=_CONTAINER, show_default=False)
-    ] = None,
+    policy: Annotated[str | None, option("--policy", metavar="NAME", help=_POLICY)] = None,
+    container: Annotated[str | None, option("--container", metavar="NAME", help=_CONTAINER)] = None,
     memory: MemoryOption = None,
     properties: PropertyOption = None,
     unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Remove this property; may be repeated.", show_default=False),
+        list[str] | None, option("--unset", metavar="KEY", help="Remove this property; may be repeated.")
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -153,10 +139,7 @@ def scale(
     session: Session,
     name: NameArgument,
     instances: Annotated[
-        int,
-        typer.Argument(
-            metavar="N", help="How many optimizers its container keeps.", min=0, max=10_000, show_default=False
-        ),
+        int, argument(metavar="N", help="How many optimizers its container keeps.", min=0, max=10_000)
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:

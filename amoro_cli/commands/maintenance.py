@@ -12,9 +12,11 @@ from amoro_cli.context import (
     OutputOption,
     Session,
     TableArgument,
+    argument,
     default,
     duration_option,
     milliseconds,
+    option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, show_list
 from amoro_cli.output import OutputFormat, tell, write
@@ -54,8 +56,7 @@ TimeoutOption = Annotated[
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]
 ProcessArgument = Annotated[
-    str,
-    typer.Argument(metavar="PROCESS", help="Its id, or a unique prefix of six characters or more.", show_default=False),
+    str, argument(metavar="PROCESS", help="Its id, or a unique prefix of six characters or more.")
 ]
 
 
@@ -63,32 +64,22 @@ def maintain(
     session: Session,
     table: TableArgument,
     action: Annotated[
-        str,
-        typer.Option(
-            "--action", help="The actions, separated by commas [default: those that are due].", show_default=False
-        ),
+        str, option("--action", help="The actions, separated by commas [default: those that are due].")
     ] = "",
     older_than: Annotated[
         timedelta | None, duration_option("--older-than", help_="Overrides the age that the properties set.")
     ] = None,
     retain_last: Annotated[
-        int | None,
-        typer.Option("--retain-last", min=1, help="How many snapshots of a branch to keep.", show_default=False),
+        int | None, option("--retain-last", min=1, help="How many snapshots of a branch to keep.")
     ] = None,
-    snapshot: Annotated[
-        list[int] | None, typer.Option("--snapshot", help="Expire this snapshot; may be repeated.", show_default=False)
-    ] = None,
+    snapshot: Annotated[list[int] | None, option("--snapshot", help="Expire this snapshot; may be repeated.")] = None,
     location: Annotated[
-        list[str] | None,
-        typer.Option("--location", help="Search this location too; may be repeated.", show_default=False),
+        list[str] | None, option("--location", help="Search this location too; may be repeated.")
     ] = None,
     file_list: Annotated[
-        str,
-        typer.Option("--file-list", help="Use this inventory instead of listing: Parquet or CSV.", show_default=False),
+        str, option("--file-list", help="Use this inventory instead of listing: Parquet or CSV.")
     ] = "",
-    confirm: Annotated[
-        str, typer.Option("--confirm", help="The table's full name: override the breakers.", show_default=False)
-    ] = "",
+    confirm: Annotated[str, option("--confirm", help="The table's full name: override the breakers.")] = "",
     wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     timeout: TimeoutOption = _TIMEOUT,
@@ -182,8 +173,8 @@ def actions(session: Session, options: ListOptions, table: TableArgument) -> Non
 def compare(
     session: Session,
     table: TableArgument,
-    before: Annotated[int, typer.Argument(metavar="BEFORE", help="The id of a snapshot.", show_default=False)],
-    after: Annotated[int, typer.Argument(metavar="AFTER", help="The id of another one.", show_default=False)],
+    before: Annotated[int, argument(metavar="BEFORE", help="The id of a snapshot.")],
+    after: Annotated[int, argument(metavar="AFTER", help="The id of another one.")],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Compare two snapshots of a table: files, rows and bytes, according to their summaries."""
@@ -242,9 +233,7 @@ _YES = ("y", "yes")
 def upgrade(
     session: Session,
     table: TableArgument,
-    format_version: Annotated[
-        int, typer.Option("--format-version", min=1, max=100, help="The version to have: 3.", show_default=False)
-    ],
+    format_version: Annotated[int, option("--format-version", min=1, max=100, help="The version to have: 3.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check whether it is possible, and say what it means.")
     ] = False,
@@ -294,10 +283,7 @@ def show_trash(
     session: Session,
     process: ProcessArgument,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000_000, help="Files to show at most.")] = 1000,
-    after: Annotated[
-        str,
-        typer.Option("--after", metavar="CURSOR", help="Only what follows this one in the list.", show_default=False),
-    ] = "",
+    after: Annotated[str, option("--after", metavar="CURSOR", help="Only what follows this one in the list.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the files that a process has condemned, each with its reason."""
@@ -319,9 +305,7 @@ def empty_trash(
     now: Annotated[
         bool, typer.Option("--now", help="Delete everything condemned, without waiting for its time.")
     ] = False,
-    confirm: Annotated[
-        str, typer.Option("--confirm", help="With --now: the table's full name.", show_default=False)
-    ] = "",
+    confirm: Annotated[str, option("--confirm", help="With --now: the table's full name.")] = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
@@ -342,7 +326,7 @@ def empty_trash(
         finish(process, answer.process_id, connection.embedded)
 
 
-LeaseArgument = Annotated[str, typer.Argument(metavar="LEASE", help="Its id, or a unique prefix.", show_default=False)]
+LeaseArgument = Annotated[str, argument(metavar="LEASE", help="Its id, or a unique prefix.")]
 HoldOption = Annotated[
     timedelta | None, duration_option("--for", help_="How long it lasts from now on, at most 7d [default: 1d].")
 ]
@@ -352,14 +336,11 @@ def take_lease(
     session: Session,
     table: TableArgument,
     snapshot: Annotated[
-        int | None,
-        typer.Option("--snapshot", help="Keep this snapshot and the chain from it to the head.", show_default=False),
+        int | None, option("--snapshot", help="Keep this snapshot and the chain from it to the head.")
     ] = None,
-    since: Annotated[
-        int | None, typer.Option("--since", help="Keep this snapshot and all newer ones.", show_default=False)
-    ] = None,
+    since: Annotated[int | None, option("--since", help="Keep this snapshot and all newer ones.")] = None,
     hold: HoldOption = None,
-    holder: Annotated[str, typer.Option("--holder", help="Who needs it; shown.", show_default=False)] = "",
+    holder: Annotated[str, option("--holder", help="Who needs it; shown.")] = "",
     as_tag: Annotated[
         bool, typer.Option("--as-tag", help="With --snapshot: also by a tag in the table, for other tools.")
     ] = False,

@@ -22,10 +22,12 @@ from amoro_cli.context import (
     MOST_THREADS,
     OutputOption,
     Session,
+    argument,
     available_cores,
     default,
     memory_option,
     names_of,
+    option,
     option_parser,
 )
 from amoro_cli.list_options import ListOptions, list_command, show_list
@@ -44,10 +46,9 @@ from amoro_core.protocol import admin_pb2 as pb
 
 OptimizerArgument = Annotated[
     str,
-    typer.Argument(
+    argument(
         metavar="ID",
         help="The optimizer's id, or a unique prefix of six characters or more.",
-        show_default=False,
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
 ]
@@ -55,10 +56,9 @@ OptimizerArgument = Annotated[
 
 InstanceArgument = Annotated[
     str,
-    typer.Argument(
+    argument(
         metavar="ID",
         help="The id of the optimizer or of its instance, or a unique prefix of six characters or more.",
-        show_default=False,
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
 ]
@@ -98,36 +98,33 @@ def run(
     session: Session,
     address: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--address",
             "-a",
             metavar="HOST:PORT",
             help=f"The coordinator [default: $AMORO_ADDRESS, else the state directory's, else {DEFAULT_ADDRESS}].",
             rich_help_panel=CONNECTION,
-            show_default=False,
         ),
     ] = None,
     group: Annotated[str, typer.Option("--group", "-g", help="The group whose tasks it takes.")] = "default",
     threads: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--threads",
             "-p",
             min=1,
             max=MOST_THREADS,
             help="Tasks that it runs at a time [default: one for each core, also of a Spark cluster].",
-            show_default=False,
         ),
     ] = None,
     memory: Annotated[int, memory_option("--memory", help_="Memory of each thread.")] = MEMORY,
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--token-file",
             metavar="FILE",
             help="The enrolment token [default: enrolment.token in the state directory].",
             rich_help_panel=CONNECTION,
-            show_default=False,
         ),
     ] = None,
     heartbeat_interval: Annotated[
@@ -141,35 +138,26 @@ def run(
         ),
     ] = _INTERVAL,
     resource_id: Annotated[
-        str | None,
-        typer.Option(
-            "--resource-id",
-            "-id",
-            metavar="ID",
-            help="The id of the resource that it was started as.",
-            show_default=False,
-        ),
+        str | None, option("--resource-id", "-id", metavar="ID", help="The id of the resource that it was started as.")
     ] = None,
     backend: Annotated[
         Backend, typer.Option("--backend", help="Where tasks run: in its own threads, or in a Spark application.")
     ] = Backend.STANDALONE,
     master: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--master",
             metavar="MASTER",
             help="Spark's master, such as local[4] or spark://host:7077 [default: spark-submit's, else local[*]].",
-            show_default=False,
         ),
     ] = None,
     spark_conf: Annotated[
         list[Any] | None,
-        typer.Option(
+        option(
             "--spark-conf",
             metavar="KEY=VALUE",
             parser=option_parser(_setting),
             help="A setting of Spark; may be repeated.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -197,7 +185,7 @@ def run(
 def list_optimizers(
     session: Session,
     options: ListOptions,
-    group: Annotated[str, typer.Option("--group", help="Only those of this group.", show_default=False)] = "",
+    group: Annotated[str, option("--group", help="Only those of this group.")] = "",
 ) -> None:
     """List the optimizers that are registered with the coordinator."""
     of_group = f" --group {group}" if group else ""
@@ -254,20 +242,14 @@ def package(
     session: Session,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file",
-            metavar="FILE",
-            help="The archive to write [default: a name that says where it can run].",
-            show_default=False,
-        ),
+        option("--file", metavar="FILE", help="The archive to write [default: a name that says where it can run]."),
     ] = None,
     include: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--include",
             metavar="DISTRIBUTION",
             help="Also pack this installed distribution, such as s3fs; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     without_interpreter: Annotated[

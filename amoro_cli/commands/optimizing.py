@@ -16,6 +16,7 @@ from amoro_cli.context import (
     TablesArgument,
     default,
     duration_option,
+    option,
     option_parser,
 )
 from amoro_cli.multi_table import MultiTableRun, is_one, plan_each, raise_worst, ranked, select
@@ -51,48 +52,34 @@ class RequestedType(StrEnum):
 
 TypeOption = Annotated[
     RequestedType | None,
-    typer.Option(
+    option(
         "--type",
         case_sensitive=False,
         help="What to rewrite, whatever counts and intervals say [default: what is due now].",
-        show_default=False,
     ),
 ]
 WhereOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--where",
         metavar="CONDITION",
         help="Only partitions that can hold matching rows, by partition columns, such as \"dt >= '2026-01-31'\".",
-        show_default=False,
     ),
 ]
 _TIMEOUT = default("10m")
 ColumnsOption = Annotated[
-    str,
-    typer.Option(
-        "--columns",
-        metavar="A,B",
-        help="With --type cluster: the columns to order rows by, or auto.",
-        show_default=False,
-    ),
+    str, option("--columns", metavar="A,B", help="With --type cluster: the columns to order rows by, or auto.")
 ]
 StrategyOption = Annotated[
     Strategy | None,
-    typer.Option(
-        "--strategy",
-        case_sensitive=False,
-        help="With --type cluster: how several columns become one order.",
-        show_default=False,
-    ),
+    option("--strategy", case_sensitive=False, help="With --type cluster: how several columns become one order."),
 ]
 PartitionsOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--partitions",
         metavar="CHOICE",
         help="With --type cluster: all, recent:N, recent:N,skip:M, selected or rolling:K.",
-        show_default=False,
     ),
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: groups that are in order already, too.")]
@@ -266,19 +253,17 @@ def learn(
     table: TableArgument,
     spark_event_log: Annotated[
         Path | None,
-        typer.Option(
+        option(
             metavar="DIR",
             help="Event logs of Spark: a file, or a directory with nothing else; plain, or compressed by zstd.",
-            show_default=False,
         ),
     ] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(
+        option(
             metavar="FILE",
             help='Queries of today, a JSON object a line: {"columns": ["id"], "operator": "eq", "weight": 12}; '
             "operators: eq, range, in, prefix.",
-            show_default=False,
         ),
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -308,20 +293,18 @@ def verify(
     table: TableArgument,
     before: Annotated[
         int | None,
-        typer.Option(
+        option(
             metavar="SNAPSHOT",
             parser=option_parser(_snapshot),
             help="The older snapshot [default: the parent of the newer one].",
-            show_default=False,
         ),
     ] = None,
     after: Annotated[
         int | None,
-        typer.Option(
+        option(
             metavar="SNAPSHOT",
             parser=option_parser(_snapshot),
             help="The newer snapshot [default: the last optimizing commit; with --before, the head].",
-            show_default=False,
         ),
     ] = None,
     timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _VERIFY_TIMEOUT,

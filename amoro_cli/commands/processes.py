@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amoro_cli.connection import Kind
-from amoro_cli.context import OutputOption, Session, default, duration_option, milliseconds_ago, names_of
+from amoro_cli.context import (
+    OutputOption,
+    Session,
+    argument,
+    default,
+    duration_option,
+    milliseconds_ago,
+    names_of,
+    option,
+)
 from amoro_cli.list_options import ListOptions, gather, list_command, listed
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, progress_report, show_watched
@@ -41,18 +50,9 @@ def list_processes(
     session: Session,
     options: ListOptions,
     table: Annotated[
-        str,
-        typer.Option(
-            metavar="TABLE",
-            help="Only processes of this table.",
-            show_default=False,
-            autocompletion=names_of(Kind.TABLE),
-        ),
+        str, option(metavar="TABLE", help="Only processes of this table.", autocompletion=names_of(Kind.TABLE))
     ] = "",
-    status: Annotated[
-        ProcessStatus | None,
-        typer.Option(help="Only processes in this status.", case_sensitive=False, show_default=False),
-    ] = None,
+    status: Annotated[ProcessStatus | None, option(help="Only processes in this status.", case_sensitive=False)] = None,
 ) -> None:
     """List optimizing processes, the newest first."""
 
@@ -140,10 +140,7 @@ def list_tasks(
     session: Session,
     options: ListOptions,
     process_id: ProcessArgument,
-    status: Annotated[
-        TaskStatus | None,
-        typer.Option(help="Only tasks in this status.", case_sensitive=False, show_default=False),
-    ] = None,
+    status: Annotated[TaskStatus | None, option(help="Only tasks in this status.", case_sensitive=False)] = None,
 ) -> None:
     """List the tasks of a process, by number."""
     refuse_short(process_id)
@@ -164,10 +161,9 @@ def show_task(
     session: Session,
     task_id: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="PROCESS-N",
             help="The process's id or a unique prefix of six characters or more, a dash, and the task's number.",
-            show_default=False,
         ),
     ],
     watch: WatchOption = False,
@@ -197,10 +193,9 @@ def attempts(
     options: ListOptions,
     of: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="PROCESS[-N]",
             help="A process by its id or a unique prefix of six characters or more, or one of its tasks.",
-            show_default=False,
         ),
     ],
 ) -> None:
@@ -254,26 +249,18 @@ def list_events(
     session: Session,
     options: ListOptions,
     kind: Annotated[
-        list[EventKind] | None,
-        typer.Option(help="Only events of this kind; repeatable.", case_sensitive=False, show_default=False),
+        list[EventKind] | None, option(help="Only events of this kind; repeatable.", case_sensitive=False)
     ] = None,
     table: Annotated[
         str,
-        typer.Option(
+        option(
             metavar="TABLE",
             help="Only events of this table; a removed table keeps its last name.",
-            show_default=False,
             autocompletion=names_of(Kind.TABLE),
         ),
     ] = "",
     process: Annotated[
-        str,
-        typer.Option(
-            metavar="ID",
-            help="Only events of this process.",
-            show_default=False,
-            autocompletion=names_of(Kind.PROCESS),
-        ),
+        str, option(metavar="ID", help="Only events of this process.", autocompletion=names_of(Kind.PROCESS))
     ] = "",
     since: Annotated[
         timedelta | None, duration_option("--since", help_="Only events of so long ago or later, such as 1d.")

@@ -14,11 +14,13 @@ from amoro_cli.context import (
     MOST_THREADS,
     OutputOption,
     Session,
+    argument,
     default,
     duration_option,
     memory_option,
     milliseconds_ago,
     names_of,
+    option,
 )
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
@@ -51,10 +53,7 @@ def up(
         ),
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            help="Threads of the optimizer [default: one for each core].", min=1, max=MOST_THREADS, show_default=False
-        ),
+        int | None, option(help="Threads of the optimizer [default: one for each core].", min=1, max=MOST_THREADS)
     ] = None,
     memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = MEMORY,
     without_optimizer: Annotated[
@@ -71,11 +70,7 @@ def demo(
     seconds: Annotated[int, typer.Option(help="How long the writer runs.", min=1, max=86_400)] = 45,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where to create and keep the warehouse [default: a temporary directory].",
-            show_default=False,
-        ),
+        option(metavar="DIR", help="Where to create and keep the warehouse [default: a temporary directory]."),
     ] = None,
     plain: Annotated[
         bool,
@@ -163,14 +158,9 @@ def show_series(
             show_default="all",
         ),
     ] = None,
-    label: Annotated[
-        str, typer.Option(help="Only of this group, or of this status of processes.", show_default=False)
-    ] = "",
+    label: Annotated[str, option(help="Only of this group, or of this status of processes.")] = "",
     table: Annotated[
-        str,
-        typer.Option(
-            metavar="TABLE", help="Series of this table.", show_default=False, autocompletion=names_of(Kind.TABLE)
-        ),
+        str, option(metavar="TABLE", help="Series of this table.", autocompletion=names_of(Kind.TABLE))
     ] = "",
     since: Annotated[timedelta, duration_option("--since", help_="From so long ago on.")] = DAY,
     step: Annotated[
@@ -198,10 +188,7 @@ def show_series(
 
 def export(
     session: Session,
-    directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Where to; files of these names are replaced.", show_default=False),
-    ],
+    directory: Annotated[Path, argument(metavar="DIR", help="Where to; files of these names are replaced.")],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write rules and a job for Prometheus, and a board for Grafana. No coordinator is needed."""
@@ -227,9 +214,7 @@ def show_state(session: Session, output: OutputOption = OutputFormat.TABLE) -> N
 
 def backup(
     session: Session,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A new file on the coordinator's machine.", show_default=False)
-    ],
+    file: Annotated[Path, argument(metavar="FILE", help="A new file on the coordinator's machine.")],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Back up the state database while it is in use. To restore it, replace amoro.db with the copy.

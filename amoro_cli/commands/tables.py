@@ -14,9 +14,11 @@ from amoro_cli.context import (
     Session,
     TableArgument,
     TablesArgument,
+    argument,
     duration_option,
     milliseconds,
     names_of,
+    option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, listed, show_list
 from amoro_cli.multi_table import Outcome, is_one, raise_worst, select, tried
@@ -48,26 +50,18 @@ if TYPE_CHECKING:
 def list_tables(
     session: Session,
     options: ListOptions,
-    catalog: Annotated[
-        str,
-        typer.Option(help="Only tables of this catalog.", show_default=False, autocompletion=names_of(Kind.CATALOG)),
-    ] = "",
-    status: Annotated[
-        OptimizingStatus | None,
-        typer.Option(help="Only tables in this status.", case_sensitive=False, show_default=False),
-    ] = None,
-    group: Annotated[str, typer.Option(help="Only tables of this optimizer group.", show_default=False)] = "",
-    namespace: Annotated[str, typer.Option(help="Only tables of this namespace.", show_default=False)] = "",
-    text: Annotated[str, typer.Option(help="Only tables with this in their name.", show_default=False)] = "",
+    catalog: Annotated[str, option(help="Only tables of this catalog.", autocompletion=names_of(Kind.CATALOG))] = "",
+    status: Annotated[OptimizingStatus | None, option(help="Only tables in this status.", case_sensitive=False)] = None,
+    group: Annotated[str, option(help="Only tables of this optimizer group.")] = "",
+    namespace: Annotated[str, option(help="Only tables of this namespace.")] = "",
+    text: Annotated[str, option(help="Only tables with this in their name.")] = "",
     enabled: Annotated[
         bool | None,
         typer.Option("--optimized/--not-optimized", help="Only tables that are optimized, or that are not."),
     ] = None,
-    refusal: Annotated[
-        str, typer.Option(metavar="WORD", help="Only tables that are refused for this.", show_default=False)
-    ] = "",
+    refusal: Annotated[str, option(metavar="WORD", help="Only tables that are refused for this.")] = "",
     health_below: Annotated[
-        int | None, typer.Option(help="Only evaluated tables with a lower score.", min=1, max=100, show_default=False)
+        int | None, option(help="Only evaluated tables with a lower score.", min=1, max=100)
     ] = None,
 ) -> None:
     """List the tables with their status and health."""
@@ -220,8 +214,7 @@ def snapshots(session: Session, options: ListOptions, table: TableArgument) -> N
 
 
 BlockerArgument = Annotated[
-    str,
-    typer.Argument(metavar="BLOCKER", help="Its id, or a unique prefix of six characters or more.", show_default=False),
+    str, argument(metavar="BLOCKER", help="Its id, or a unique prefix of six characters or more.")
 ]
 HoldOption = Annotated[
     timedelta | None,
@@ -234,15 +227,12 @@ def block(
     table: TableArgument,
     operations: Annotated[
         list[BlockedOperation] | None,
-        typer.Option(
-            "--operation",
-            case_sensitive=False,
-            help="What is kept off the table; may be repeated [default: optimize].",
-            show_default=False,
+        option(
+            "--operation", case_sensitive=False, help="What is kept off the table; may be repeated [default: optimize]."
         ),
     ] = None,
     hold: HoldOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="Shown to whoever is blocked.", show_default=False)] = "",
+    reason: Annotated[str, option("--reason", help="Shown to whoever is blocked.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Block optimizing, or batch writers that ask, on a table for a while.
