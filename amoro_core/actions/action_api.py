@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from amoro_core.errors import AmoroError
+from amoro_core.errors import AmoroError, IllegalState
 from amoro_core.formats.ports import AnyTable, Committable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import AS_CONFIGURED, ClusteredGroup, ClusterOptions
@@ -336,9 +336,14 @@ class Optimizing(Action, Protocol):
 
 
 class ActionDefaults:
-    """Default methods of an action that plans no tasks and ends with its commit."""
+    """Default methods of an action that plans no tasks; one that ends with a commit has a `preparing` of its own."""
 
+    name: str
     configuration: type  # the class that declares its properties, if it has any
+
+    def preparing(self) -> Prepare:
+        """Raises IllegalState: it commits nothing."""
+        raise IllegalState(f"{self.name} commits nothing")
 
     def enabled(self, properties: Mapping[str, str]) -> bool:
         """Whether those properties switch it on. Raises TableRefused("configuration")."""

@@ -11,11 +11,10 @@ from amoro_core.actions.action_api import (
     Plan,
     PlannedTask,
     PlanningContext,
-    Prepare,
     Request,
     TriggerVerdict,
 )
-from amoro_core.errors import CatalogUnavailable, CheckFailed, IllegalState, InvalidArgument
+from amoro_core.errors import CatalogUnavailable, CheckFailed, InvalidArgument
 from amoro_core.files.storage.inventory import keys_in_ranges
 from amoro_core.formats.ports import AnyTable, Role, Searchable, Sweepable
 from amoro_core.maintenance.manifests import count_files, is_large
@@ -201,10 +200,6 @@ class CleanOrphanFiles(ActionDefaults):
             return _planned(table, search.end(), inputs)
         except CatalogUnavailable as error:  # here the tasks' listings are implausible
             raise CheckFailed(error.message, hint=error.hint) from error
-
-    def preparing(self) -> Prepare:
-        """Raises IllegalState: it commits nothing."""
-        raise IllegalState(f"{CLEAN_ORPHANS} commits nothing")
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of condemned files, as planned."""
@@ -488,7 +483,3 @@ class EmptyTrash(ActionDefaults):
         """The outcome of each file, as reported by the task; an unknown outcome counts as failed."""
         reported = pb.DeleteOutput.FromString(output).files
         return {one.path: Removal(_ENDED.get(one.outcome, Ended.FAILED), one.why) for one in reported}
-
-    def preparing(self) -> Prepare:
-        """Raises IllegalState: it commits nothing."""
-        raise IllegalState(f"{EMPTY_TRASH} commits nothing")

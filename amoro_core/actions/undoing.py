@@ -21,7 +21,7 @@ from amoro_core.actions.action_api import (
     metadata_change,
     summary_of,
 )
-from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, IllegalState, InvalidArgument
+from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.formats.tables import FileReadCache
@@ -505,10 +505,6 @@ class UndoOrphans(ActionDefaults):
             raise refused(case, "none of its files is condemned any more")
         detail: dict[str, object] = {"files": waiting.files, "bytes": waiting.bytes}
         return plan_of(self.name, case, table, detail, detail, commits=False)
-
-    def preparing(self) -> Prepare:
-        """Raises IllegalState: it commits nothing."""
-        raise IllegalState(f"{self.name} commits nothing")
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of released files."""

@@ -13,8 +13,6 @@ from amoro_core.api.results import (
     ChosenColumns,
     ComparedPartition,
     Comparison,
-    EncodedFiles,
-    Figure,
     FileSummary,
     Learned,
     LearnedColumn,
@@ -31,6 +29,8 @@ from amoro_core.api.results import (
     Task,
     Verification,
 )
+from amoro_core.model.clustering import EncodedFiles
+from amoro_core.model.processes import Figure
 
 __all__ = [
     "Catalog",

@@ -7,6 +7,8 @@ from html import escape
 from typing import Any
 
 from amoro_cli.output import Block, Grid, Pairs, plain_lines
+from amoro_core.model.clustering import EncodedFiles
+from amoro_core.model.processes import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,23 +108,6 @@ class Plan(RenderedResult):
     def explain(self) -> str:
         """Every partition with the reason, as `amoro plan --explain` prints it."""
         return self._explained
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number of a receipt."""
-
-    name: str
-    value: int
-    unit: str  # "files", "rows", "bytes", "ms", ...; "" for what is merely counted
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedFiles:
-    """How many files were decoded and encoded anew for one reason."""
-
-    reason: str
-    files: int
 
 
 @dataclass(frozen=True, slots=True)

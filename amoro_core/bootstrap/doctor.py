@@ -10,12 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import CoordinatorAddress, running_endpoint
+from amoro_cli.connection import CoordinatorAddress, Finding, running_endpoint
 from amoro_cli.list_options import listed
 from amoro_core.bootstrap.health import coordinator_health
 from amoro_core.bootstrap.plugins import table_formats
@@ -42,32 +41,22 @@ RENEWED_BEFORE = timedelta(days=14)
 SQLITE_SAFE = (3, 51, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The result of one check."""
-
-    name: str
-    ok: bool
-    detail: str
-    fix: str = ""
-
-
-def diagnose(home: Path, config: Path | None) -> list[Diagnosis]:
+def diagnose(home: Path, config: Path | None) -> list[Finding]:
     """Run all checks; each finding that is not ok says what to do."""
     return [*_checks(home, config)]
 
 
-def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
-    yield Diagnosis("python", sys.version_info >= (3, 11), sys.version.split()[0], "Install Python 3.11 or newer.")
+def _checks(home: Path, config: Path | None) -> Iterator[Finding]:
+    yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Install Python 3.11 or newer.")
     sqlite = ENGINE_VERSION
     detail = ".".join(map(str, sqlite))
     if sqlite < SQLITE_SAFE:
         detail += " (older than 3.51.3: only safe with one writer, which is how it is used here)"
-    yield Diagnosis("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
+    yield Finding("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
     yield _guarded("settings", lambda: _changed_settings(load_settings(home, config)), "Fix the settings file.")
     yield _guarded("state directory", lambda: _writable(home), "Choose another directory with --home.")
     free = shutil.disk_usage(_nearest(home)).free
-    yield Diagnosis(
+    yield Finding(
         "disk",
         free >= FREE_BYTES,
         f"{free / 1024**3:.1f} GB free",
@@ -81,22 +70,22 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
         limit_requests(settings.catalog_timeout)
     if health := coordinator_health(home):
         serves, detail = health
-        yield Diagnosis("coordinator", serves, detail, "Its log says more; amoro up starts it anew once it has ended.")
+        yield Finding("coordinator", serves, detail, "Its log says more; amoro up starts it anew once it has ended.")
         if serves:
             yield from _optimizers(home)
     try:
         known = _all_catalogs(home)
     except AmoroError as error:
-        yield Diagnosis("catalogs", False, error.message, error.hint or error.remedy)
+        yield Finding("catalogs", False, error.message, error.hint or error.remedy)
         return
     if not known:
-        yield Diagnosis(
+        yield Finding(
             "catalogs", False, "none is known", "Run `amoro catalog add NAME type=… uri=…` or write ~/.pyiceberg.yaml."
         )
     yield from _in_time(known)
 
 
-def _optimizers(home: Path) -> Iterator[Diagnosis]:
+def _optimizers(home: Path) -> Iterator[Finding]:
     """Whether an optimizer works for each group with tables; for every group if none has tables."""
     fix = "Start an optimizer for the group; until then its tables are evaluated, and nothing more."
     try:
@@ -106,15 +95,15 @@ def _optimizers(home: Path) -> Iterator[Diagnosis]:
         with closing(AdminClient(endpoint)) as client:
             groups = listed(ALL, client.ListGroups, ListGroupsRequest(), lambda answer: answer.groups).items
     except AmoroError as error:
-        yield Diagnosis("optimizers", False, error.message, error.hint or error.remedy)
+        yield Finding("optimizers", False, error.message, error.hint or error.remedy)
         return
     needed = [group for group in groups if group.tables] or list(groups)
     missing = [group.no_optimizer for group in needed if group.no_optimizer]
     here = ", ".join(f"{group.optimizers} in group {group.name}" for group in needed if group.optimizers)
-    yield Diagnosis("optimizers", not missing, "; ".join(missing) or here, fix)
+    yield Finding("optimizers", not missing, "; ".join(missing) or here, fix)
 
 
-def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
+def _tls(home: Path, config: Path | None) -> Iterator[Finding]:
     """The certificate for listening, if configured; unreadable settings are reported already."""
     fix = "Renew it: amoro up takes the new files by itself."
     try:
@@ -127,14 +116,14 @@ def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
             return
         end = valid_until(files)
     except InvalidSettings as error:
-        yield Diagnosis("tls", False, error.message, error.hint or fix)
+        yield Finding("tls", False, error.message, error.hint or fix)
         return
-    yield Diagnosis("tls", end - datetime.now(UTC) >= RENEWED_BEFORE, f"valid until {end:%F %T} UTC", fix)
+    yield Finding("tls", end - datetime.now(UTC) >= RENEWED_BEFORE, f"valid until {end:%F %T} UTC", fix)
 
 
-def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
+def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Finding]:
     """The check of each catalog, concurrently; one without an answer within the limit has failed."""
-    answers: dict[str, Diagnosis] = {}
+    answers: dict[str, Finding] = {}
 
     def check(item: CatalogConfig) -> None:
         answers[item.name] = _catalog(item)
@@ -147,7 +136,7 @@ def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
         thread.start()
     for item, thread in zip(catalogs, threads, strict=True):
         thread.join(max(0.0, deadline - time.monotonic()))
-        yield answers.get(item.name) or Diagnosis(
+        yield answers.get(item.name) or Finding(
             f"catalog {item.name}",
             False,
             f"hangs: there was no answer within {limits().whole_s + LOADING_S:g} s",
@@ -155,19 +144,19 @@ def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
         )
 
 
-def _catalog(item: CatalogConfig) -> Diagnosis:
+def _catalog(item: CatalogConfig) -> Finding:
     formats = Formats(table_formats())
     name = f"catalog {item.name}"
     try:
         formats.check(item)
         others = other_names(item) if kind_of(item) == "sql" else []  # of a database whose tables are all others'
     except AmoroError as error:
-        return Diagnosis(name, False, error.message, error.hint or "Check its properties.")
+        return Finding(name, False, error.message, error.hint or "Check its properties.")
     refusal = formats.commits_refused(item)
     if refusal is not None:
-        return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
+        return Finding(name, False, refusal, "Tables are shown, but not optimized there.")
     note = "; it has no table, but its database has tables of {}: a table belongs to its catalog's name"
-    return Diagnosis(name, True, f"answers ({item.origin}){note.format(', '.join(others)) if others else ''}")
+    return Finding(name, True, f"answers ({item.origin}){note.format(', '.join(others)) if others else ''}")
 
 
 def _all_catalogs(home: Path) -> list[CatalogConfig]:
@@ -178,14 +167,14 @@ def _all_catalogs(home: Path) -> list[CatalogConfig]:
     return [known[name] for name in sorted(known)]
 
 
-def _guarded(name: str, check: Callable[[], str], fix: str) -> Diagnosis:
+def _guarded(name: str, check: Callable[[], str], fix: str) -> Finding:
     try:
-        return Diagnosis(name, True, check())
+        return Finding(name, True, check())
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return Diagnosis(name, False, f"{where}{error.strerror or error}", fix)
+        return Finding(name, False, f"{where}{error.strerror or error}", fix)
     except AmoroError as error:
-        return Diagnosis(name, False, error.message, error.hint or fix)
+        return Finding(name, False, error.message, error.hint or fix)
 
 
 def _changed_settings(settings: Settings) -> str:

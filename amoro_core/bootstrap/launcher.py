@@ -126,7 +126,7 @@ class LocalLauncher:
         with self._prepared(logging.ERROR):
             from amoro_core.bootstrap.doctor import diagnose
 
-        return [Finding(item.name, item.ok, item.detail, item.fix) for item in diagnose(home, config)]
+        return diagnose(home, config)
 
     def names(self, kind: Kind, home: Path) -> Sequence[str]:
         from amoro_core.store.completion import names_in

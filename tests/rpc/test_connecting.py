@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import Endpoint, recorded_address
+from amoro_cli.connection import Endpoint, Finding, recorded_address
 from amoro_core import connect
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
-from amoro_core.bootstrap.doctor import Diagnosis, diagnose
+from amoro_core.bootstrap.doctor import diagnose
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import (
     AddressInUse,
@@ -328,7 +328,7 @@ def test_files_to_trust_by_that_cannot_be_used_are_named(tmp_path: Path, ours: A
 
 
 def test_doctor_says_how_long_the_certificate_is_valid(ours: Authority, tmp_path: Path) -> None:
-    def found(settings: str) -> list[Diagnosis]:
+    def found(settings: str) -> list[Finding]:
         (tmp_path / "amoro.yaml").write_text(settings)
         return [each for each in diagnose(tmp_path, None) if each.name == "tls"]
 
@@ -361,7 +361,7 @@ def probe(home: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def doctor(home: Path) -> list[Diagnosis]:
+def doctor(home: Path) -> list[Finding]:
     return [each for each in diagnose(home, None) if each.name == "coordinator"]
 
 

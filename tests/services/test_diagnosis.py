@@ -12,9 +12,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
+from amoro_cli.connection import Finding
 from amoro_core.bootstrap import doctor
 from amoro_core.bootstrap.coordinator_app import Coordinator, running
-from amoro_core.bootstrap.doctor import Diagnosis, diagnose
+from amoro_core.bootstrap.doctor import diagnose
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.iceberg.catalog.timeouts import limits as limits_of_requests
@@ -45,16 +46,16 @@ def configured(tmp_path: Path, name: str, **properties: str) -> None:
     (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  {name}:\n{lines}")
 
 
-def finding(home: Path, name: str) -> Diagnosis:
+def finding(home: Path, name: str) -> Finding:
     return next(item for item in diagnose(home, None) if item.name == name)
 
 
 def test_settings_are_said_as_they_are_written_with_who_said_them(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert finding(home, "settings") == Diagnosis("settings", True, "all defaults")
+    assert finding(home, "settings") == Finding("settings", True, "all defaults")
     (home / "amoro.yaml").write_text("history-keep: 90m\n")
     monkeypatch.setenv("AMORO_PORT", "7001")
     said = f"port 7001 (environment AMORO_PORT), history-keep 90m (file {home / 'amoro.yaml'})"
-    assert finding(home, "settings") == Diagnosis("settings", True, said)
+    assert finding(home, "settings") == Finding("settings", True, said)
     (home / "amoro.yaml").write_text("prot: 1\n")
     assert not finding(home, "settings").ok
 
@@ -99,7 +100,7 @@ def test_a_catalog_that_hangs_is_named_and_the_others_are_looked_at_all_the_same
         found = {item.name: item for item in diagnose(home, None)}
     assert not found["catalog a_silent"].ok
     assert "answer within 2 s (catalog-timeout)" in found["catalog a_silent"].detail
-    assert found["catalog cat"] == Diagnosis("catalog cat", True, "answers (pyiceberg)")
+    assert found["catalog cat"] == Finding("catalog cat", True, "answers (pyiceberg)")
     close_catalogs()
 
 
@@ -109,11 +110,11 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
     """What hangs outside of its requests, say in loading a client, no limit of requests ends."""
     over, ask = threading.Event(), doctor._catalog
 
-    def hang(item: CatalogConfig) -> Diagnosis:
+    def hang(item: CatalogConfig) -> Finding:
         if item.name != "a_stuck":
             return ask(item)
         over.wait()
-        return Diagnosis("too late", True, "")
+        return Finding("too late", True, "")
 
     monkeypatch.setattr(doctor, "_catalog", hang)
     limits(loading_of_a_client=0.2)
@@ -129,13 +130,13 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
         False,
         "hangs: there was no answer within 1.2 s",
     )
-    assert found["catalog cat"] == Diagnosis("catalog cat", True, "answers (pyiceberg)")
+    assert found["catalog cat"] == Finding("catalog cat", True, "answers (pyiceberg)")
     close_catalogs()
 
 
 def test_a_catalog_that_answers_and_one_that_can_only_be_shown(home: Path, catalog: SqlCatalog, tmp_path: Path) -> None:
     configured(tmp_path, "cat", **{**catalog.properties, "type": "sql"})
-    assert finding(home, "catalog cat") == Diagnosis("catalog cat", True, "answers (pyiceberg)")
+    assert finding(home, "catalog cat") == Finding("catalog cat", True, "answers (pyiceberg)")
     configured(tmp_path, "files", type="hadoop", warehouse=tmp_path.as_uri())
     found = finding(home, "catalog files")
     assert not found.ok
@@ -151,7 +152,7 @@ def test_a_sql_catalog_under_another_name_than_its_writers_is_told_theirs(
     catalog.create_namespace_if_not_exists("db")
     catalog.create_table("db.t", Schema())
     said = "it has no table, but its database has tables of cat: a table belongs to its catalog's name"
-    assert finding(home, "catalog mine") == Diagnosis("catalog mine", True, f"answers (pyiceberg); {said}")
+    assert finding(home, "catalog mine") == Finding("catalog mine", True, f"answers (pyiceberg); {said}")
     configured(tmp_path, "cat", type="sql", uri=uri)
     assert finding(home, "catalog cat").detail == "answers (pyiceberg)"
 
