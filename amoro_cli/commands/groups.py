@@ -10,7 +10,7 @@ from amoro_cli.context import OutputOption, Session, argument, memory_option, na
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
-from amoro_cli.views.groups import GROUPS, group_detail, group_queue, group_removed
+from amoro_cli.views.services import GROUPS, group_detail, group_queue, group_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import MEMORY
 from amoro_core.model.paging import PAGE, Line

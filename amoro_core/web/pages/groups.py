@@ -5,13 +5,13 @@ from starlette.routing import Route
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.charts import Chart
-from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import (
+from amoro_core.web.pages.framework import (
     ROWS,
     Field,
     Page,
     PageRequest,
     Redirect,
+    Site,
     command,
     confirm_page,
     group_names,

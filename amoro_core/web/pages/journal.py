@@ -6,8 +6,7 @@ from amoro_core.model.history_events import AuditOutcome, EventKind
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import Listed, Page, PageRequest, command, group_names, page_of_list
+from amoro_core.web.pages.framework import Listed, Page, PageRequest, Site, command, group_names, page_of_list
 
 ROWS = 100
 _KINDS = tuple(kind.value for kind in EventKind)

@@ -8,9 +8,8 @@ from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model import metrics
 from amoro_core.web.app_context import ATTEMPT_LASTS_S, CALLBACK, OidcLogin, TooManyTries, context_of
-from amoro_core.web.pages import page_request
-from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import Page
+from amoro_core.web.pages import framework
+from amoro_core.web.pages.framework import Page, Site
 
 _LONGEST_FORM = 16 * 1024  # bytes
 
@@ -19,13 +18,13 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
     """The pages of logging in, and the targets of their forms."""
 
     def show(request: Request, problem: str = "", status: int = 200, user: str = "", after: str = "") -> Response:
-        onward, oidc = page_request.within(after or request.query_params.get("next", "/")), context_of(request).oidc
+        onward, oidc = framework.within(after or request.query_params.get("next", "/")), context_of(request).oidc
         values = {
             "problem": problem,
             "user": user,
             "next": onward,
             "provider": oidc.title if oidc else "",
-            "leave": page_request.to("login", "oidc", next=onward),
+            "leave": framework.to("login", "oidc", next=onward),
         }
         return site.render(request, Page("login.html", "Log in", values, status))
 
@@ -36,7 +35,7 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
     async def log_in(request: Request) -> Response:
         """Begin a session of the user."""
         sent, logins = await _form(request), context_of(request).logins
-        user, after = sent.get("user", "").strip(), page_request.within(sent.get("next", "/"))
+        user, after = sent.get("user", "").strip(), framework.within(sent.get("next", "/"))
         try:
             session_id = await logins.log_in(request, user, sent.get("password", ""))
         except TooManyTries as error:
@@ -88,7 +87,7 @@ def _later(response: Response, error: TooManyTries) -> Response:
 async def _form(request: Request) -> dict[str, str]:
     """The fields of an unauthenticated form; none of one that is too long."""
     try:
-        return await page_request.read_form(request, _LONGEST_FORM)
+        return await framework.read_form(request, _LONGEST_FORM)
     except InvalidArgument:
         return {}
 
@@ -119,7 +118,7 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
             return _unknown()
         try:
             logins.limit(request)
-            url, attempt = await oidc.begin(request, page_request.within(request.query_params.get("next", "/")))
+            url, attempt = await oidc.begin(request, framework.within(request.query_params.get("next", "/")))
         except TooManyTries as error:
             return too_many(request, error)
         except AmoroError as error:

@@ -11,13 +11,13 @@ from starlette.routing import Route
 from amoro_core.documents.formatting import format_bytes, many
 from amoro_core.errors import InvalidArgument, NotFound
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import (
+from amoro_core.web.pages.framework import (
     ROWS,
     Field,
     Page,
     PageRequest,
     Redirect,
+    Site,
     command,
     confirm_page,
     deadline,

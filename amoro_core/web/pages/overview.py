@@ -12,8 +12,7 @@ from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.app_context import principal_of
-from amoro_core.web.pages.framework import Site, may
-from amoro_core.web.pages.page_request import Field, Page, PageRequest, Redirect, confirm_page
+from amoro_core.web.pages.framework import Field, Page, PageRequest, Redirect, Site, confirm_page, may
 from amoro_core.web.pages.tables import RANGES, read_series
 
 _RUNNING, _EVENTS = 10, 20

@@ -17,7 +17,7 @@ from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, Proces
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.web.charts import Bar, Progress, gantt, steps
-from amoro_core.web.pages.page_request import ROWS, Page, PageRequest, command, page_of_list, to
+from amoro_core.web.pages.framework import ROWS, Page, PageRequest, command, page_of_list, to
 
 MOST = 5000  # of a process: of its first tasks, where there are more
 _PAGE = 1000

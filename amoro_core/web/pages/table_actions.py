@@ -10,13 +10,13 @@ from amoro_core.errors import AmoroError, NotFound, TableBusy
 from amoro_core.model.clustering import CLUSTER, Strategy
 from amoro_core.model.tables import LONGEST_HOLD, OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.pages.framework import TtlStore
-from amoro_core.web.pages.page_request import (
+from amoro_core.web.pages.framework import (
     Answer,
     Field,
     Page,
     PageRequest,
     Redirect,
+    TtlStore,
     command,
     confirm_page,
     deadline,

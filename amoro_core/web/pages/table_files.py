@@ -15,7 +15,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as kept
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 from amoro_core.web.charts import Chart, Moment, SizeCounts, histogram, timeline
-from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, deadline, to_table, whole_number
+from amoro_core.web.pages.framework import Page, PageRequest, Redirect, command, deadline, to_table, whole_number
 from amoro_core.web.pages.tables import table_of, table_page
 
 DEADLINE_S = 10.0

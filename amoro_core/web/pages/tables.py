@@ -16,7 +16,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.web.charts import Chart, Line, lines
-from amoro_core.web.pages.page_request import (
+from amoro_core.web.pages.framework import (
     MOST_CHOICES,
     ROWS,
     Page,

@@ -10,13 +10,13 @@ from amoro_core.model.principals import Role
 from amoro_core.model.properties import parse_duration
 from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import (
+from amoro_core.web.pages.framework import (
     ROWS,
     Field,
     Page,
     PageRequest,
     Redirect,
+    Site,
     command,
     confirm_page,
     page_of_list,
