@@ -157,7 +157,7 @@ class Action(Protocol):
 
     @property
     def lane(self) -> str:
-        """The lane of its processes: a table has one at a time in each lane (`state.lanes`)."""
+        """The lane of its processes: a table has one at a time in each lane (`LANES`)."""
 
     @property
     def roles(self) -> frozenset[Role]:

@@ -434,7 +434,7 @@ EMPTY_TRASH = "empty-trash"
 
 
 class EmptyTrash(ActionDefaults):
-    """Deletes condemned files; `services.sweeping` does it, batch after batch."""
+    """Deletes condemned files; `services.file_deletion` does it, batch after batch."""
 
     name = EMPTY_TRASH
     names = (EMPTY_TRASH,)
