@@ -108,7 +108,11 @@ def test_what_the_image_is_built_of_makes_the_same_wheel(wheel: Path, tmp_path: 
     command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, context]
     subprocess.run(command, env=ours_apart(), check=True, capture_output=True, timeout=120)
     (built,) = tmp_path.glob("*.whl")
-    assert contents(built) == contents(wheel)
+    record = f"amoro-{VERSION}.dist-info/RECORD"  # it lists the generated schemas too, which the image lacks
+    made, expected = contents(built), contents(wheel)
+    assert made.pop(record) != b""
+    assert expected.pop(record) != b""
+    assert made == expected
 
 
 def assert_runs_the_demo(machine: Machine, *command: str | Path) -> str:

@@ -239,7 +239,7 @@ def carried_over(scene: Scene) -> set[str]:
 
 def _without_what_stays(scene: Scene) -> set[str]:
     scene.old_snapshots()
-    scene.off(reachable, "_found", lambda *_: reachable.NO_KEYS)
+    scene.off(reachable, "_live", lambda *_: reachable.NO_KEYS)
     scene.expire()
     return scene.lost()
 
