@@ -26,7 +26,7 @@ FAULTS = (
 COMMITS = count(3, random_commits.COMMITS_PER_TABLE)
 
 
-@pytest.mark.parametrize("seed", seeds(3, 20))
+@pytest.mark.parametrize("seed", seeds(3, 10))
 def test_commits_land_at_most_once_and_keep_every_row(tmp_path: Path, seed: int) -> None:
     totals: Counter[str] = Counter()
     random_commits.run(seed, tmp_path, totals, commits=COMMITS)
@@ -35,7 +35,7 @@ def test_commits_land_at_most_once_and_keep_every_row(tmp_path: Path, seed: int)
 
 def test_commits_carry_over_what_others_delete_meanwhile(tmp_path: Path) -> None:
     totals: Counter[str] = Counter()
-    tables = seeds(1, 4)
+    tables = seeds(1, 2)
     for seed in tables:
         random_commits.run(seed, tmp_path / f"{seed}", totals, carries_deletes=True, commits=COMMITS)
     assert totals["commits"] == COMMITS * len(tables)

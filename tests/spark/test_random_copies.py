@@ -107,7 +107,8 @@ class CopyStory:
         copied = self._services.world.files_copied
         kind = self._chance.choice((OptimizingType.MINOR, OptimizingType.FULL))
         self._services.finish(self._services.begin(self.table, kind))
-        assert self._rows() == before
+        after = self._rows()
+        assert {reader: after[reader] for reader in before} == before  # DuckDB may read files that it could not
         self._require_found(before["spark"])
         now = self._paths()
         old, new = [one for one in paths if one not in now], [one for one in now if one not in paths]
