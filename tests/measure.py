@@ -95,7 +95,8 @@ def _names(path: Path) -> Iterator[str]:
 
 
 def _words(name: str) -> list[str]:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().strip("_").split("_")
+    """The words of a name; what was not found is named so everywhere."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().replace("not_found", "missing").strip("_").split("_")
 
 
 def _dependencies() -> list[str]:
