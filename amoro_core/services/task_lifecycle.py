@@ -132,12 +132,12 @@ class OptimizingService:
     def ack_guarded(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool) -> dict[Attempt, Acked]:
         """As `ack` for attempts that delete."""
         answers: dict[Attempt, Acked] = {}
-        for fromkey in dict.fromkeys(attempts):
-            admission = self.guarding.admit(optimizer_id, fromkey)
+        for attempt in dict.fromkeys(attempts):
+            admission = self.guarding.admit(optimizer_id, attempt)
             if admission is Admission.FREE or (admission is Admission.LATER and not may_wait):
-                answers[fromkey] = self._vend(self._ack_guarded(optimizer_id, fromkey, admission))
+                answers[attempt] = self._vend(self._ack_guarded(optimizer_id, attempt, admission))
             else:
-                answers[fromkey] = Admission.LATER if admission is Admission.LATER else None
+                answers[attempt] = Admission.LATER if admission is Admission.LATER else None
         return answers
 
     def _ack_guarded(self, optimizer_id: str, attempt: Attempt, admission: Admission) -> TableIdentifier | None:

@@ -80,8 +80,8 @@ def batches_of(
     waiting: dict[FileKind, list[Condemned]] = {}
 
     def batch_of(kind: FileKind) -> Batch:
-        condemneds = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
-        return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, condemneds)
+        by_path = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
+        return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, by_path)
 
     for one in files:
         waiting.setdefault(one.kind, []).append(one)
@@ -270,8 +270,8 @@ def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
         spared = () if batch is None else tuple(one for one in batch.files if one.path in wanted)
         if batch is None or not spared:
             continue
-        if condemneds := without(batch, wanted).files:
-            save(db, replace(batch, files=condemneds))
+        if files := without(batch, wanted).files:
+            save(db, replace(batch, files=files))
             add_many(db, [replace(batch, files=spared, status=BatchStatus.RESTORED)])
         else:
             save(db, replace(batch, status=BatchStatus.RESTORED))

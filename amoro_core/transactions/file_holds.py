@@ -51,13 +51,13 @@ def trash_path(batch: Batch, path: str) -> str:
 def split_batch(db: Connection, batch: Batch, trash: Trash) -> Batch:
     """The part of a batch that goes to the trash; a rest beside it becomes a batch of its own."""
     takes = trash.takes([one.path for one in batch.files])
-    condemneds = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if is_taken)
+    files = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if is_taken)
     rest = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if not is_taken)
-    if not condemneds or not rest:
-        return replace(batch, files=condemneds)
-    if pending_deletions.save_unless_restored(db, replace(batch, files=condemneds)):
+    if not files or not rest:
+        return replace(batch, files=files)
+    if pending_deletions.save_unless_restored(db, replace(batch, files=files)):
         pending_deletions.add_many(db, [replace(batch, files=rest)])
-    return replace(batch, files=condemneds)
+    return replace(batch, files=files)
 
 
 def restore_needed(table: Sweepable, batch: Batch, needed: Mapping[str, str]) -> dict[str, str]:

@@ -48,11 +48,11 @@ def translate(
         raise ValueError(f"{sum(live)} rows of the inputs are live, the outputs have {sum(output_rows)}")
     found: dict[int, PositionSet] = {}
     for at, base in enumerate([0, *accumulate(live)][:-1]):
-        position_set = left_out.get(at, NO_POSITIONS)
-        positions = (hidden.get(at, NO_POSITIONS) - position_set).ascending()
+        deleted = left_out.get(at, NO_POSITIONS)
+        positions = (hidden.get(at, NO_POSITIONS) - deleted).ascending()
         if not len(positions):
             continue
-        among = base + positions - np.searchsorted(position_set.ascending(), positions)
+        among = base + positions - np.searchsorted(deleted.ascending(), positions)
         outputs = np.searchsorted(ends, among, side="right")
         for output in np.unique(outputs).tolist():
             inside = among[outputs == output] - (ends[output] - output_rows[output])
@@ -203,14 +203,14 @@ def missing_position_deletes(group: Group, given: InputFile, view: ValidationVie
 
 def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) -> PositionSet | DeleteFile:
     """The rows of the input that the position deletes among these delete; or the first that was not read."""
-    position_set = NO_POSITIONS
+    deleted = NO_POSITIONS
     for delete in deletes:
         if delete.kind is not DeleteKind.POSITION:
             continue
-        if (sets := read.positions.get(delete.identity)) is None:
+        if (by_path := read.positions.get(delete.identity)) is None:
             return delete
-        position_set |= sets.get(normalise(given.data.path), NO_POSITIONS)
-    return position_set
+        deleted |= by_path.get(normalise(given.data.path), NO_POSITIONS)
+    return deleted
 
 
 def positions_if_read(given: InputFile, deletes: Iterable[DeleteFile], view: ValidationView) -> PositionSet:

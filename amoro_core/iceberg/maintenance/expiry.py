@@ -291,12 +291,12 @@ def stage_return(
     snapshots = [snapshot for snapshot in state.snapshots if snapshot.snapshot_id in gone]
     ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
     wanted = [LostRef(f"restored-{snapshot.snapshot_id}", snapshot) for snapshot in ordered]
-    payload, ats = _stage(table, wanted, own_metadata)
+    payload, refs = _stage(table, wanted, own_metadata)
     metadata = table.metadata
     number = 0 if metadata.format_version == 1 else metadata.next_sequence_number()
     # Every reference is required to be unchanged: main's identifies the state it was made for.
-    evidence = SnapshotAdded(ats[0].snapshot_id, metadata.current_snapshot_id or 0, number)
-    return payload, evidence, tuple(ref_at.name for ref_at in ats)
+    evidence = SnapshotAdded(refs[0].snapshot_id, metadata.current_snapshot_id or 0, number)
+    return payload, evidence, tuple(ref_at.name for ref_at in refs)
 
 
 def stage_restored(table: Table, lost: LostRef, *, own_metadata: bool) -> tuple[bytes, RefAt]:

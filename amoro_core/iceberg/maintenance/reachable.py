@@ -69,7 +69,7 @@ def sampled(table: Table) -> list[str]:
     """Some of the paths that the table names, from all over it. Raises as `named`."""
     manifests = list(_manifests_of(table.io, table.metadata.snapshots[-1:]).values())
     step = max(1, len(manifests) // _SAMPLED_MANIFESTS)
-    return [path.path for file in manifests[::step] for path in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
+    return [entry.path for file in manifests[::step] for entry in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
 
 
 _SAMPLED_MANIFESTS, _SAMPLED_PATHS = 100, 1000

@@ -132,7 +132,7 @@ def _fanout(text: str) -> int:
 
 
 def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
-    return one_of({enum.value: enum for enum in kind})
+    return one_of({member.value: member for member in kind})
 
 
 @dataclass(frozen=True, slots=True)

@@ -533,8 +533,8 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     if not partitions:
         return replace(told, reason=model.NO_FILES)
     terms = PlanContext(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
-    looked = _evaluations(partitions, facts.scan, chosen, terms)
-    if (constant := _constant(looked, resolved, facts)) is not None:
+    evaluations = _evaluations(partitions, facts.scan, chosen, terms)
+    if (constant := _constant(evaluations, resolved, facts)) is not None:
         if by_choice:
             return replace(told, reason=f"nothing to gain: {constant}")
         raise TableRefused(
@@ -542,8 +542,8 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
             reason="configuration",
             hint=f"Name columns that queries filter by and that have several values, with {COLUMNS_KEY}.",
         )
-    verdicts = tuple(evaluated.verdict for evaluated in looked)
-    plan = _plan(looked, facts.scan, terms)
+    verdicts = tuple(evaluated.verdict for evaluated in evaluations)
+    plan = _plan(evaluations, facts.scan, terms)
     return replace(
         told,
         is_due=plan is not None,
@@ -568,8 +568,8 @@ def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: Clu
     chosen = choose([partition.key for partition in partitions], facts, config, request)
     resolved = Resolved(layout, (model.BY_NEWEST_GROUP,))
     terms = PlanContext(facts, config, request, resolved, layouts)
-    looked = _evaluations(partitions, facts.scan, chosen, terms)
-    told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in looked)
+    evaluations = _evaluations(partitions, facts.scan, chosen, terms)
+    told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in evaluations)
     return ClusterVerdict(
         False, model.NO_COLUMNS, layout=layout, notes=resolved.notes, partitions=told, learned=layouts.learned
     )
@@ -672,11 +672,11 @@ def _identity(snapshot_id: int, layout: Layout, paths: Sequence[str]) -> tuple[s
     return digest.hexdigest()[:12], int.from_bytes(digest.digest()[6:], "big")
 
 
-def _plan(evaluateds: Sequence[_Evaluated], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
+def _plan(evaluations: Sequence[_Evaluated], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
     """The groups that fit into one process, the most worthwhile first; at least one."""
-    order: Mapping[PartitionKey, int] = {evaluated.verdict.key: at for at, evaluated in enumerate(evaluateds)}
+    order: Mapping[PartitionKey, int] = {evaluated.verdict.key: at for at, evaluated in enumerate(evaluations)}
     groups = sorted(
-        (group for evaluated in evaluateds for _, group in evaluated.pieces),
+        (group for evaluated in evaluations for _, group in evaluated.pieces),
         key=lambda group: (-rank(group.gain), order[group.key], -group.gain, group.group_id),
     )
     if not groups:
@@ -705,9 +705,9 @@ def _plan(evaluateds: Sequence[_Evaluated], scan: TableScan, terms: PlanContext)
     )
 
 
-def _constant(evaluateds: Sequence[_Evaluated], resolved: Resolved, facts: ClusterFacts) -> str | None:
+def _constant(evaluations: Sequence[_Evaluated], resolved: Resolved, facts: ClusterFacts) -> str | None:
     """A warning that a column has one value in the whole table and orders nothing; given once all files were read."""
-    cases = [evaluated.case for evaluated in evaluateds]
+    cases = [evaluated.case for evaluated in evaluations]
     files = sum(len(case.sizes) for case in cases)
     if files < 2 or not all(case.is_read for case in cases):
         return None
