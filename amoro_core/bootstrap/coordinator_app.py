@@ -34,7 +34,8 @@ from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.work_kinds import InProcess
 
 if TYPE_CHECKING:
-    from amoro_core.web.app_context import AppContext, OidcLogin
+    from amoro_core.web.app_context import AppContext
+    from amoro_core.web.login import OidcLogin
     from amoro_core.web.oidc_client import OpenIdProvider
     from amoro_core.web.server import Listener
 
@@ -427,7 +428,7 @@ def oidc_login_of(settings: Settings, port: int) -> "OidcLogin | None":
     provider, terms = provider_of(settings), settings.provider_terms()
     if provider is None or terms is None:
         return None
-    from amoro_core.web.app_context import OidcLogin, OwnAddress
+    from amoro_core.web.login import OidcLogin, OwnAddress
 
     address = OwnAddress(
         (*settings.http_hosts, settings.http_host),
@@ -440,7 +441,8 @@ def oidc_login_of(settings: Settings, port: int) -> "OidcLogin | None":
 
 def offer(services: Services, pool: Executor) -> "AppContext":
     """The context of pages and REST over these services; their blocking work runs in the pool."""
-    from amoro_core.web.app_context import AppContext, LoginService
+    from amoro_core.web.app_context import AppContext
+    from amoro_core.web.login import LoginService
 
     return AppContext(
         services.operations(pool),

@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from amoro_core.errors import AmoroError
 from amoro_core.model.principals import Channel, Principal, Role
-from amoro_core.web.app_context import address_of, bearer, context_of
+from amoro_core.web.app_context import bearer, context_of
+from amoro_core.web.login import address_of
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

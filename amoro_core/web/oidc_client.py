@@ -18,7 +18,7 @@ from requests import RequestException, Response
 from amoro_core.errors import InvalidSettings, NotAllowed, WorkFailed
 from amoro_core.model.principals import ProviderTerms, is_safe_url
 from amoro_core.model.text_sanitizing import MASK, Secret, briefly
-from amoro_core.web.app_context import Attempt
+from amoro_core.web.login import Attempt
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, Unreada
 from amoro_core.files.deletes.row_matcher import row_hashes
 from amoro_core.files.file_readers import RowSource, open_rows
 from amoro_core.files.hashing import ThetaSketch, mixed, value_hashes
-from amoro_core.files.parquet.writing import CopiedFile
+from amoro_core.files.parquet.metrics import CopiedFile
 from amoro_core.files.row_groups.checks import (
     CopySource,
     NotCopied,

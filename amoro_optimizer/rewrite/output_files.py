@@ -12,7 +12,8 @@ from amoro_core.errors import AmoroError
 from amoro_core.failpoints import failpoint
 from amoro_core.files.deletes.delete_files import Positions, write_position_deletes
 from amoro_core.files.deletes.vectors import vectors_file, write_vectors
-from amoro_core.files.parquet.writing import CopiedFile, ParquetOutput, WrittenFile
+from amoro_core.files.parquet.metrics import CopiedFile
+from amoro_core.files.parquet.writing import ParquetOutput, WrittenFile
 from amoro_core.files.row_groups.checks import CopySource, NotCopied
 from amoro_core.files.row_groups.merge import SplicedOutput
 from amoro_core.files.row_groups.parquet_format import MISSING_CODEC

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from amoro_core.demo.run import SCHEMA, Ledger, generated_flights, months_of
+from amoro_core.demo.feed import SCHEMA, Ledger, generated_flights, months_of
 from amoro_core.files.schema.schemas import arrow_schema
 from tests.acceptance.processes import PATIENCE_S, amoro
 from tests.tiers import sample

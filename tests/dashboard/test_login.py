@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from amoro_core.model.principals import Throttle
-from amoro_core.web.app_context import LoginService, TooManyTries
+from amoro_core.web.login import LoginService, TooManyTries
 from tests.dashboard.conftest import Site
 
 if TYPE_CHECKING:

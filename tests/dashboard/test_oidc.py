@@ -25,7 +25,7 @@ from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, Invali
 from amoro_core.model.history_events import AuditFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Principal, Role
-from amoro_core.web.app_context import Attempt, OidcLogin, OwnAddress
+from amoro_core.web.login import Attempt, OidcLogin, OwnAddress
 from tests.dashboard.conftest import Loop
 from tests.dashboard.provider import (
     CANARY,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.vectors import VECTOR, blobs_in, positions_in
-from amoro_core.files.parquet.writing import null_count
+from amoro_core.files.parquet.metrics import null_count
 from amoro_core.files.schema.schemas import leaf_ids
 from amoro_core.files.storage.io import FileAccess, reading_file
 from amoro_core.model.clustering import METADATA_KEY, Layout, parse_layout_text

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.deletes.vectors import crc32
-from amoro_core.files.parquet.writing import raised_bytes, raised_text
+from amoro_core.files.parquet.metrics import raised_bytes, raised_text
 from amoro_core.files.row_groups.parquet_format import (
     MAGIC,
     MAGIC_ENCRYPTED,

@@ -12,15 +12,8 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import CheckFailed
-from amoro_core.files.parquet.writing import (
-    CheckedStream,
-    CopiedFile,
-    ParquetOutput,
-    WrittenFile,
-    bloom_filter_options,
-    column_metrics,
-    merged_metrics,
-)
+from amoro_core.files.parquet.metrics import CopiedFile, column_metrics, merged_metrics
+from amoro_core.files.parquet.writing import CheckedStream, ParquetOutput, WrittenFile, bloom_filter_options
 from amoro_core.files.row_groups.checks import (
     ColumnLayout,
     CopySource,

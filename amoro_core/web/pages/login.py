@@ -7,7 +7,8 @@ from starlette.routing import Route
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model import metrics
-from amoro_core.web.app_context import ATTEMPT_LASTS_S, CALLBACK, OidcLogin, TooManyTries, context_of
+from amoro_core.web.app_context import context_of
+from amoro_core.web.login import ATTEMPT_LASTS_S, CALLBACK, OidcLogin, TooManyTries
 from amoro_core.web.pages import framework
 from amoro_core.web.pages.framework import Page, Site
 

@@ -23,7 +23,8 @@ from amoro_core.model.principals import Channel, StoredAnswer, anonymous
 from amoro_core.model.scan_stats import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.app_context import address_of, bearer, call, context_of, principal_of
+from amoro_core.web.app_context import bearer, call, context_of, principal_of
+from amoro_core.web.login import address_of
 from amoro_core.web.middleware import PrefixRoute
 from amoro_core.web.rest import openapi
 from amoro_core.web.rest.requests import (
