@@ -103,6 +103,15 @@ def test_who_is_wrong_is_told_the_same_whatever_is_wrong(browser: Browser) -> No
     assert browser.log_in(more="x" * 20_000).status_code == 401, "a form without end is not read"
 
 
+@pytest.mark.parametrize(
+    "more", [{"note": "x" * 17_000}, {f"field-{number}": "" for number in range(99)}], ids=["too long", "101 fields"]
+)
+def test_a_form_above_its_limits_is_not_read(browser: Browser, more: dict[str, str]) -> None:
+    refused = browser.log_in(**more)
+    assert "set-cookie" not in refused.headers
+    assert refused.status_code == 401
+
+
 def test_a_login_from_another_site_is_refused_and_one_from_ours_ends_the_session_before_it(browser: Browser) -> None:
     for path in ("/login", "/login/link", "/logout"):
         assert browser.send(path, site="cross-site").status_code == 403
