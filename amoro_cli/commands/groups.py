@@ -17,7 +17,7 @@ from amoro_core.model.paging import PAGE, Line
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import queue_pb2 as queue_pb
 
-#: Of each list of a queue, where it is looked at every other second.
+#: Of each list of a queue, when it is refreshed every other second.
 _WATCHED = 500
 
 NameArgument = Annotated[str, argument(metavar="NAME", help="The group.", autocompletion=names_of(Kind.GROUP))]

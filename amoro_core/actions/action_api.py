@@ -133,7 +133,7 @@ class Plan:
     data_files: tuple[str, ...] = ()  # that its tasks replace: in no other plan of the table
     ttl: timedelta | None = None  # a plan that is not started is closed after this time
     waits: bool = False  # it is started by command only
-    #: 0: one, of all that its tasks make; else groups are committed as they end, in so many at most.
+    #: 0: one, of all that its tasks make; else groups are committed as they end, in at most this many.
     max_commits: int = 0
 
 

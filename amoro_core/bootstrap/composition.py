@@ -31,7 +31,7 @@ from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
 from amoro_core.scheduling.policy import Policy
-from amoro_core.scheduling.scaling import Member, no_optimizer_reason, nobody_knows
+from amoro_core.scheduling.scaling import Member, missing_kinds_reason, no_optimizer_reason
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
@@ -104,7 +104,7 @@ class Dependencies:
     work: Changes = field(default_factory=Changes)  # there are planned tasks
     changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
     meters: Meters = field(default_factory=Meters)
-    background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs what nobody waits for
+    background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs work that no caller waits for
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
@@ -246,7 +246,7 @@ class Services:
             if optimizer.group == group
         ]
         if any(member.takes_tasks for member in members):
-            return nobody_knows(group, members, kinds)
+            return missing_kinds_reason(group, members, kinds)
         try:
             container, view = self.groups.find(group).container, self.containers.find(group)
         except GroupNotFound as error:

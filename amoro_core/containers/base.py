@@ -79,7 +79,7 @@ class ExternalContainer:
         return Observation(Liveness.UNKNOWN)
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
-        """Does nothing: like every optimizer, it is told to drain."""
+        """Does nothing: like every optimizer, it is asked to drain."""
 
     def logs(self, resource: Resource, lines: int) -> list[str]:
         return []

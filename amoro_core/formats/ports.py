@@ -44,7 +44,7 @@ class Role(StrEnum):
 
     READ = "read"  # `Readable`: snapshots and live files
     REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
-    COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
+    COMMIT = "commit"  # `Committable`: changes sent, each at most once; files of lost attempts removed
     MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
     SEARCH = "search"  # `Searchable`: files in its locations, and which of them the table references
     EXPIRE = "expire"  # `Expirable`: removing snapshots, and finding the files that only they needed
@@ -196,7 +196,7 @@ class Clusterable(OpenTable, Protocol):
     def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
         """Manifests of main's head that are worth rewriting, sorted by partition.
 
-        `min_count`: at least so many small ones of one content and spec; None: any gain suffices.
+        `min_count`: the least number of small ones of one content and spec; None: any gain suffices.
         Raises TableRefused("configuration") and the errors of reading manifests.
         """
 

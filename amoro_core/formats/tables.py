@@ -222,7 +222,7 @@ class Tables:
             return self.formats.locations(config, names)
 
     def is_unchanged(self, table: TableRuntime) -> bool:
-        """Whether the catalog says that a table is as it was last loaded; False when nobody can say so.
+        """Whether the catalog says that a table is as it was last loaded; False when it cannot tell.
 
         Raises CatalogNotFound, CatalogUnavailable.
         """

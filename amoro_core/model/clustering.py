@@ -68,7 +68,7 @@ class ClusterOptions:
     partitions: str = ""
     full: bool = False  # groups that are in order already, too
     schedule_only: bool = False  # it is planned and stored, and started later
-    shows: bool = False  # where no columns are set, what is clustered is told; nothing is planned then
+    shows: bool = False  # where no columns are set, describes the clustered files and plans nothing
 
 
 AS_CONFIGURED = ClusterOptions()

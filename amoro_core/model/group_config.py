@@ -28,7 +28,7 @@ class GroupConfig:
 
     memory_per_thread: int | None = None  # the minimum that an optimizer of the group must offer
     max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES  # of one process
-    has_table_metrics: bool = False  # Prometheus is told of each of its tables
+    has_table_metrics: bool = False  # metrics for each of its tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ResourceState(StrEnum):
 
     STARTING = "starting"  # recorded before it is started; its optimizer is not registered
     RUNNING = "running"  # its optimizer is registered
-    DRAINING = "draining"  # it was told to leave
+    DRAINING = "draining"  # it was asked to leave
     STOPPING = "stopping"  # it is being killed
 
 

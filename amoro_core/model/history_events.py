@@ -109,7 +109,7 @@ class EventFilter:
 KEEP_AUDIT = timedelta(days=400)
 
 
-#: Rows for refused calls of strangers, which anybody can send: at most so many within a minute and an hour.
+#: Rows for refused calls of unknown callers, which anybody can send: at most this many within a minute and an hour.
 STRANGERS_A_MINUTE, STRANGERS_AN_HOUR = 10, 60
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 

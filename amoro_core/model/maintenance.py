@@ -123,7 +123,7 @@ class Condemned:
 
     path: str
     kind: FileKind
-    size_bytes: int | None  # None: nobody said
+    size_bytes: int | None  # None: unknown
     modified_at: datetime | None  # by the store's clock, where it was listed
     reason: str
 
@@ -154,7 +154,7 @@ class Released:
 
     path: str
     kind: FileKind
-    size_bytes: int | None  # None: nobody said
+    size_bytes: int | None  # None: unknown
     has_equality_deletes: bool = False
 
 

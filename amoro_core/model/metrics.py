@@ -229,7 +229,7 @@ SYSTEM_STEPS = (
 TABLE_STEPS = (Step(timedelta(hours=1), timedelta(days=7)), Step(timedelta(days=1), timedelta(days=90)))
 #: Groups that are sampled; more would make the series as large as the rest of the state.
 MOST_GROUPS = 32
-#: Points of one series, above which a coarser step is taken where nobody asks for one.
+#: Points of one series, above which a coarser step is taken unless the request names one.
 COMFORTABLE = 1500
 
 

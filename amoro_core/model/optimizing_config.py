@@ -129,7 +129,7 @@ class EffectiveProperty:
     key: str
     value: str
     origin: Origin
-    default: str = ""  # what would hold if nobody set it; "" where nothing would
+    default: str = ""  # the value if it is not set; "" for none
 
 
 @dataclass(frozen=True, slots=True)

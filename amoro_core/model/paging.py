@@ -109,7 +109,7 @@ def opened_pair(cursor: str, scope: Sequence[object]) -> tuple[int, str] | None:
 
 
 def numbers(text: str, count: int, what: str, hint: str) -> tuple[int, ...]:
-    """The numbers in a text such as 3-2; () for "". Raises InvalidArgument unless there are so many."""
+    """The numbers in a text such as 3-2; () for "". Raises InvalidArgument unless there are `count`."""
     parts = text.split("-")
     if text and (len(parts) != count or not all(re.fullmatch("[0-9]{1,13}", part) for part in parts)):
         raise InvalidArgument(f"{text!r} is not {what}", hint=hint)

@@ -291,7 +291,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-#: People of the provider are named with it in front, and users of our own never are: nobody takes another's name.
+#: Names of the provider's users begin with it, those of our own users never do: names cannot collide.
 PREFIX = "oidc:"
 
 

@@ -181,7 +181,7 @@ class OptimizingProcess:
     commits: bool = True  # else it ends when its tasks have ended
     left_over: bool = False  # it has ended, and the files it wrote without a commit must still be removed
 
-    #: 0: one commit, of all that its tasks made; else groups are committed as they end, in so many commits at most.
+    #: 0: one commit, of all that its tasks made; else groups are committed as they end, in at most this many commits.
     max_commits: int = 0
 
     @property

@@ -42,7 +42,7 @@ class ScanUse:
     scans: int
     files_read: int = 0
     files_skipped: int = 0
-    bytes_read: int = 0  # 0: nobody told
+    bytes_read: int = 0  # 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def filters_of(text: str) -> Filters:
 def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
     """The scans of a file of queries, a JSON object per line: `columns` (names), `operator`, `weight`.
 
-    The operator is `eq` unless it is told, the weight 1. Raises InvalidArgument with file and line.
+    The operator is `eq` and the weight 1 unless they are given. Raises InvalidArgument with file and line.
     """
     for number, line in enumerate(lines, start=1):
         if not line.strip():

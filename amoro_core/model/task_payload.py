@@ -7,7 +7,7 @@ from amoro_core.model.files import DataFile, DeleteFile
 
 #: Files rewritten and converted; the one kind that is always known.
 REWRITE = "rewrite"
-#: Files listed, and those found that nobody needs; condemned files deleted; values of columns counted.
+#: Files listed, and those found unreferenced; condemned files deleted; values of columns counted.
 LIST, DELETE, SKETCH = "list", "delete", "sketch"
 
 

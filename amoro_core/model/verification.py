@@ -68,7 +68,7 @@ class Comparison:
     span: Span
     files_in_both: int
     partitions: tuple[ComparedPartition, ...]
-    disputed_deletes: int = 0  # equality deletes on files of before that Iceberg's Java readers pass over
+    disputed_deletes: int = 0  # equality deletes on the previous files that Iceberg's Java readers pass over
 
     @property
     def is_equal(self) -> bool:

@@ -180,7 +180,7 @@ def _each(
         case ResourceState.DRAINING if age > config.drain_timeout:
             return Stop(resource.resource_id, True)
         case ResourceState.DRAINING if optimizer is not None and not optimizer.is_draining:
-            # It registered again, or only after it was told to leave.
+            # It registered again, or only after it was asked to leave.
             return Drain(optimizer.optimizer_id, resource.resource_id)
         case ResourceState.STOPPING if age > STOP_AGAIN:
             return Stop(resource.resource_id, True)
@@ -251,7 +251,7 @@ def no_optimizer_reason(group: str, container: str, members: Sequence[Member], k
     return f"{_why(group, members)}: {_what_next(group, container, kept)}"
 
 
-def nobody_knows(group: str, members: Sequence[Member], kinds: Iterable[str]) -> str:
+def missing_kinds_reason(group: str, members: Sequence[Member], kinds: Iterable[str]) -> str:
     """Why no optimizer of the group takes work of these kinds, and the remedy; "" when some take each."""
     known = {kind for member in members if member.takes_tasks for kind in member.kinds}
     unknown = ", ".join(sorted(set(kinds) - known))

@@ -151,7 +151,7 @@ class AckGuardService:
             kept.guard = guard
         except AmoroError as error:
             kept.failure = error
-        except Exception as error:  # nobody waits for this work: the attempt that asks next says what happened
+        except Exception as error:  # no caller waits for this work: the next attempt reports what happened
             log.exception("guard.failed", process=process.process_id)
             kept.failure = CatalogUnavailable(f"the guard could not read the table: {type(error).__name__}: {error}")
         finally:

@@ -127,7 +127,7 @@ def _resolved(db: Connection, wanted: EventFilter, table: TableIdentifier | None
 
 log = get_logger("amoro.late_deletes")
 
-#: Events of a table that are looked through for what was told before.
+#: Latest events of a table that are searched for an equal one.
 _LATEST = 1000
 
 

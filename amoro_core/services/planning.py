@@ -60,7 +60,7 @@ from amoro_core.transactions.store_plan import (
 log = get_logger("amoro.planning")
 starting_log = get_logger("amoro.starting")
 
-KEPT_FOR = timedelta(minutes=10)  # saved plans, and at most so many
+KEPT_FOR = timedelta(minutes=10)  # saved plans, and their maximum
 MOST_SAVED = 100
 
 

@@ -93,7 +93,7 @@ class ProcessFailed(_Failure):
 
 @dataclass(frozen=True, slots=True)
 class ProcessClosed:
-    """The process was cancelled before anything was sent; `code` is that of an error if nobody requested it."""
+    """The process was cancelled before anything was sent; `code` is that of an error unless it was requested."""
 
     reason: str
     code: str = ""

@@ -139,7 +139,7 @@ def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int,
     registration only. The caller checks that the task may be taken from the old registration (same group, silent). A
     task that was not acked yet gets the full time for its ack again.
 
-    Raises StaleReport when the attempt is not the present one, or nobody holds the task any more.
+    Raises StaleReport when the attempt is not the present one, or no optimizer holds the task any more.
     """
     if task.thread is None or task.attempt != attempt:
         raise StaleReport(_stale(task, attempt, optimizer_id))

@@ -121,7 +121,7 @@ class Connection:
 
 def _by_name(parameters: Parameters) -> Parameters:
     """Refuse positional values: their syntax is SQLite's alone, and they are easily confused."""
-    if not isinstance(parameters, (dict, Mapping)):  # dict first: it is told at once
+    if not isinstance(parameters, (dict, Mapping)):  # dict first: the check is cheap
         raise TypeError(f"expected named parameters, got a {type(parameters).__name__}")
     return parameters
 

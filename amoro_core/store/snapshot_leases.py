@@ -8,7 +8,7 @@ from amoro_core.store.connection import Connection, Row, RowMapping, to_ms
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLease:
-    """Somebody's word that a snapshot is needed for a while; its chain to the branch's head stays with it."""
+    """A holder's claim that a snapshot is needed for a while; its chain to the branch's head stays with it."""
 
     lease_id: str
     table_id: int

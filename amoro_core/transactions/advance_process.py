@@ -51,7 +51,7 @@ def block_writers(db: Connection, runtime: TableRuntime, process: OptimizingProc
 
 
 def renew_block(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
-    """Block for a day from now, anew where it expired meanwhile; whether nobody else has such a blocker."""
+    """Block for a day from now, anew where it expired meanwhile; False when another holder has such a blocker."""
     if own := _own_blockers(db, process, now):
         actions.save_blocker(db, replace(own[0], expires_at=now + LONGEST_HOLD))
     elif actions.find_blocker_against(db, process.table_id, _AGAINST, now) is None:

@@ -162,7 +162,7 @@ def _identity(file: DataFile) -> tuple[object, ...]:
 def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
     """Only deletes up to S: newer ones are checked by validation.
 
-    Where rows are followed, validation sees to what is deleted by position, however it is told, and to equality deletes
+    Where rows are followed, validation sees to what is deleted by position, by file or vector, and to equality deletes
     that are missing: only those that apply must have been planned.
     """
     limit = task.record.sequence_number

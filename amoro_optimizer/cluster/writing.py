@@ -58,7 +58,7 @@ def spilled_size(batches: Sequence[pa.RecordBatch]) -> int:
     return int(sink.size())
 
 
-#: Rows written at once: as many as take so many bytes, and at most.
+#: Rows written at once: the bytes that they may take, and their maximum number.
 _PIECE_BYTES, _MOST_ROWS = 8 << 20, 1 << 16
 
 

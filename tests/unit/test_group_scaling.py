@@ -36,8 +36,8 @@ from amoro_core.scheduling.scaling import (
     Target,
     decide,
     failed,
+    missing_kinds_reason,
     no_optimizer_reason,
-    nobody_knows,
     orphans,
 )
 
@@ -221,8 +221,8 @@ def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesV
 
 def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:
     members = (Member(kinds=("rewrite",)), Member(is_draining=True, kinds=("list", "rewrite")))
-    assert nobody_knows("g", members, ("rewrite",)) == ""
-    assert nobody_knows("g", members, ("rewrite", "list", "delete")) == (
+    assert missing_kinds_reason("g", members, ("rewrite",)) == ""
+    assert missing_kinds_reason("g", members, ("rewrite", "list", "delete")) == (
         "no optimizer of group 'g' takes work of the kind delete, list: update one of them, or start one that does "
         "with amoro optimizer run --group g"
     )

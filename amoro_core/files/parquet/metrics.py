@@ -96,7 +96,7 @@ def _string_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[Boun
 
 
 def raised_text(text: str, length: int | None) -> Bound:
-    """The least text of so many characters above all that begin as this one; itself if it is no longer."""
+    """The least text of at most `length` characters above all that begin as this one; itself if it is not longer."""
     if length is None or len(text) <= length:
         return text.encode()
     for end in range(length, 0, -1):
@@ -196,7 +196,7 @@ _BYTES = (StringType, BinaryType, FixedType, UUIDType, BooleanType)
 class CopiedFile:
     """A file of which row groups were copied into an output."""
 
-    told: ColumnMetrics  # bounds and NaN counts of its manifest entry
+    metrics: ColumnMetrics  # bounds and NaN counts of its manifest entry
     rows: int
 
 
@@ -239,7 +239,7 @@ def merged_metrics(  # noqa: C901 - one pass over the columns
             if origin is None:
                 ours.append(group.column(place))
             else:
-                stored[id(origin)] = origin.told
+                stored[id(origin)] = origin.metrics
         own = column_bounds(kind, ours, mode.length) if ours else None
         low = [one.lower_bounds.get(field_id) for one in stored.values()] + ([own[0]] if own else [])
         high = [one.upper_bounds.get(field_id) for one in stored.values()] + ([own[1]] if own else [])
@@ -253,13 +253,13 @@ def merged_metrics(  # noqa: C901 - one pass over the columns
 def _files(
     groups: Sequence[pq.RowGroupMetaData], origins: Sequence[CopiedFile | None]
 ) -> list[tuple[ColumnMetrics, bool]]:
-    """What is told of each copied file, and whether the output holds all its rows: others may have been deleted, or be
+    """The metrics of each copied file, and whether the output holds all its rows: others may have been deleted, or be
     in another output."""
     copied: dict[int, int] = {}
     files = {id(origin): origin for origin in origins if origin is not None}
     for group, origin in zip(groups, origins, strict=True):
         copied[id(origin)] = copied.get(id(origin), 0) + int(group.num_rows)
-    return [(file.told, copied[key] == file.rows) for key, file in files.items()]
+    return [(file.metrics, copied[key] == file.rows) for key, file in files.items()]
 
 
 def _nan_count(field_id: int, encoded: int, files: Sequence[tuple[ColumnMetrics, bool]]) -> int | None:

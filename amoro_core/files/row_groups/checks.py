@@ -93,7 +93,7 @@ class Leaf:
 class CopySource:
     """An open Parquet file, of whose footer everything needed was checked."""
 
-    read: Read  # so many bytes at an offset
+    read: Read  # a number of bytes at an offset
     content: bytes | None  # the whole file, if it is in memory
     structs: Bytes | None  # the same; else its page indexes, if they are few enough
     structs_at: int  # where these begin in the file
@@ -450,7 +450,7 @@ def _parse_of(kind: IcebergType, stored: int) -> Callable[[bytes], Any]:
 def require_consistent_statistics(
     source: CopySource, columns: Sequence[ComparedColumn], schema: Schema, told: ColumnMetrics, *, are_reached: bool
 ) -> None:
-    """Raise NotCopied unless all row groups' statistics are within the bounds told, and have them if `are_reached`."""
+    """Raise NotCopied unless all row groups' statistics lie within the bounds, and reach them if `are_reached`."""
     groups = [group for group in source.footer.row_groups if group.num_rows]
     for column in columns:
         lower, upper = told.lower_bounds.get(column.field_id), told.upper_bounds.get(column.field_id)
@@ -494,7 +494,7 @@ def _is_consistent(
 
 
 def _ends(column: ComparedColumn, statistics: Struct | None) -> tuple[Any, Any]:
-    """The least and the greatest value, each None where it is not told, or where another is told in its place."""
+    """The least and the greatest value, each None where the footer lacks it, or holds another in its place."""
     if statistics is None:
         return None, None
     low, high = statistics.min_value, statistics.max_value

@@ -85,7 +85,7 @@ class FooterBuilder:
         return [group.num_rows for group in self._groups]
 
     def add(self, group: Struct, begin: int, parts: Sequence[tuple[CopiedChunk, int]]) -> None:
-        """Take over a row group like that one which begins there; each part has been moved by so many bytes."""
+        """Take over a row group that begins there; each part comes with the bytes by which it has moved."""
         metas = [part.chunk.meta_data for part, _ in parts]
         behind = [_moved(part, shift) for part, shift in parts]
         self._behind += behind

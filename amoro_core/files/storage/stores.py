@@ -419,7 +419,7 @@ _SLOWER = ("503", "SlowDown", "Slow Down", "429", "ServerBusy")
 
 
 class Pace:
-    """Keeps to at most so many files a second: half of it once the storage has setting to slow down, growing again."""
+    """Limits deletions to a number a second: half of it once the storage asks to slow down, growing again."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ log = get_logger("amoro.spark")
 WATCH_S = 0.2
 #: Interval of checks whether the application is alive.
 ALIVE_EVERY_S = 2.0
-#: Grace period of a worker that was told to stop, before Spark kills it.
+#: Grace period of a worker that was asked to stop, before Spark kills it.
 GRACE_S = 3.0
 #: How long a killed worker's connection is waited for before its files are removed; Spark kills within 2 to 4 s.
 SETTLE_S = 8.0

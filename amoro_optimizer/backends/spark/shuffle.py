@@ -42,7 +42,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # What is shuffled is compressed already.
     "spark.shuffle.compress": "false",
-    # Blocks for so many outputs go to disk as they come, neither sorted nor held by the JVM.
+    # Blocks for this many outputs go to disk as they come, neither sorted nor held by the JVM.
     "spark.shuffle.sort.bypassMergeThreshold": "512",
 }
 
@@ -138,12 +138,12 @@ class Blocks:
     """Collects rows of one schema until they are worth a block, or the memory is full."""
 
     def __init__(self, memory_bytes: int) -> None:
-        """Of rows about so many bytes are held."""
+        """About this many bytes of rows are held."""
         self.sent_bytes = 0
         self._memory_bytes = memory_bytes
         self._waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self._sizes: defaultdict[int, int] = defaultdict(int)
-        # Pieces share their batch: it is let go with the last of them only, whatever was sent.
+        # Pieces share their batch: it is freed with the last of them.
         self._held_bytes = 0
 
     def add(self, partition: int, piece: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:

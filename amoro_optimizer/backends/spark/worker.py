@@ -261,7 +261,7 @@ def sampled(slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
 
 
 def joined(rows: int, samples: Iterable[bytes]) -> Iterator[bytes]:
-    """One sample of so many rows of all that come."""
+    """One sample of at most `rows` rows, of all that come."""
     sample = Sample(rows)
     for one in samples:
         sample.join(table_of(one))
