@@ -38,7 +38,7 @@ from amoro_cli.views.tables import (
     table_detail,
     table_health,
 )
-from amoro_core.model.tables import BlockedOperation, OptimizingStatus
+from amoro_core.model.tables import BlockedOperation, OptimizingStatus, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetTableDigestRequest
 
@@ -51,7 +51,10 @@ def list_tables(
     session: Session,
     options: ListOptions,
     catalog: Annotated[str, option(help="Only tables of this catalog.", autocompletion=names_of(Kind.CATALOG))] = "",
-    status: Annotated[OptimizingStatus | None, option(help="Only tables in this status.", case_sensitive=False)] = None,
+    state: Annotated[TableState | None, option(help="Only tables in this state.", case_sensitive=False)] = None,
+    status: Annotated[
+        OptimizingStatus | None, option(help="Only tables in this status of Amoro's.", case_sensitive=False)
+    ] = None,
     group: Annotated[str, option(help="Only tables of this optimizer group.")] = "",
     namespace: Annotated[str, option(help="Only tables of this namespace.")] = "",
     text: Annotated[str, option(help="Only tables with this in their name.")] = "",
@@ -67,6 +70,7 @@ def list_tables(
     """List the tables with their status and health."""
     request = pb.ListTablesRequest(
         catalog=catalog,
+        state=state or "",
         status=status or "",
         group=group,
         namespace=namespace,

@@ -23,6 +23,7 @@ from amoro_core.model.tables import (
     Order,
     TableIdentifier,
     TableKey,
+    TableState,
 )
 from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
@@ -219,6 +220,7 @@ Word = TypeVar(
     "Word",
     OptimizingStatus,
     OptimizingType,
+    TableState,
     ProcessStatus,
     TaskStatus,
     Role,

@@ -16,6 +16,7 @@ from amoro_core.model.tables import (
     TableKey,
     TableOrder,
     TableRuntime,
+    TableState,
     parse_namespace,
 )
 from amoro_core.model.text_sanitizing import masked
@@ -42,6 +43,8 @@ def table_message(
         no_optimizer=no_optimizer,
         failure="",
         late_deletes="",
+        saved_files=runtime.saving.files,
+        saved_bytes=runtime.saving.bytes,
     )
 
 
@@ -196,6 +199,7 @@ def _wanted(request: pb.ListTablesRequest) -> TableFilter:
         enabled=request.enabled if request.HasField("enabled") else None,
         refusal=request.refusal,
         health_below=request.health_below or None,
+        state=word(TableState, request.state, "state"),
     )
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.files import Partition, ScannedFile
-from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType
+from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType, Saving
 
 #: The least size in each bin, in bytes: below 1 kB, then by powers of two to 8 GB and more.
 BOUNDS: tuple[int, ...] = (0, *(2**power for power in range(10, 34)))
@@ -117,6 +117,15 @@ class Evaluation:
     health: HealthParts | None = None  # None: unchanged, since files were not evaluated
     basis: HealthBasis | None = field(default=None, compare=False)
     digest: FileDigest | None = field(default=None, compare=False, repr=False)  # None: files were not read
+
+    @property
+    def saving(self) -> Saving:
+        """What the work that is due would save."""
+        due = [one for one in self.partitions if one.type is not None]
+        files = sum(
+            one.data_files - one.expected_files + one.equality_delete_files + one.position_delete_files for one in due
+        )
+        return Saving(max(0, files), sum(one.input_bytes for one in due))
 
 
 @dataclass(frozen=True, slots=True)

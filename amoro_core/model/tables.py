@@ -103,6 +103,18 @@ class OptimizingStatus(StrEnum):
     REFUSED = "refused"
 
 
+class TableState(StrEnum):
+    """What people see of a table; the values are stored and sent."""
+
+    NEW = "new"  # not evaluated yet
+    HEALTHY = "healthy"  # nothing is due
+    DUE = "due"  # enabled, and waits for its plan, the time of its next try, or what its reason names
+    OBSERVED = "observed"  # due, but not enabled
+    OPTIMIZING = "optimizing"  # planned, rewritten or committed now
+    FAILING = "failing"  # the last try failed
+    REFUSED = "refused"
+
+
 #: A process of the corresponding type runs on the table, and does not commit yet.
 OPTIMIZING = frozenset(
     {OptimizingStatus.MINOR_OPTIMIZING, OptimizingStatus.MAJOR_OPTIMIZING, OptimizingStatus.FULL_OPTIMIZING}
@@ -125,6 +137,14 @@ class FileSummary:
     health_score: int = -1  # 0 to 100, −1: not evaluated yet
     coarse_files: int = 0  # of target size, of many small row groups that minor copied: major and full encode them
     coarse_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What optimizing a table now would save."""
+
+    files: int = 0  # fewer, data and delete files
+    bytes: int = 0  # to be rewritten for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +294,8 @@ class ActionRecord:
     last_at: datetime | None = None  # when it last succeeded, found nothing to do, or was closed
     next_at: datetime | None = None  # when it is due, or evaluated again; None: not known
     failures: int = 0  # in a row
+    failure_code: str = ""  # of the last of them
+    failing_since: datetime | None = None  # when the first of them happened
     retry_at: datetime | None = None  # back-off after failures
     fruitless: int = 0  # runs in a row that changed nothing though it was planned
     paused_at: datetime | None = None  # since when the clock leaves it alone
@@ -310,12 +332,31 @@ class TableRuntime:
     pending_type: OptimizingType | None = None
     quota: float = 0.5
     failures: int = 0  # in a row
+    failure_code: str = ""  # of the last of them
+    failing_since: datetime | None = None  # when the first of them happened
     retry_at: datetime | None = None  # back-off after failures
     last_optimized_at: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     format: str = ""  # fixed at the first refresh; "": never refreshed
     summary: FileSummary = FileSummary()
     health: HealthParts | None = None  # None: not evaluated yet
+    saving: Saving = Saving()  # by the last evaluation
+    load_failure: str = ""  # of the last refresh, with its code; "": it worked
+
+    @property
+    def state(self) -> TableState:
+        """What people see of it."""
+        if self.status is OptimizingStatus.REFUSED:
+            return TableState.REFUSED
+        if self.status not in (OptimizingStatus.IDLE, OptimizingStatus.PENDING):
+            return TableState.OPTIMIZING
+        if self.failures:
+            return TableState.FAILING
+        if self.evaluated_at is None:
+            return TableState.NEW
+        if self.pending_type is None:
+            return TableState.HEALTHY
+        return TableState.DUE if self.enabled else TableState.OBSERVED
 
 
 DATABASE_FILTER = "database-filter"
@@ -366,6 +407,7 @@ class TableKey(StrEnum):
     LAST_OPTIMIZED = "last-optimized"  # never is before every time
     NEXT_DUE = "next-due"  # tables that nothing is due for follow the others
     GROUP = "group"
+    SAVING = "saving"  # files that optimizing would save
 
 
 class Order(StrEnum):
@@ -387,6 +429,7 @@ class TableFilter:
     enabled: bool | None = None
     refusal: str = ""  # the word in REFUSED(word)
     health_below: int | None = None  # evaluated tables with a lower score
+    state: TableState | None = None
 
     @property
     def scope(self) -> tuple[object, ...]:

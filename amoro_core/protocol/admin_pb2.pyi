@@ -1122,6 +1122,12 @@ class Table(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
     LATE_DELETES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    FAILURE_CODE_FIELD_NUMBER: _builtins.int
+    FAILING_SINCE_MS_FIELD_NUMBER: _builtins.int
+    SAVED_FILES_FIELD_NUMBER: _builtins.int
+    SAVED_BYTES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_uuid: _builtins.str
     format_version: _builtins.int
@@ -1152,6 +1158,18 @@ class Table(_message.Message):
     """when optimizing comes due without a new commit"""
     late_deletes: _builtins.str
     """the last delete by others of rows that were rewritten before: they are still there; "" in lists"""
+    state: _builtins.str
+    """new, healthy, due, observed (due, but not enabled), optimizing, failing, refused"""
+    failures: _builtins.int
+    """in a row; 0: the last try worked"""
+    failure_code: _builtins.str
+    """of the last of them: AMORO-nnnn"""
+    failing_since_ms: _builtins.int
+    """when the first of them happened"""
+    saved_files: _builtins.int
+    """by how many files fewer the table has after what is due"""
+    saved_bytes: _builtins.int
+    """that are rewritten for it"""
     @_builtins.property
     def files(self) -> Global___FileSummary: ...
     @_builtins.property
@@ -1190,10 +1208,16 @@ class Table(_message.Message):
         table_id: _builtins.int = ...,
         next_due_ms: _builtins.int = ...,
         late_deletes: _builtins.str = ...,
+        state: _builtins.str = ...,
+        failures: _builtins.int = ...,
+        failure_code: _builtins.str = ...,
+        failing_since_ms: _builtins.int = ...,
+        saved_files: _builtins.int = ...,
+        saved_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failure", b"failure", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "late_deletes", b"late_deletes", "location", b"location", "next_due_ms", b"next_due_ms", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_id", b"table_id", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failing_since_ms", b"failing_since_ms", "failure", b"failure", "failure_code", b"failure_code", "failures", b"failures", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "late_deletes", b"late_deletes", "location", b"location", "next_due_ms", b"next_due_ms", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "saved_bytes", b"saved_bytes", "saved_files", b"saved_files", "snapshot_id", b"snapshot_id", "state", b"state", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_id", b"table_id", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1215,6 +1239,7 @@ class ListTablesRequest(_message.Message):
     ENABLED_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     HEALTH_BELOW_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     catalog: _builtins.str
     status: _builtins.str
     group: _builtins.str
@@ -1222,7 +1247,7 @@ class ListTablesRequest(_message.Message):
     after: _builtins.str
     """in a list by name also a name"""
     sort: _builtins.str
-    """name, status, health, files, small-files, deletes, size, last-optimized, next-due, group; "": name"""
+    """name, status, health, files, small-files, deletes, size, last-optimized, next-due, group, saving; "": name"""
     order: _builtins.str
     """asc or desc; "": asc"""
     text: _builtins.str
@@ -1233,6 +1258,8 @@ class ListTablesRequest(_message.Message):
     """the word in refused(word)"""
     health_below: _builtins.int
     """evaluated tables with a lower score; 0: any"""
+    state: _builtins.str
+    """as of a Table"""
     def __init__(
         self,
         *,
@@ -1248,10 +1275,11 @@ class ListTablesRequest(_message.Message):
         enabled: _builtins.bool | None = ...,
         refusal: _builtins.str = ...,
         health_below: _builtins.int = ...,
+        state: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "enabled", b"enabled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "after", b"after", "catalog", b"catalog", "enabled", b"enabled", "group", b"group", "health_below", b"health_below", "limit", b"limit", "namespace", b"namespace", "order", b"order", "refusal", b"refusal", "sort", b"sort", "status", b"status", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "after", b"after", "catalog", b"catalog", "enabled", b"enabled", "group", b"group", "health_below", b"health_below", "limit", b"limit", "namespace", b"namespace", "order", b"order", "refusal", b"refusal", "sort", b"sort", "state", b"state", "status", b"status", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
     _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015

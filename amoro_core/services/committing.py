@@ -396,7 +396,7 @@ class CommittingService:
             cancel_open_tasks(db, process.process_id, "the process failed", self.clock())
             # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.
             outcome = Outcome.FRUITLESS if isinstance(error, CommitConflict) else Outcome.FAILED
-            release_table(db, process, f"{process.type} failed: {error.message}", self.clock(), outcome)
+            release_table(db, process, f"{process.type} failed: {error.message}", self.clock(), outcome, error.code)
 
         self.store.write(finish)
         if isinstance(error, CheckFailed):

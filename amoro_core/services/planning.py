@@ -117,7 +117,8 @@ class PlanningService:
             raise
         except BaseException as error:
             why = without_secrets(briefly(str(error) or type(error).__name__, LONGEST_REASON))
-            self.store.write(lambda db: self._plan_failed(db, table_id, why, is_requested=trigger != EVALUATION))
+            code = error.code if isinstance(error, AmoroError) else AmoroError.code
+            self.store.write(lambda db: self._plan_failed(db, table_id, code, why, is_requested=trigger != EVALUATION))
             raise
         finally:
             self.signals.changed()
@@ -212,11 +213,11 @@ class PlanningService:
 
         self.store.write(end)
 
-    def _plan_failed(self, db: Connection, table_id: int, why: str, *, is_requested: bool) -> None:
+    def _plan_failed(self, db: Connection, table_id: int, code: str, why: str, *, is_requested: bool) -> None:
         now, runtime = self.clock(), tables.get(db, table_id)
         if runtime.status is OptimizingStatus.PLANNING:
             idle = table_machine.advance(runtime, table_machine.PlanFailed(f"planning failed: {why}"), now)
-            keep_table(db, runtime, idle if is_requested else backed_off(idle, now), now)
+            keep_table(db, runtime, idle if is_requested else backed_off(idle, code, now), now)
 
 
 _OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)

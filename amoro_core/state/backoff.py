@@ -17,11 +17,17 @@ COMMIT_LAST = timedelta(minutes=1)
 Failing = TypeVar("Failing", TableRuntime, ActionRecord)
 
 
-def backed_off(known: Failing, now: datetime) -> Failing:
-    """The state after one more failure in a row: nothing is tried for 1 min, doubling to 6 h."""
+def backed_off(known: Failing, code: str, now: datetime) -> Failing:
+    """The state after one more failure in a row, with its code: nothing is tried for 1 min, doubling to 6 h."""
     failures = known.failures + 1
     wait = min(FIRST * 2 ** min(failures - 1, 20), LAST)
-    return replace(known, failures=failures, retry_at=now + wait)
+    since = known.failing_since or now
+    return replace(known, failures=failures, failure_code=code, failing_since=since, retry_at=now + wait)
+
+
+def recovered(known: Failing) -> Failing:
+    """The state after a try that worked."""
+    return replace(known, failures=0, failure_code="", failing_since=None, retry_at=None)
 
 
 def pause(tries: int) -> timedelta:
@@ -42,27 +48,27 @@ class Outcome(Enum):
     ENDED = "ended"  # it was cancelled
 
 
-def after(known: ActionRecord, outcome: Outcome, why: str, now: datetime) -> ActionRecord:
-    """The action's record after one of its processes ended."""
+def after(known: ActionRecord, outcome: Outcome, why: str, now: datetime, code: str = "") -> ActionRecord:
+    """The action's record after one of its processes ended; `code` of its failure."""
     match outcome:
         case Outcome.DONE:
             return succeeded(known)
         case Outcome.FRUITLESS:
             return fruitless(known, why, now)
         case Outcome.FAILED:
-            return failed(known, why, now)
+            return failed(known, code, why, now)
         case Outcome.ENDED:
             return known
 
 
 def succeeded(known: ActionRecord) -> ActionRecord:
     """The record after a run that did its work or found nothing to do: a pause ends."""
-    return replace(known, failures=0, retry_at=None, fruitless=0, paused_at=None, paused_for="")
+    return replace(recovered(known), fruitless=0, paused_at=None, paused_for="")
 
 
-def failed(known: ActionRecord, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
+def failed(known: ActionRecord, code: str, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
     """The record after one more failure in a row; the third pauses the action, unless the failure is an outage."""
-    action_record = backed_off(known, now)
+    action_record = backed_off(known, code, now)
     if is_outage or action_record.failures < MOST:
         return action_record
     return _paused(action_record, f"{action_record.failures} failures in a row, the last: {why}", now)

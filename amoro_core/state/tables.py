@@ -164,6 +164,7 @@ def with_evaluation(
         pending_type=evaluation.type,
         summary=evaluation.summary,
         health=evaluation.health or runtime.health,
+        saving=evaluation.saving,
     )
     if runtime.status is OptimizingStatus.REFUSED:
         runtime = advance(runtime, Mended(), now)

@@ -291,8 +291,25 @@ def first_schema(db: Database) -> None:
         db.execute(statement)
 
 
+def states_of_tables(db: Database) -> None:
+    """State and saving of tables, and since when and by which error they fail."""
+    for table, column in (
+        ("table_action", "failure_code TEXT NOT NULL DEFAULT ''"),
+        ("table_action", "failing_since_ms INTEGER"),
+        ("table_runtime", """saving_json TEXT NOT NULL DEFAULT '{"files":0,"bytes":0}'"""),
+        ("table_runtime", "load_failure TEXT NOT NULL DEFAULT ''"),
+        ("table_listing", "state TEXT NOT NULL DEFAULT 'new'"),
+        ("table_listing", "unsaved INTEGER NOT NULL DEFAULT 0"),
+    ):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+    # Evaluated again at once: only that tells what optimizing saves.
+    db.execute("UPDATE table_runtime SET evaluated_snapshot_id = NULL, refresh_at_ms = NULL WHERE status = 'idle'")
+    for column in ("state", "unsaved"):
+        db.execute(f"CREATE INDEX table_listing_by_{column} ON table_listing ({column}, table_id)")
+
+
 #: In their order.
-MIGRATIONS = (first_schema,)
+MIGRATIONS = (first_schema, states_of_tables)
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:
     SCHEMA()(_migration)

@@ -25,6 +25,7 @@ _KEYS: dict[TableKey, tuple[str, ...]] = {
     TableKey.LAST_OPTIMIZED: ("last_optimized_ms", "table_id"),
     TableKey.NEXT_DUE: ("next_due_ms", "table_id"),
     TableKey.GROUP: ("group_name", "table_id"),
+    TableKey.SAVING: ("unsaved", "table_id"),
 }
 
 
@@ -72,10 +73,12 @@ def list_places(
             "AS found"
         )
         parameters = {"ids": to_json(list(wanted)), "few": len(wanted)}
+    # Negated, so that of tables that save as much the one that was found first leads.
+    is_descending = (order.order is Order.DESC) != (order.key is TableKey.SAVING)
     if after is not None:
-        conditions.append(_follow(columns, order.order))
+        conditions.append(_follow(columns, is_descending=is_descending))
         parameters |= {f"after_{number}": value for number, value in enumerate(after)}
-    down = " DESC" if order.order is Order.DESC else ""
+    down = " DESC" if is_descending else ""
     sql = (
         f"SELECT {shown} FROM {source} {_where(conditions)} "
         f"ORDER BY {', '.join(f'{column}{down}' for column in columns)} LIMIT :most"
@@ -133,6 +136,7 @@ def _conditions(wanted: TableFilter, *, by_index: bool) -> tuple[list[str], Row]
     possible: tuple[tuple[str, str, object], ...] = (
         ("catalog", f"catalog_name{text} = :catalog", wanted.catalog or None),
         ("status", f"status{text} = :status", wanted.status and wanted.status.value),
+        ("state", f"state{text} = :state", wanted.state and wanted.state.value),
         ("of_group", f"group_name{text} = :of_group", wanted.group or None),
         ("text", "instr(search_text, :text) > 0", wanted.text.replace("`", "").casefold() or None),
         ("namespace", f"namespace_json{text} = :namespace", to_json(wanted.namespace) if wanted.namespace else None),
@@ -148,9 +152,9 @@ def _below(score: int | None) -> int | None:
     return None if score is None else min(score, UNEVALUATED)
 
 
-def _follow(columns: Sequence[str], order: Order) -> str:
+def _follow(columns: Sequence[str], *, is_descending: bool) -> str:
     values = ", ".join(f":after_{number}" for number in range(len(columns)))
-    return f"({', '.join(columns)}) {'<' if order is Order.DESC else '>'} ({values})"
+    return f"({', '.join(columns)}) {'<' if is_descending else '>'} ({values})"
 
 
 def _where(conditions: Sequence[str]) -> str:
@@ -166,6 +170,7 @@ def _to_row(runtime: TableRuntime) -> Row:
         "table_name": identifier.name,
         "search_text": search_text(identifier),
         "status": runtime.status.value,
+        "state": runtime.state.value,
         "refusal": runtime.refusal,
         "group_name": runtime.group,
         "enabled": int(runtime.enabled),
@@ -174,6 +179,7 @@ def _to_row(runtime: TableRuntime) -> Row:
         "small_files": files.fragment_files + files.undersized_files,
         "delete_files": files.equality_delete_files + files.position_delete_files,
         "data_bytes": files.data_bytes,
+        "unsaved": -runtime.saving.files,
         "last_optimized_ms": to_ms(runtime.last_optimized_at) if runtime.last_optimized_at else 0,
         "next_due_ms": to_ms(runtime.next_due_at) if runtime.next_due_at else NEVER_DUE,
     }

@@ -38,7 +38,8 @@ from amoro_core.store.connection import (
 )
 
 #: The fields of a runtime that other tables hold: its name, and what is kept of each action.
-_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "failures", "retry_at", "last_optimized_at")
+_OF_ACTION = ("failures", "failure_code", "failing_since", "retry_at")
+_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "last_optimized_at", *_OF_ACTION)
 _RUNTIMES = RowMapping(TableRuntime, uuid="table_uuid", group="group_name", without=_ELSEWHERE)
 #: What is known of optimizing stands where what is known of every action does.
 _SELECT = (
@@ -291,8 +292,7 @@ def _optimizing(runtime: TableRuntime) -> ActionRecord:
         reason=runtime.status_reason,
         last_at=runtime.last_optimized_at,
         next_at=runtime.next_due_at,
-        failures=runtime.failures,
-        retry_at=runtime.retry_at,
+        **{name: getattr(runtime, name) for name in _OF_ACTION},
     )
 
 
@@ -303,6 +303,8 @@ def _from_row(row: Row) -> TableRuntime:
         status_reason=row["reason"],
         next_due_at=from_ms_or_none(row["next_at_ms"]),
         failures=row["failures"],
+        failure_code=row["failure_code"],
+        failing_since=from_ms_or_none(row["failing_since_ms"]),
         retry_at=from_ms_or_none(row["retry_at_ms"]),
         last_optimized_at=from_ms_or_none(row["last_at_ms"]),
     )

@@ -22,12 +22,12 @@ from amoro_core.model.processes import (
     TaskStatus,
     uuid7,
 )
-from amoro_core.model.tables import LONGEST_HOLD, ActionRecord, BlockedOperation, Blocker, TableRuntime
+from amoro_core.model.tables import LONGEST_HOLD, ActionRecord, BlockedOperation, Blocker, Saving, TableRuntime
 from amoro_core.state import backoff, process_decisions
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.backoff import Outcome, backed_off
+from amoro_core.state.backoff import Outcome, backed_off, recovered
 from amoro_core.state.process_decisions import NOTHING_SETTLED, Settled
 from amoro_core.store import actions, pending_deletions, processes, queue_stats, table_stats, tables, tasks
 from amoro_core.store.database import Connection
@@ -199,16 +199,18 @@ def end_process(
     return keep_process(db, process, replace(process_machine.advance(process, event, now), left_over=True), now)
 
 
-def release_table(db: Connection, process: OptimizingProcess, reason: str, now: datetime, outcome: Outcome) -> None:
-    """Update the table after a process that committed nothing; after a failure, back off."""
+def release_table(
+    db: Connection, process: OptimizingProcess, reason: str, now: datetime, outcome: Outcome, code: str = ""
+) -> None:
+    """Update the table after a process that committed nothing; after a failure, with its code, back off."""
     if process.is_optimizing:
         before = tables.get(db, process.table_id)
         runtime = table_machine.advance(before, table_machine.ProcessEnded(reason), now)
-        keep_table(db, before, backed_off(runtime, now) if outcome is Outcome.FAILED else runtime, now)
+        keep_table(db, before, backed_off(runtime, code, now) if outcome is Outcome.FAILED else runtime, now)
         return
     _evaluate_again(db, process, now)
     record = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
-    keep_action(db, record, backoff.after(record, outcome, reason, now), now)
+    keep_action(db, record, backoff.after(record, outcome, reason, now, code), now)
 
 
 def keep_action(db: Connection, before: ActionRecord, known: ActionRecord, now: datetime) -> None:
@@ -223,7 +225,8 @@ def planning_failed(db: Connection, table_id: int, action: str, error: Exception
     why = f"planning failed: {str(error) or type(error).__name__}"
     is_outage = isinstance(error, CatalogUnavailable) and not isinstance(error, AccessDenied)
     before = replace(actions.get(db, table_id, action), reason=why)
-    record = backoff.failed(before, why, now, is_outage=is_outage)
+    code = error.code if isinstance(error, AmoroError) else AmoroError.code
+    record = backoff.failed(before, code, why, now, is_outage=is_outage)
     keep_action(db, before, replace(record, next_at=None if record.paused_at else record.retry_at), now)
 
 
@@ -247,12 +250,13 @@ def finish_table(
     if process.is_optimizing:
         runtime = table_machine.advance(tables.get(db, process.table_id), table_machine.ProcessEnded(reason), now)
         head = runtime.snapshot_id if snapshot_id is None else snapshot_id
-        tables.save(db, replace(runtime, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=head))
+        done = replace(recovered(runtime), pending_type=None, saving=Saving())
+        tables.save(db, replace(done, last_optimized_at=now, snapshot_id=head))
         return
     _evaluate_again(db, process, now)
     record = actions.get(db, process.table_id, process.action)
     # Evaluate again immediately: another period may be over already.
-    record = replace(record, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None)
+    record = replace(recovered(record), reason=reason, last_at=now, next_at=now)
     keep_action(db, record, backoff.after(record, outcome, reason, now), now)
 
 
@@ -417,7 +421,7 @@ def cancel_open_tasks(db: Connection, process_id: str, reason: str, now: datetim
 def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
     end_process(db, process, partial_end(db, process, code, reason) or process_machine.ProcessFailed(code, reason), now)
     cancel_open_tasks(db, process.process_id, "the process failed", now)
-    release_table(db, process, f"{process.type} failed: {reason}", now, Outcome.FAILED)
+    release_table(db, process, f"{process.type} failed: {reason}", now, Outcome.FAILED, code)
     settling_log.warning("process.failed", process=process.process_id, code=code, reason=reason)
 
 

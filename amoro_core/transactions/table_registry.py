@@ -15,9 +15,10 @@ from amoro_core.model.maintenance import DataCommit
 from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide_enabled
 from amoro_core.model.plans import Evaluation, StoredDigest
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, Saving, TableIdentifier, TableRuntime
 from amoro_core.scheduling.policy import next_refresh
 from amoro_core.state import tables as machine
+from amoro_core.state.backoff import recovered
 from amoro_core.state.tables import with_evaluation
 from amoro_core.store import actions, groups, processes, table_stats, tables, tasks
 from amoro_core.store.database import Connection
@@ -50,7 +51,7 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
     table_stats.forget_digest(db, table_id)
     actions.forget(db, table_id)
     fresh = replace(
-        runtime,
+        recovered(runtime),
         uuid=uuid,
         format="",  # set when it is loaded
         summary=FileSummary(),
@@ -59,8 +60,8 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
         evaluated_at=None,
         scanned_at=None,
         next_due_at=None,
-        failures=0,
-        retry_at=None,
+        pending_type=None,
+        saving=Saving(),
         last_optimized_at=None,
     )
     return tables.save(db, fresh)

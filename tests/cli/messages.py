@@ -22,6 +22,7 @@ def table(**changes: Any) -> pb.Table:
         ),
         "last_optimized_ms": 0, "evaluated_ms": NOON, "health_score": 61,
         "health_parts": pb.HealthParts(small_files=21, equality_deletes=30, position_deletes=10),
+        "state": "due", "saved_files": 47, "saved_bytes": 48 * 2**20,
     }  # fmt: skip
     return pb.Table(**{**values, **changes})
 

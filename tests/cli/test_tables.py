@@ -27,7 +27,8 @@ TABLE_JSON = {
     "last_optimized_at": None, "retry_at": None, "process_id": None, "evaluated_at": "2026-09-21T14:13:20.123Z",
     "health_score": 61, "health_parts": {"small_files": 21, "equality_deletes": 30, "position_deletes": 10},
     "blockers": [], "no_optimizer": "", "failure": "", "format": "iceberg", "table_id": 7, "next_due_at": None,
-    "late_deletes": "",
+    "late_deletes": "", "state": "due", "failures": 0, "failure_code": "", "failing_since": None, "saved_files": 47,
+    "saved_bytes": 50331648,
 }  # fmt: skip
 TABLE_TEXT = """\
 table           sales.db.orders

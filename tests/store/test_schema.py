@@ -24,8 +24,8 @@ from amoro_core.model.processes import (
     ProcessStatus,
     TaskStatus,
 )
-from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import actions, database, processes, tables
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, Saving, TableFilter, TableState
+from amoro_core.store import actions, database, processes, table_listing, tables
 from amoro_core.store.database import MIGRATIONS, Connection, ReadingStore, Store, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from tests.store.builders import NOW, add_stages, attempt, process, runtime
@@ -39,7 +39,7 @@ def test_migrations_are_applied_once_and_noted_with_their_time(path: Path) -> No
     before = datetime.now(UTC)
     with Store.open(path) as store:
         first, noted = store.read(_schema), store.facts().migrations
-        assert [(one.number, one.name) for one in noted] == [(1, "first_schema")]
+        assert [(one.number, one.name) for one in noted] == [(1, "first_schema"), (2, "states_of_tables")]
         assert before <= noted[0].applied_at <= datetime.now(UTC)
     with Store.open(path) as store:
         assert store.write(migrate) == 0
@@ -78,6 +78,34 @@ def test_a_new_migration_is_applied_to_a_database_that_exists(
         assert kept == [{"kind": "admin", "token_hash": "hash", "color": "red"}]
 
 
+def test_tables_of_the_first_schema_get_their_states_at_their_next_refresh(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Migrations("amoro")
+    first()(MIGRATIONS[0])
+    with monkeypatch.context() as earlier:
+        earlier.setattr(database, "MIGRATIONS", MIGRATIONS[:1])
+        earlier.setattr(database, "SCHEMA", first)
+        with Store.open(path) as store:
+            old = "SELECT name FROM pragma_table_info('table_action')"
+            assert "failure_code" not in [row["name"] for row in store.read(lambda db: db.select(old))]
+            for statement in (
+                """INSERT INTO table_identifier VALUES (1, 'cat', '["db"]', 't')""",
+                "INSERT INTO table_runtime VALUES (1, 'u', 2, 'l', 'default', 'idle', 0, '', NULL, 1, '', 5, 'm', 5, "
+                "7, 7, NULL, 0.5, '{}', '{}', 7, 99999999999999, NULL, '', 'iceberg')",
+                "INSERT INTO table_action VALUES (1, 'optimizing', 'because', 7, NULL, 2, 9, 0, '', NULL, '')",
+                """INSERT INTO table_listing VALUES (1, 'cat', '["db"]', 't', 'cat.db.t', 'idle', '', 'default', 1, """
+                "100, 0, 0, 0, 0, 7, 8)",
+            ):
+                store.write(lambda db, statement=statement: db.execute(statement))
+    with Store.open(path) as store:
+        (kept,) = store.read(tables.list_tables)
+        assert (kept.state, kept.failures, kept.failure_code) == (TableState.FAILING, 2, "")
+        assert (kept.saving, kept.load_failure, kept.refresh_at) == (Saving(), "", None)
+        store.write(lambda db: tables.save(db, kept))
+        assert store.read(lambda db: table_listing.list_ids(db, TableFilter(state=TableState.FAILING), 9)) == [1]
+
+
 def test_a_failing_migration_leaves_the_database_as_it_was(
     path: Path, later: Callable[[Callable[[Database], None]], None]
 ) -> None:
@@ -99,7 +127,7 @@ def test_a_failing_migration_leaves_the_database_as_it_was(
     [
         ("CREATE TABLE schema_migration (number INTEGER PRIMARY KEY)", "a version before the first release"),
         ("CREATE TABLE cookies (host TEXT)", "not a state database of Amoro"),
-        ("INSERT INTO _sqlite_migrations VALUES (2, 'amoro', 'to_come', '2030-01-01')", "a newer version has written"),
+        ("INSERT INTO _sqlite_migrations VALUES (99, 'amoro', 'to_come', '2030-01-01')", "a newer version has written"),
     ],
 )
 @pytest.mark.parametrize("kind", [Store, ReadingStore])

@@ -13,12 +13,15 @@ from amoro_core.model.paging import Window
 from amoro_core.model.tables import (
     FileSummary,
     OptimizingStatus,
+    OptimizingType,
     Order,
+    Saving,
     TableFilter,
     TableIdentifier,
     TableKey,
     TableOrder,
     TableRuntime,
+    TableState,
 )
 from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
@@ -50,6 +53,7 @@ KEYS: dict[TableKey, Callable[[TableRuntime], object]] = {
     TableKey.LAST_OPTIMIZED: lambda one: one.last_optimized_at or _EARLY,
     TableKey.NEXT_DUE: lambda one: one.next_due_at or _LATE,
     TableKey.GROUP: lambda one: one.group,
+    TableKey.SAVING: lambda one: -one.saving.files,  # of those that save as much the first that was found leads
 }
 FILTERS: dict[str, tuple[TableFilter, Callable[[TableRuntime], bool]]] = {
     "all": (TableFilter(), lambda one: True),
@@ -58,6 +62,7 @@ FILTERS: dict[str, tuple[TableFilter, Callable[[TableRuntime], bool]]] = {
     "text": (TableFilter(text="ÄRGER_1"), lambda one: "ärger_1" in one.identifier.name.lower()),
     "text of parts": (TableFilter(text="`a.b`.c"), lambda one: one.identifier.namespace == ("a.b", "c")),
     "status": (TableFilter(status=OptimizingStatus.PENDING), lambda one: one.status is OptimizingStatus.PENDING),
+    "state": (TableFilter(state=TableState.FAILING), lambda one: one.state is TableState.FAILING),
     "group": (TableFilter(group="b"), lambda one: one.group == "b"),
     "enabled": (TableFilter(enabled=True), lambda one: one.enabled),
     "not enabled": (TableFilter(enabled=False), lambda one: not one.enabled),
@@ -80,6 +85,10 @@ def _figures(chance: random.Random) -> dict[str, object]:
         "group": chance.choice(["a", "b", "c"]),
         "enabled": chance.random() < 0.5,
         "summary": FileSummary(*(chance.randrange(5) for _ in range(9)), health_score=chance.randrange(-1, 101)),
+        "saving": Saving(chance.randrange(5)),
+        "failures": chance.choice([0, 0, 1]),
+        "pending_type": chance.choice([None, OptimizingType.MINOR]),
+        "evaluated_at": chance.choice([None, NOW]),
         "last_optimized_at": chance.choice([None, minutes(chance.randrange(9))]),
         "next_due_at": chance.choice([None, minutes(chance.randrange(9))]),
     }
@@ -132,7 +141,8 @@ def test_pages_hold_the_wanted_tables_in_every_order(
     for key, by in KEYS.items():
         for order in Order:
             found, total = _all_pages(service, wanted, TableOrder(key, order), 7)
-            expected = sorted(meant, key=lambda one, by=by: (by(one), one.table_id), reverse=order is Order.DESC)
+            is_reversed = (order is Order.DESC) != (key is TableKey.SAVING)
+            expected = sorted(meant, key=lambda one, by=by: (by(one), one.table_id), reverse=is_reversed)
             assert found == expected, (key, order)
             assert total == min(len(meant), most)
 

@@ -25,7 +25,7 @@ from amoro_core.model.processes import (
     TaskId,
     TaskStatus,
 )
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime, TableState
 from amoro_core.state import processes, tables, tasks
 from amoro_core.state.processes import (
     CommitDelayed,
@@ -458,6 +458,31 @@ def test_no_sequence_of_events_breaks_an_invariant_of_tables(events: list[TableE
         assert (runtime.status_since == before.status_since) == (runtime.status is before.status)
         if before.status is S.COMMITTING:
             assert isinstance(event, tables.ProcessEnded)
+
+
+@pytest.mark.parametrize(
+    ("state", "of"),
+    [
+        (TableState.NEW, {"evaluated_at": None}),
+        (TableState.HEALTHY, {}),
+        (TableState.HEALTHY, {"enabled": False}),
+        (TableState.DUE, {"pending_type": OptimizingType.MINOR}),
+        (TableState.DUE, {"pending_type": OptimizingType.MINOR, "status": S.PENDING}),
+        (TableState.OBSERVED, {"pending_type": OptimizingType.MINOR, "enabled": False}),
+        (TableState.FAILING, {"failures": 1}),
+        (TableState.FAILING, {"failures": 1, "status": S.PENDING, "pending_type": OptimizingType.MINOR}),
+        (TableState.FAILING, {"failures": 1, "evaluated_at": None, "enabled": False}),
+        (TableState.REFUSED, {"failures": 1, "status": S.REFUSED, "refusal": "format"}),
+        *(
+            (TableState.OPTIMIZING, {"failures": 1, "status": status, "pending_type": OptimizingType.FULL})
+            for status in S
+            if status not in (S.IDLE, S.PENDING, S.REFUSED)
+        ),
+    ],
+)
+def test_the_state_that_people_see(state: TableState, of: dict[str, Any]) -> None:
+    sound = replace(IDLE, failures=0, retry_at=None, evaluated_at=NOW, enabled=True)
+    assert replace(sound, **of).state is state
 
 
 def test_each_type_of_plan_has_its_event() -> None:
