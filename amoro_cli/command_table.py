@@ -87,6 +87,7 @@ COMMANDS = (
     Command("demo", "service:demo", "--seconds 45", options=("debug",)),
     Command("doctor", "service:doctor", "-o json", options=LOCAL),
     Command("status", "service:status", "-o json"),
+    Command("report", "processes:report", "--since 12h"),
     Command("mcp", "service:mcp", "--token-file viewer.token"),
     Command("plan", "optimizing:plan", "sales.db.orders --explain"),
     Command("optimize", "optimizing:optimize", "sales.db.orders --type major --wait"),

@@ -15,7 +15,7 @@ from amoro_cli.connection import Connection, CoordinatorAddress, Kind, Launcher,
 from amoro_cli.output import OutputFormat, tell
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.principals import Trust, is_pattern, parse_pattern
-from amoro_core.model.properties import parse_duration, parse_memory
+from amoro_core.model.properties import parse_duration, parse_memory, parse_time
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
 
@@ -128,9 +128,11 @@ def milliseconds(duration: timedelta | None) -> int:
     return 0 if duration is None else duration // timedelta(milliseconds=1)
 
 
-def milliseconds_ago(duration: timedelta | None) -> int:
-    """The time so long ago in a request; 0: none is given."""
-    return 0 if duration is None else round((datetime.now(UTC) - duration).timestamp() * 1000)
+def time_option(*names: str, help_: str) -> Any:
+    """An option that takes a time in milliseconds, as one such as 2026-11-29T22:00 in UTC, or as how long ago."""
+    return typer.Option(
+        *names, metavar="AGO|TIME", parser=option_parser(lambda text: parse_time(text, datetime.now(UTC))), help=help_
+    )
 
 
 def default(text: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, milliseconds_ago, option
+from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, option, time_option
 from amoro_cli.list_options import ListOptions, list_command, listed, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.access import (
@@ -42,7 +42,7 @@ def list_audit(
         typer.Option(help="Only calls that ended so; begun: no end is known.", case_sensitive=False),
     ] = None,
     since: Annotated[
-        timedelta | None, duration_option("--since", help_="Only calls of so long ago or later, such as 1d.")
+        int | None, time_option("--since", help_="Only calls of that time or later, such as 1d ago.")
     ] = None,
 ) -> None:
     """List who changed what, the newest first, including refused calls and dry runs.
@@ -54,7 +54,7 @@ def list_audit(
         operation=operation,
         object=object_,
         outcome=outcome or "",
-        since_ms=milliseconds_ago(since),
+        since_ms=since or 0,
     )
     with session.reading() as connection:
         part = listed(options.window, connection.client.ListAudit, request, lambda answer: answer.events)

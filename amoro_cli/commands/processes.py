@@ -13,9 +13,9 @@ from amoro_cli.context import (
     argument,
     default,
     duration_option,
-    milliseconds_ago,
     names_of,
     option,
+    time_option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, listed
 from amoro_cli.output import OutputFormat, write
@@ -28,6 +28,7 @@ from amoro_cli.views.processes import (
     event_line,
     is_active,
     process_detail,
+    report_document,
     task_detail,
 )
 from amoro_cli.wait import Deadline, finish, wait_for_end, with_tasks
@@ -53,16 +54,51 @@ def list_processes(
         str, option(metavar="TABLE", help="Only processes of this table.", autocompletion=names_of(Kind.TABLE))
     ] = "",
     status: Annotated[ProcessStatus | None, option(help="Only processes in this status.", case_sensitive=False)] = None,
+    type_: Annotated[
+        str, option("--type", metavar="TYPE", help="Only processes of this type: minor, major, full, cluster, ...")
+    ] = "",
+    since: Annotated[
+        int | None, time_option("--since", help_="Only what ended then or later, such as 1d ago, or has not ended.")
+    ] = None,
+    until: Annotated[int | None, time_option("--until", help_="Only what ended before that time.")] = None,
 ) -> None:
     """List optimizing processes, the newest first."""
 
     def ask(client: "AdminClient") -> Look:
-        request = pb.ListProcessesRequest(table=table, status=status or "")
+        request = pb.ListProcessesRequest(
+            table=table, status=status or "", type=type_, since_ms=since or 0, until_ms=until or 0
+        )
         part = listed(options.window, client.ListProcesses, request, lambda answer: answer.processes)
         running = [process for process in part.items if is_active(process)]
         return Look(PROCESSES.document(part, options), running=running)
 
     show_watched(session, ask, options.output, options.watch, options.interval)
+
+
+HALF_A_DAY = default("12h")
+
+
+def report(
+    session: Session,
+    since: Annotated[int, time_option("--since", help_="From when on.")] = HALF_A_DAY,
+    until: Annotated[int | None, time_option("--until", help_="Until when [default: now].")] = None,
+    table: Annotated[
+        str,
+        option(
+            metavar="TABLE",
+            help="Only of this table, or of those that match a pattern such as 'shop.*'.",
+            autocompletion=names_of(Kind.TABLE),
+        ),
+    ] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Report what was done in a time, what failed and why, and which tables have got worse.
+
+    It counts the processes that ended in that time, as long as they are kept; those of removed tables are not.
+    """
+    request = journal_pb.GetReportRequest(since_ms=since, until_ms=until or 0, table=table)
+    with session.reading() as connection:
+        write(report_document(connection.client.GetReport(request)), output)
 
 
 ProcessArgument = Annotated[
@@ -263,8 +299,9 @@ def list_events(
         str, option(metavar="ID", help="Only events of this process.", autocompletion=names_of(Kind.PROCESS))
     ] = "",
     since: Annotated[
-        timedelta | None, duration_option("--since", help_="Only events of so long ago or later, such as 1d.")
+        int | None, time_option("--since", help_="Only events of that time or later, such as 1d ago.")
     ] = None,
+    until: Annotated[int | None, time_option("--until", help_="Only events before that time.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with events as they happen, oldest first, until Ctrl-C.")
     ] = False,
@@ -282,7 +319,8 @@ def list_events(
         kinds=[item.value for item in kind or ()],
         table=table,
         process_id=process,
-        since_ms=milliseconds_ago(since),
+        since_ms=since or 0,
+        until_ms=until or 0,
     )
     with session.reading() as connection:
         client = connection.client

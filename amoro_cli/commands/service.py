@@ -18,9 +18,9 @@ from amoro_cli.context import (
     default,
     duration_option,
     memory_option,
-    milliseconds_ago,
     names_of,
     option,
+    time_option,
 )
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
@@ -162,7 +162,7 @@ def show_series(
     table: Annotated[
         str, option(metavar="TABLE", help="Series of this table.", autocompletion=names_of(Kind.TABLE))
     ] = "",
-    since: Annotated[timedelta, duration_option("--since", help_="From so long ago on.")] = DAY,
+    since: Annotated[int, time_option("--since", help_="From that time on.")] = DAY,
     step: Annotated[
         timedelta | None,
         duration_option("--step", help_="The time of one value: 1m, 10m or 2h; of a table 1h or 1d."),
@@ -179,7 +179,7 @@ def show_series(
         names=names or [],
         label=label,
         table=table,
-        since_ms=milliseconds_ago(since),
+        since_ms=since,
         step_s=int(step.total_seconds()) if step else 0,
     )
     with session.reading() as connection:

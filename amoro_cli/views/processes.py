@@ -4,6 +4,7 @@ from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Pairs, with_value
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_core.documents.formatting import (
+    change,
     encoded_lines,
     format_bytes,
     format_count,
@@ -13,6 +14,7 @@ from amoro_core.documents.formatting import (
     many,
     own_figures,
     row_equation,
+    short_id,
     value,
 )
 from amoro_core.documents.json_documents import encode, optimize_body
@@ -120,6 +122,59 @@ def event_line(event: pb.Event) -> Document:
     about = " ".join(filter(None, (event.table, event.process_id)))
     line = (format_time(event.happened_ms), f"{event.kind}  {about}{'  ' if about else ''}{one_line(event.text)}")
     return Document("amoro.event/v1", encode(event), (str(event.event_id),), (Pairs((line,)),))
+
+
+_TOTALS: Listing[pb.ProcessTotals] = Listing(
+    (
+        Column("TYPE", lambda one: one.type),
+        Column("STATUS", lambda one: one.status),
+        Column("PROCESSES", lambda one: one.processes, format_count, right=True),
+        Column("TABLES", lambda one: one.tables, format_count, right=True),
+        Column("FILES", lambda one: change(one.data_files_before, one.data_files_after)),
+        Column("DELETES", lambda one: change(one.delete_files_before, one.delete_files_after)),
+        Column("SIZE", lambda one: change(one.bytes_before, one.bytes_after, format_bytes)),
+    )
+)
+_FAILED: Listing[pb.TableFailures] = Listing(
+    (
+        Column("TABLE", lambda one: one.table),
+        Column("TIMES", lambda one: one.processes, format_count, right=True),
+        Column("LAST", lambda one: one.finished_ms, format_time),
+        Column("PROCESS", lambda one: short_id(one.process_id)),
+        Column("WHY", lambda one: one_line(one.reason)),
+    ),
+    spare=("LAST",),
+    elastic="WHY",
+)
+_WORSE: Listing[pb.WorseTable] = Listing(
+    (
+        Column("TABLE", lambda one: one.table),
+        Column("SMALL FILES", lambda one: change(one.small_files_before, one.small_files)),
+        Column("DELETES", lambda one: change(one.delete_files_before, one.delete_files)),
+    )
+)
+
+
+def report_document(report: pb.Report) -> Document:
+    """Schema amoro.report/v1: the fields of the report."""
+    time = f"from {format_time(report.began_ms)} to {format_time(report.ended_ms)}"
+    blocks: list[Block] = [
+        f"{many(report.processes, 'process')} ended {time}.",
+        *([_TOTALS.grid(report.totals, indent=2)] if report.totals else ()),
+    ]
+    for code in report.failures:
+        more = code.tables_total - len(code.tables)
+        failed = f"[{code.code}] {many(code.processes, 'failure')} of {many(code.tables_total, 'table')}"
+        blocks += ["", f"{failed}{f', {more} of them not shown' if more else ''}:", _FAILED.grid(code.tables, indent=2)]
+    if not report.failures:
+        blocks.append("Nothing failed.")
+    more = report.worse_total - len(report.worse)
+    if report.worse:
+        worse = f"{many(report.worse_total, 'table')} got worse{f', {more} of them not shown' if more else ''}:"
+        blocks += ["", worse, _WORSE.grid(report.worse, indent=2)]
+    else:
+        blocks.append("No table got worse." if report.is_worse_known else "Whether tables got worse is not known.")
+    return Document("amoro.report/v1", encode(report), (), tuple(blocks))
 
 
 def task_detail(process: admin_pb.Process, task: admin_pb.TaskInfo) -> Document:

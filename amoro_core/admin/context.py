@@ -174,6 +174,15 @@ def moment(since_epoch_ms: int) -> datetime:
         raise InvalidArgument(f"{since_epoch_ms} ms since 1970 is no time") from error
 
 
+def period(request: Any, end: datetime | None = None) -> tuple[datetime | None, datetime | None]:
+    """The beginning and the end of the time in a request; None: it is not bound. Raises InvalidArgument."""
+    since = moment(request.since_ms) if request.since_ms else None
+    until = moment(request.until_ms) if request.until_ms else end
+    if since and until and until <= since:
+        raise InvalidArgument("the end of the time is not after its beginning")
+    return since, until
+
+
 Filled = TypeVar("Filled", bound=Message)
 
 

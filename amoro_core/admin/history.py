@@ -1,10 +1,11 @@
 """Operations on attempts, events, digests and series."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
-from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, word
-from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
+from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, period, word
+from amoro_core.model.history_events import Event, EventFilter, EventKind, TableFailures, TaskAttempt, WorseTable
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, Series, SeriesFacts, Step
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.plans import BOUNDS, StoredDigest
@@ -65,6 +66,9 @@ def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts
     return pb.GetSeriesResponse(series=series, step_s=step.seconds)
 
 
+Named = TypeVar("Named", pb.TableFailures, pb.WorseTable)
+#: The time of a report without a beginning, and the tables of each of its lists.
+HALF_A_DAY, IN_REPORT = timedelta(hours=12), 20
 #: Events on a page without a limit.
 EVENTS = 100
 
@@ -86,10 +90,12 @@ def get_table_digest(services: Services, request: pb.GetTableDigestRequest, call
 def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -> pb.ListEventsResponse:
     """Events, the newest first; with `newer_than` in the order of storing."""
     kinds = (word(EventKind, text, "kind of event") for text in request.kinds)
+    since, until = period(request)
     event_filter = EventFilter(
         kinds=tuple(kind for kind in kinds if kind is not None),
         process_id=request.process_id,
-        since=moment(request.since_ms) if request.since_ms else None,
+        since=since,
+        until=until,
     )
     table = services.catalogs.resolve(request.table) if request.table else None
     if request.newer_than:
@@ -103,6 +109,43 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
         total=result.page.total,
         total_is_exact=result.total_is_exact,
         last_event_id=result.last_id,
+    )
+
+
+def get_report(services: Services, request: pb.GetReportRequest, call: Call) -> pb.Report:
+    """What was done in a time, what failed, and which tables have got worse."""
+    now = services.sampling.now()
+    since, until = period(request, now)
+    until = until or now
+    since = since or until - HALF_A_DAY
+    table_ids = services.catalogs.select_ids(request.table) if request.table else None
+    report = services.journal.report(since, until, table_ids)
+
+    by_code: dict[str, list[TableFailures]] = {}
+    for failure in report.failures:
+        by_code.setdefault(failure.code, []).append(failure)
+
+    def named(kind: type[Named], found: Sequence[TableFailures | WorseTable]) -> list[Named]:
+        return [as_message(kind, one, table=str(report.names[one.table_id])) for one in found[:IN_REPORT]]
+
+    failures = [
+        pb.CodeFailures(
+            code=code,
+            processes=sum(one.processes for one in found),
+            tables=named(pb.TableFailures, found),
+            tables_total=len(found),
+        )
+        for code, found in by_code.items()
+    ]
+    return pb.Report(
+        began_ms=milliseconds(since),
+        ended_ms=milliseconds(until),
+        processes=sum(one.processes for one in report.totals),
+        totals=[as_message(pb.ProcessTotals, one) for one in report.totals],
+        failures=sorted(failures, key=lambda one: -one.processes),
+        worse=named(pb.WorseTable, report.worse),
+        worse_total=len(report.worse),
+        is_worse_known=report.is_worse_known,
     )
 
 

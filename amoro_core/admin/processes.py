@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from amoro_core import errors
-from amoro_core.admin.context import Call, Services, as_message, milliseconds, table_id, word
+from amoro_core.admin.context import Call, Services, as_message, milliseconds, period, table_id, word
 from amoro_core.errors import AmoroError
 from amoro_core.model.clustering import CLUSTER
+from amoro_core.model.history_events import ProcessFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import Attempt, OptimizingTask, ProcessStatus, Receipt, TaskStatus
 from amoro_core.planning.clustering.model import PREFIX
@@ -84,7 +85,8 @@ def list_processes(services: Services, request: pb.ListProcessesRequest, call: C
     """Processes, the newest first."""
     status, window = word(ProcessStatus, request.status, "status"), Window(request.limit, request.after)
     progress = services.optimizers.progress()
-    page = services.overview.processes(window, progress, table_id(services, request.table), status)
+    wanted = ProcessFilter(table_id(services, request.table), status, request.type.lower(), *period(request))
+    page = services.overview.processes(window, progress, wanted)
     return pb.ListProcessesResponse(processes=_messages(services, page.items), next=page.next, total=page.total)
 
 

@@ -1,6 +1,6 @@
 """Durations, sizes, counts and times as people read them. One MB is 1,048,576 bytes, as in Iceberg."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,19 @@ def format_count(count: int) -> str:
 
 
 def many(count: int, noun: str) -> str:
-    """The count with its noun, as "1 file" or "1,054 files"."""
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+    """The count with its noun, as "1 file", "1,054 files" or "2 processes"."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{format_count(count)} {noun}{ending}"
+
+
+def change(before: int, after: int, write: Callable[[int], str] = format_count) -> str:
+    """A number before and after, as "12 → 1"; "-" where both are 0."""
+    return f"{write(before)} → {write(after)}" if before or after else "-"
+
+
+def short_id(text: str) -> str:
+    """The last eight hex digits of a UUID version 7, which are random; any other id as it is."""
+    return text[-8:] if len(text) == 36 and text[14] == "7" else text
 
 
 def from_ms(milliseconds: int) -> datetime | None:

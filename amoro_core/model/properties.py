@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +30,21 @@ def parse_duration(text: str) -> timedelta:
     if not 0 < seconds <= _LONGEST.total_seconds():
         raise ValueError(f"{text!r} is not a duration above zero and at most 365d")
     return timedelta(seconds=seconds)
+
+
+def parse_time(text: str, now: datetime) -> int:
+    """Milliseconds since 1970 of the time in a text like "12h", which is so long ago, or "2026-11-29T22:00Z".
+
+    A time without a zone is in UTC. Raises ValueError.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        try:
+            moment = now - parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no time: write 12h for 12 hours ago, or 2026-11-29T22:00Z") from error
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def parse_memory(text: str) -> int:

@@ -3999,11 +3999,20 @@ class ListProcessesRequest(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     status: _builtins.str
     limit: _builtins.int
     """0: 100"""
     after: _builtins.str
+    type: _builtins.str
+    """minor, major, full, cluster, or another action's"""
+    since_ms: _builtins.int
+    """that ended then or later, or have not ended"""
+    until_ms: _builtins.int
+    """that ended before"""
     def __init__(
         self,
         *,
@@ -4011,10 +4020,13 @@ class ListProcessesRequest(_message.Message):
         status: _builtins.str = ...,
         limit: _builtins.int = ...,
         after: _builtins.str = ...,
+        type: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "status", b"status", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "since_ms", b"since_ms", "status", b"status", "table", b"table", "type", b"type", "until_ms", b"until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

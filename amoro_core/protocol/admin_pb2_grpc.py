@@ -385,6 +385,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.StartProcessRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Process.FromString,
                 _registered_method=True)
+        self.GetReport = channel.unary_unary(
+                '/amoro.v1.AdminService/GetReport',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.Report.FromString,
+                _registered_method=True)
         self.GetSeries = channel.unary_unary(
                 '/amoro.v1.AdminService/GetSeries',
                 request_serializer=amoro_dot_v1_dot_journal__pb2.GetSeriesRequest.SerializeToString,
@@ -888,6 +893,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReport(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSeries(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1325,6 +1336,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.StartProcess,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.StartProcessRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Process.SerializeToString,
+            ),
+            'GetReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.GetReportRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.Report.SerializeToString,
             ),
             'GetSeries': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSeries,
@@ -3265,6 +3281,33 @@ class AdminService:
             '/amoro.v1.AdminService/StartProcess',
             amoro_dot_v1_dot_admin__pb2.StartProcessRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Process.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetReport',
+            amoro_dot_v1_dot_journal__pb2.GetReportRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.Report.FromString,
             options,
             channel_credentials,
             insecure,

@@ -120,6 +120,7 @@ class AdminServiceStub:
     CancelProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]
     StartProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.StartProcessRequest, _admin_pb2.Process]
     """a plan that was stored and waits"""
+    GetReport: _grpc.UnaryUnaryMultiCallable[_journal_pb2.GetReportRequest, _journal_pb2.Report]
     GetSeries: _grpc.UnaryUnaryMultiCallable[_journal_pb2.GetSeriesRequest, _journal_pb2.GetSeriesResponse]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ListEventsRequest, _journal_pb2.ListEventsResponse]
     ListOptimizers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]
@@ -217,6 +218,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     CancelProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
     StartProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.StartProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
     """a plan that was stored and waits"""
+    GetReport: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetReportRequest, _journal_pb2.Report]  # type: ignore[assignment]
     GetSeries: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetSeriesRequest, _journal_pb2.GetSeriesResponse]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListEventsRequest, _journal_pb2.ListEventsResponse]  # type: ignore[assignment]
     ListOptimizers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]  # type: ignore[assignment]
@@ -725,6 +727,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Process, _abc.Awaitable[_admin_pb2.Process]]:
         """a plan that was stored and waits"""
+
+    @_abc_1.abstractmethod
+    def GetReport(
+        self,
+        request: _journal_pb2.GetReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_pb2.Report, _abc.Awaitable[_journal_pb2.Report]]: ...
 
     @_abc_1.abstractmethod
     def GetSeries(

@@ -218,6 +218,7 @@ class ListEventsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     NEWER_THAN_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """one that is gone is found by the name that it had"""
     process_id: _builtins.str
@@ -227,6 +228,8 @@ class ListEventsRequest(_message.Message):
     after: _builtins.str
     newer_than: _builtins.int
     """an event: those that were stored after it, in the order of storing"""
+    until_ms: _builtins.int
+    """before this time; 0: now"""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """none: all"""
@@ -241,10 +244,11 @@ class ListEventsRequest(_message.Message):
         limit: _builtins.int = ...,
         after: _builtins.str = ...,
         newer_than: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "kinds", b"kinds", "limit", b"limit", "newer_than", b"newer_than", "process_id", b"process_id", "since_ms", b"since_ms", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "kinds", b"kinds", "limit", b"limit", "newer_than", b"newer_than", "process_id", b"process_id", "since_ms", b"since_ms", "table", b"table", "until_ms", b"until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -573,3 +577,242 @@ class GetSeriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetSeriesResponse: _TypeAlias = GetSeriesResponse  # noqa: Y015
+
+@_typing.final
+class GetReportRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    since_ms: _builtins.int
+    """0: 12 hours before the end"""
+    until_ms: _builtins.int
+    """0: now"""
+    table: _builtins.str
+    """of tables that match this name or pattern, such as shop.*; "": of all"""
+    def __init__(
+        self,
+        *,
+        since_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since_ms", b"since_ms", "table", b"table", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReportRequest: _TypeAlias = GetReportRequest  # noqa: Y015
+
+@_typing.final
+class ProcessTotals(_message.Message):
+    """Processes of one type that ended with one status. What is before and after are sums over those that replaced files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    DATA_FILES_BEFORE_FIELD_NUMBER: _builtins.int
+    DATA_FILES_AFTER_FIELD_NUMBER: _builtins.int
+    DELETE_FILES_BEFORE_FIELD_NUMBER: _builtins.int
+    DELETE_FILES_AFTER_FIELD_NUMBER: _builtins.int
+    BYTES_BEFORE_FIELD_NUMBER: _builtins.int
+    BYTES_AFTER_FIELD_NUMBER: _builtins.int
+    ROWS_AFTER_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    status: _builtins.str
+    processes: _builtins.int
+    tables: _builtins.int
+    data_files_before: _builtins.int
+    data_files_after: _builtins.int
+    delete_files_before: _builtins.int
+    delete_files_after: _builtins.int
+    bytes_before: _builtins.int
+    bytes_after: _builtins.int
+    rows_after: _builtins.int
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        status: _builtins.str = ...,
+        processes: _builtins.int = ...,
+        tables: _builtins.int = ...,
+        data_files_before: _builtins.int = ...,
+        data_files_after: _builtins.int = ...,
+        delete_files_before: _builtins.int = ...,
+        delete_files_after: _builtins.int = ...,
+        bytes_before: _builtins.int = ...,
+        bytes_after: _builtins.int = ...,
+        rows_after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "processes", b"processes", "rows_after", b"rows_after", "status", b"status", "tables", b"tables", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessTotals: _TypeAlias = ProcessTotals  # noqa: Y015
+
+@_typing.final
+class TableFailures(_message.Message):
+    """The processes of one table that failed with one code."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    FINISHED_MS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    table_id: _builtins.int
+    processes: _builtins.int
+    reason: _builtins.str
+    """of the last one"""
+    process_id: _builtins.str
+    finished_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        table_id: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        process_id: _builtins.str = ...,
+        finished_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_ms", b"finished_ms", "process_id", b"process_id", "processes", b"processes", "reason", b"reason", "table", b"table", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableFailures: _TypeAlias = TableFailures  # noqa: Y015
+
+@_typing.final
+class CodeFailures(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    TABLES_TOTAL_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    processes: _builtins.int
+    tables_total: _builtins.int
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFailures]:
+        """those with most failures first, at most 20"""
+
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        processes: _builtins.int = ...,
+        tables: _abc.Iterable[Global___TableFailures] | None = ...,
+        tables_total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "processes", b"processes", "tables", b"tables", "tables_total", b"tables_total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CodeFailures: _TypeAlias = CodeFailures  # noqa: Y015
+
+@_typing.final
+class WorseTable(_message.Message):
+    """A table with more small files and delete files than at the beginning."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    SMALL_FILES_BEFORE_FIELD_NUMBER: _builtins.int
+    SMALL_FILES_FIELD_NUMBER: _builtins.int
+    DELETE_FILES_BEFORE_FIELD_NUMBER: _builtins.int
+    DELETE_FILES_FIELD_NUMBER: _builtins.int
+    FROM_MS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    table_id: _builtins.int
+    small_files_before: _builtins.int
+    small_files: _builtins.int
+    delete_files_before: _builtins.int
+    delete_files: _builtins.int
+    from_ms: _builtins.int
+    """when the figures before were the latest: at the beginning, or when the table was first evaluated"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        table_id: _builtins.int = ...,
+        small_files_before: _builtins.int = ...,
+        small_files: _builtins.int = ...,
+        delete_files_before: _builtins.int = ...,
+        delete_files: _builtins.int = ...,
+        from_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delete_files", b"delete_files", "delete_files_before", b"delete_files_before", "from_ms", b"from_ms", "small_files", b"small_files", "small_files_before", b"small_files_before", "table", b"table", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorseTable: _TypeAlias = WorseTable  # noqa: Y015
+
+@_typing.final
+class Report(_message.Message):
+    """What was done in a time, by the processes that ended in it and are still kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGAN_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    TOTALS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    WORSE_FIELD_NUMBER: _builtins.int
+    WORSE_TOTAL_FIELD_NUMBER: _builtins.int
+    IS_WORSE_KNOWN_FIELD_NUMBER: _builtins.int
+    began_ms: _builtins.int
+    ended_ms: _builtins.int
+    processes: _builtins.int
+    worse_total: _builtins.int
+    is_worse_known: _builtins.bool
+    """false: no figures of tables are kept for that time"""
+    @_builtins.property
+    def totals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessTotals]:
+        """by type and status"""
+
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___CodeFailures]:
+        """most processes first"""
+
+    @_builtins.property
+    def worse(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorseTable]:
+        """worst first, at most 20"""
+
+    def __init__(
+        self,
+        *,
+        began_ms: _builtins.int = ...,
+        ended_ms: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        totals: _abc.Iterable[Global___ProcessTotals] | None = ...,
+        failures: _abc.Iterable[Global___CodeFailures] | None = ...,
+        worse: _abc.Iterable[Global___WorseTable] | None = ...,
+        worse_total: _builtins.int = ...,
+        is_worse_known: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began_ms", b"began_ms", "ended_ms", b"ended_ms", "failures", b"failures", "is_worse_known", b"is_worse_known", "processes", b"processes", "totals", b"totals", "worse", b"worse", "worse_total", b"worse_total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Report: _TypeAlias = Report  # noqa: Y015

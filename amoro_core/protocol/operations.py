@@ -229,6 +229,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "ListTasks": _read(VIEWER, QUICK, _items("/processes/{process_id}/tasks", "tasks")),
     "ListAttempts": _read(VIEWER, QUICK, _items("/processes/{process_id}/attempts", "attempts")),
+    "GetReport": _read(VIEWER, QUICK, _get("/report", "amoro.report/v1")),
     "GetSeries": _read(
         VIEWER,
         QUICK,

@@ -1,7 +1,7 @@
 """The history: attempts, events, late deletes, retention, the audit of calls, and answers to repeated requests."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,6 +31,7 @@ from amoro_core.model.history_events import (
     Event,
     EventFilter,
     EventKind,
+    Report,
     TaskAttempt,
     UnknownCallerLog,
 )
@@ -109,6 +110,18 @@ class JournalService:
         def read(db: Connection) -> EventPage:
             found = events.list_stored_after(db, _resolved(db, wanted, table), event_id, limit)
             return EventPage(Page(tuple(found), len(found)), len(found) < limit, events.last_id(db))
+
+        return self.store.read(read)
+
+    def report(self, since: datetime, until: datetime, table_ids: Collection[int] | None) -> Report:
+        """What was done in that time to these tables, or to all."""
+
+        def read(db: Connection) -> Report:
+            failures = processes.total_failures(db, since, until, table_ids)
+            worse = time_series.list_worse(db, since, until, table_ids)
+            names = tables.names(db, {one.table_id for one in (*failures, *(worse or ()))})
+            totals = processes.total_ended(db, since, until, table_ids)
+            return Report(totals, failures, worse or (), worse is not None, names)
 
         return self.store.read(read)
 

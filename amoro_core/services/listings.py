@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 from amoro_core.errors import InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.history_events import AuditFilter, AuditOutcome, EventFilter, EventKind
+from amoro_core.model.history_events import (
+    ANY_PROCESS,
+    AuditFilter,
+    AuditOutcome,
+    EventFilter,
+    EventKind,
+    ProcessFilter,
+)
 from amoro_core.model.metrics import BackupRecord, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, numbers, opened, page_limit, sealed
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
@@ -115,19 +122,15 @@ class OverviewService:
         return self.store.read(read)
 
     def processes(
-        self,
-        window: Window,
-        progress: Progress,
-        table_id: int | None = None,
-        status: ProcessStatus | None = None,
+        self, window: Window, progress: Progress, wanted: ProcessFilter = ANY_PROCESS
     ) -> Page[ProcessSummary]:
         """Processes, newest first; `after` is the id of one, or a unique prefix. Raises ProcessNotFound for it."""
         most = page_limit(window.limit or PROCESSES)
 
         def read(db: Connection) -> Page[ProcessSummary]:
             last = processes.place_of(db, window.after) if window.after else None
-            found = processes.list_page(db, table_id, status, last, most + 1)
-            page = cut(found, most, processes.count(db, table_id, status), lambda item: item.process_id)
+            found = processes.list_page(db, wanted, last, most + 1)
+            page = cut(found, most, processes.count(db, wanted), lambda item: item.process_id)
             return Page(tuple(_summaries(db, page.items, progress)), page.total, page.next)
 
         return self.store.read(read)
@@ -178,7 +181,7 @@ class OverviewService:
 
     def count_running(self) -> int:
         """The number of running processes, without committing ones."""
-        return self.store.read(lambda db: processes.count(db, status=ProcessStatus.RUNNING))
+        return self.store.read(lambda db: processes.count(db, ProcessFilter(status=ProcessStatus.RUNNING)))
 
     def active_on(self, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
         """The active processes of these tables, by the table's id."""

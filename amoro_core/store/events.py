@@ -92,6 +92,9 @@ def _where(wanted: EventFilter) -> tuple[list[str], dict[str, str | int]]:
     if wanted.since is not None:
         where.append("at_ms >= :since_ms")
         values["since_ms"] = to_ms(wanted.since)
+    if wanted.until is not None:
+        where.append("at_ms < :until_ms")
+        values["until_ms"] = to_ms(wanted.until)
     return where, values
 
 

@@ -1,8 +1,8 @@
 """Optimizing processes, in `table_process`, and their commit attempts."""
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from amoro_core.model.commits import (
     StatisticsNamed,
     StatisticsRemoved,
 )
+from amoro_core.model.history_events import ANY_PROCESS, ProcessFilter, ProcessTotals, TableFailures
 from amoro_core.model.processes import (
     ACTIVE_PROCESS_STATUSES,
     FILES,
@@ -25,6 +26,7 @@ from amoro_core.model.processes import (
     Delay,
     OptimizingProcess,
     ProcessStatus,
+    Receipt,
     uuid7_ms,
 )
 from amoro_core.store.connection import Codec, Connection, Duplicate, Row, RowMapping, from_ms, to_json, to_ms
@@ -182,14 +184,10 @@ def place_of(db: Connection, text: str) -> tuple[int, str]:
 
 
 def list_page(
-    db: Connection,
-    table_id: int | None,
-    status: ProcessStatus | None,
-    after: tuple[int, str] | None,
-    limit: int,
+    db: Connection, wanted: ProcessFilter, after: tuple[int, str] | None, limit: int
 ) -> list[OptimizingProcess]:
-    """At most `limit` processes, newest first, that follow a place; of the table, in the status, where given."""
-    conditions, parameters = _conditions(table_id, status)
+    """At most `limit` wanted processes, newest first, that follow a place."""
+    conditions, parameters = _conditions(wanted)
     if after is not None:
         conditions.append("(created_at_ms, process_id) < (:after_ms, :after_id)")
         parameters["after_ms"], parameters["after_id"] = after
@@ -197,9 +195,9 @@ def list_page(
     return _PROCESSES.select(db, sql, {**parameters, "most": limit})
 
 
-def count(db: Connection, table_id: int | None = None, status: ProcessStatus | None = None) -> int:
-    """How many processes there are; of the table, in the status, where given."""
-    conditions, parameters = _conditions(table_id, status)
+def count(db: Connection, wanted: ProcessFilter = ANY_PROCESS) -> int:
+    """How many wanted processes there are."""
+    conditions, parameters = _conditions(wanted)
     return db.count("table_process", " AND ".join(conditions), parameters)
 
 
@@ -212,17 +210,18 @@ def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, Optimi
     return {row["table_id"]: _PROCESSES.from_row(row) for row in rows}
 
 
-def _conditions(table_id: int | None, status: ProcessStatus | None) -> tuple[list[str], Row]:
-    conditions, parameters = ["true"], Row()
-    if table_id is not None:
-        conditions.append("table_id = :table_id")
-        parameters["table_id"] = table_id
-    if status is not None:
-        conditions.append("status = :status")
-        parameters["status"] = status.value
-        if status in ACTIVE_PROCESS_STATUSES:
-            conditions.append(_ACTIVE)  # there may be many that have ended
-    return conditions, parameters
+def _conditions(wanted: ProcessFilter) -> tuple[list[str], Row]:
+    possible: tuple[tuple[str, str, object], ...] = (
+        ("table_id", "table_id = :table_id", wanted.table_id),
+        ("status", "status = :status", wanted.status and wanted.status.value),
+        ("type", "process_type = :type", wanted.type or None),
+        ("since_ms", f"(finished_at_ms >= :since_ms OR {_ACTIVE})", wanted.since and to_ms(wanted.since)),
+        ("until_ms", "finished_at_ms < :until_ms", wanted.until and to_ms(wanted.until)),
+    )
+    conditions = ["true", *(condition for _, condition, value in possible if value is not None)]
+    if wanted.status in ACTIVE_PROCESS_STATUSES:
+        conditions.append(_ACTIVE)  # there may be many that have ended
+    return conditions, {name: value for name, _, value in possible if value is not None}
 
 
 def list_active(db: Connection) -> list[OptimizingProcess]:
@@ -252,6 +251,49 @@ def list_ended_since(db: Connection, since: datetime) -> list[OptimizingProcess]
         "SELECT * FROM table_process WHERE finished_at_ms >= :since_ms ORDER BY finished_at_ms, process_id",
         {"since_ms": to_ms(since)},
     )
+
+
+_ENDED_IN = (
+    "FROM table_process WHERE finished_at_ms >= :since_ms AND finished_at_ms < :until_ms "
+    "AND (:table_ids IS NULL OR table_id IN (SELECT value FROM json_each(:table_ids)))"
+)
+_FAILURES = RowMapping(TableFailures)
+_SUMS = ", ".join(
+    f"coalesce(sum(receipt_json ->> '{field.name}'), 0) AS {field.name}"
+    for field in fields(ProcessTotals)
+    if field.name in Receipt.__dataclass_fields__
+)
+
+
+def total_ended(
+    db: Connection, since: datetime, until: datetime, table_ids: Collection[int] | None
+) -> list[ProcessTotals]:
+    """The processes that ended in that time, of these tables or of all, by type and status."""
+    rows = db.select(
+        "SELECT process_type AS type, status, count(*) AS processes, count(DISTINCT table_id) AS tables, "
+        f"{_SUMS} {_ENDED_IN} GROUP BY process_type, status ORDER BY process_type, status",
+        _ended_in(since, until, table_ids),
+    )
+    return [ProcessTotals(**row) for row in rows]
+
+
+def total_failures(
+    db: Connection, since: datetime, until: datetime, table_ids: Collection[int] | None
+) -> list[TableFailures]:
+    """The failures of processes that ended in that time, by code and table, most processes first."""
+    # Beside a single max(), SQLite takes the other columns from the row of the maximum.
+    return _FAILURES.select(
+        db,
+        "SELECT failure_code AS code, table_id, count(*) AS processes, failure AS reason, process_id, "
+        f"max(finished_at_ms) AS finished_at_ms {_ENDED_IN} AND failure_code <> '' GROUP BY failure_code, table_id "
+        "ORDER BY processes DESC, max(finished_at_ms) DESC, table_id",
+        _ended_in(since, until, table_ids),
+    )
+
+
+def _ended_in(since: datetime, until: datetime, table_ids: Collection[int] | None) -> Row:
+    ids = None if table_ids is None else to_json(sorted(table_ids))
+    return {"since_ms": to_ms(since), "until_ms": to_ms(until), "table_ids": ids}
 
 
 def remove_ended(db: Connection, before: datetime, limit: int) -> int:

@@ -1,11 +1,12 @@
 """Values over time: `series_point` for the system and for groups, `table_series` for tables."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, fields
 from datetime import datetime
 
+from amoro_core.model.history_events import WorseTable
 from amoro_core.model.metrics import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures
-from amoro_core.store.connection import Connection, from_ms, insert_into, to_ms
+from amoro_core.store.connection import Connection, RowMapping, from_ms, insert_into, to_json, to_ms
 
 _KNOW = "INSERT INTO series (name, label) VALUES (:name, :label) ON CONFLICT (name, label) DO NOTHING"
 _ADD = (
@@ -16,6 +17,7 @@ _ADD = (
     "max = max(series_point.max, excluded.max)"
 )
 _FIGURES = tuple(field.name for field in fields(TableFigures))
+_OF_LISTED = "FROM table_series WHERE table_series.table_id = listed.table_id"
 _ADD_FIGURES = (
     f"{insert_into('table_series', ('table_id', 'step_s', 'at_ms', *_FIGURES))} "
     "ON CONFLICT (table_id, step_s, at_ms) DO UPDATE SET "
@@ -95,6 +97,43 @@ def list_figures(
         {"table_id": table_id, "step_s": step.seconds, "since_ms": to_ms(since), "until_ms": to_ms(until)},
     )
     return [(from_ms(row["at_ms"]), TableFigures(**{name: row[name] for name in _FIGURES})) for row in rows]
+
+
+_WORSE_TABLES = RowMapping(WorseTable)
+_WORSE = f"""
+WITH bound AS (
+    SELECT table_id,
+        (SELECT max(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms < :until_ms) AS last_ms,
+        (SELECT max(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms < :since_ms) AS hour_ms,
+        (SELECT max(at_ms) {_OF_LISTED} AND step_s = 86400 AND at_ms + 86400000 <= :since_ms) AS day_ms,
+        (SELECT min(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms >= :since_ms) AS first_ms
+    FROM table_listing AS listed
+    WHERE :table_ids IS NULL OR table_id IN (SELECT value FROM json_each(:table_ids))
+)
+SELECT bound.table_id, was.small_files AS small_files_before, now.small_files, was.at_ms AS from_at_ms,
+    was.delete_files AS delete_files_before, now.delete_files
+FROM bound
+JOIN table_series AS now ON now.table_id = bound.table_id AND now.step_s = 3600 AND now.at_ms = last_ms
+JOIN table_series AS was ON was.table_id = bound.table_id
+    AND was.step_s = iif(hour_ms IS NULL AND day_ms IS NOT NULL, 86400, 3600)
+    AND was.at_ms = coalesce(hour_ms, day_ms, first_ms)
+WHERE last_ms >= :since_ms AND now.small_files + now.delete_files > was.small_files + was.delete_files
+ORDER BY now.small_files + now.delete_files - was.small_files - was.delete_files DESC, bound.table_id
+"""
+
+
+def list_worse(
+    db: Connection, since: datetime, until: datetime, table_ids: Collection[int] | None
+) -> list[WorseTable] | None:
+    """The tables with more small files and delete files at `until` than at `since`, worst first; None: not known.
+
+    Figures are those of whole hours; before the oldest hour that is kept, of days; of a new table, its first ones.
+    """
+    if not db.value("SELECT EXISTS (SELECT 1 FROM table_series)"):
+        return None
+    ids = None if table_ids is None else to_json(sorted(table_ids))
+    bounds = {"since_ms": _begin(since, TABLE_STEPS[0]), "until_ms": to_ms(until), "table_ids": ids}
+    return _WORSE_TABLES.select(db, _WORSE, bounds)
 
 
 def list_ids(db: Connection) -> list[int]:

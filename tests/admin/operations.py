@@ -85,6 +85,7 @@ ListQueue           look  quick     group queue
 ListProcesses       look  quick     process list
 ListTasks           look  quick     task list 01997a
 ListAttempts        look  quick     task attempts 01997a
+GetReport           look  quick     report
 GetSeries           look  quick     series show
 ListEvents          look  quick     event list
 GetProcess          look  touching  process show 01997a

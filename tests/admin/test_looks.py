@@ -9,15 +9,18 @@ from datetime import timedelta
 import pytest
 
 from amoro_core.admin import optimizing
-from amoro_core.errors import InvalidArgument, NotFound, ProcessNotFound
-from amoro_core.model.metrics import SYSTEM_SERIES
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.errors import InvalidArgument, NotFound, ProcessNotFound, TableNotFound
+from amoro_core.model.metrics import SYSTEM_SERIES, TableFigures
+from amoro_core.model.processes import CatalogConfig, ProcessStatus, uuid7
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.store import catalogs
+from amoro_core.store import catalogs, groups, tables, time_series
+from amoro_core.store.connection import Connection
 from tests.admin.rig import Rig
+from tests.dashboard import states
 from tests.dashboard.states import long_queue
+from tests.store import builders
 
 DAY_MS = 86_400_000
 
@@ -193,3 +196,117 @@ def test_the_queue_shows_the_first_of_both_lists_or_of_one(rig: Rig) -> None:
     assert (places(one), one.pending_total, one.waiting_total) == (([], [1, 2, 3, 4, 5]), 0, 13)
     with pytest.raises(InvalidArgument, match="the queue has no pages"):
         rig.call("ListQueue", queue.ListQueueRequest(after="x"))
+
+
+# What was done in a time
+
+
+@pytest.fixture
+def night(rig: Rig) -> Rig:
+    """A rig with a night's work on two tables: seven processes, one of them before it, and figures of three tables."""
+    now = rig.services.sampling.now()
+
+    def fill(db: Connection) -> None:
+        orders, clicks, quiet = states.fill(db, 3)
+        fail = {"status": ProcessStatus.FAILED, "failure_code": "AMORO-3001", "receipt": None}
+        for number, (table, hours, more) in enumerate(
+            [
+                (orders, 30, {}),
+                (orders, 3, {}),
+                (orders, 2, {"status": ProcessStatus.PARTIAL}),
+                (clicks, 5, {**fail, "failure": "a.parquet is missing"}),
+                (clicks, 1, {**fail, "failure": "b.parquet is missing"}),
+                (orders, 4, {**fail, "failure": "c.parquet is missing"}),
+                (quiet, 1, {**fail, "failure_code": "AMORO-1002", "failure": "the disk is full"}),
+            ]
+        ):
+            end = now - timedelta(hours=hours)
+            states.ended(db, table, uuid7(end), created_at=end - timedelta(minutes=number), finished_at=end, **more)
+        for table, days, small, deletes in [
+            (orders, 20, 2, 0),  # long before, since when nothing has changed
+            (orders, 0.1, 9, 4),
+            (clicks, 1, 3, 3),
+            (clicks, 0.1, 3, 2),
+            (quiet, 0.3, 1, 0),  # found within the time
+            (quiet, 0.1, 3, 0),
+        ]:
+            figures = TableFigures(50, 90, small, deletes, 1, 1)
+            time_series.add_figures(db, table.table_id, figures, now - timedelta(days=days))
+
+    rig.store.write(fill)
+    return rig
+
+
+def test_a_report_says_what_was_done_what_failed_and_which_tables_got_worse(night: Rig) -> None:
+    report: journal.Report = night.call("GetReport", journal.GetReportRequest())
+    assert (report.processes, report.ended_ms - report.began_ms) == (6, DAY_MS // 2)
+    assert [(one.type, one.status, one.processes, one.tables) for one in report.totals] == [
+        ("major", "failed", 4, 3),
+        ("major", "partial", 1, 1),
+        ("major", "success", 1, 1),
+    ]
+    done = report.totals[2]
+    assert (done.data_files_before, done.data_files_after, done.delete_files_before) == (12, 1, 3)
+    assert (done.bytes_before, done.bytes_after, done.rows_after) == (1200, 1000, 50)
+    missing, full = report.failures
+    assert (missing.code, missing.processes, missing.tables_total) == ("AMORO-3001", 3, 2)
+    assert [(one.table, one.processes, one.reason) for one in missing.tables] == [
+        ("lake.web.orders", 2, "b.parquet is missing"),
+        ("lake.sales.orders", 1, "c.parquet is missing"),
+    ]
+    assert (full.code, full.tables[0].table, full.tables[0].reason) == (
+        "AMORO-1002",
+        "lake.finance.orders",
+        "the disk is full",
+    )
+    found = [
+        (one.table, one.small_files_before, one.small_files, one.delete_files_before, one.delete_files)
+        for one in report.worse
+    ]
+    assert found == [("lake.sales.orders", 2, 9, 0, 4), ("lake.finance.orders", 1, 3, 0, 0)]
+    assert (report.worse_total, report.is_worse_known) == (2, True)
+
+
+def test_a_report_is_of_the_tables_and_the_time_asked_for(night: Rig) -> None:
+    def ask(**wanted: object) -> journal.Report:
+        report: journal.Report = night.call("GetReport", journal.GetReportRequest(**wanted))
+        return report
+
+    now_ms = round(night.services.sampling.now().timestamp() * 1000)
+    web = ask(table="*.web.*")
+    assert (web.processes, [one.code for one in web.failures], web.worse_total) == (2, ["AMORO-3001"], 0)
+    assert ask(table="sales.orders").processes == 3
+    early = ask(since_ms=now_ms - 2 * DAY_MS, until_ms=now_ms - DAY_MS)
+    assert (early.processes, early.totals[0].status, early.worse_total) == (1, "success", 0)
+    for text, words in (("*.nowhere.*", "no known table matches"), ("sales.nothing", "no known table matches")):
+        with pytest.raises(TableNotFound, match=words):
+            ask(table=text)
+    with pytest.raises(InvalidArgument, match="the end of the time is not after its beginning"):
+        ask(since_ms=now_ms + DAY_MS)
+
+
+def test_processes_and_events_are_listed_by_time_type_and_result(night: Rig) -> None:
+    now_ms = round(night.services.sampling.now().timestamp() * 1000)
+    hour = DAY_MS // 24
+
+    def run(db: Connection) -> None:
+        for name in ("optimizer-1", "optimizer-2"):
+            groups.add_optimizer(db, builders.optimizer(name))
+        states.running(db, tables.get(db, 1))
+
+    def listed(**wanted: object) -> list[str]:
+        answer = night.call("ListProcesses", pb.ListProcessesRequest(**wanted))
+        assert answer.total == len(answer.processes)
+        return [one.status for one in answer.processes]
+
+    night.store.write(run)
+    assert sorted(listed(since_ms=now_ms - 5 * hour // 2)) == ["failed", "failed", "partial", "running"]
+    assert listed(until_ms=now_ms - DAY_MS) == ["success"]
+    assert listed(type="MAJOR", status="failed", since_ms=now_ms - 9 * hour // 2, until_ms=now_ms - 2 * hour) == [
+        "failed"
+    ]
+    assert listed(type="full") == []
+    with pytest.raises(InvalidArgument, match="the end of the time is not after its beginning"):
+        listed(since_ms=2, until_ms=1)
+    joined(night, 2)
+    assert [len(events(night, until_ms=at).events) for at in (now_ms, now_ms + hour)] == [0, 2]

@@ -27,6 +27,7 @@ from amoro_core.admin.context import require
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time
 from amoro_core.errors import AmoroError, InvalidArgument, UnknownToken, WaitTimeout
 from amoro_core.model.principals import Principal, Role
+from amoro_core.model.properties import parse_time
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
 from amoro_core.protocol import admin_pb2 as pb
@@ -145,6 +146,14 @@ async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
         return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=100))
     except ValueError as error:
         raise InvalidArgument("the form has more than 100 fields") from error
+
+
+def times_of(query: Mapping[str, str]) -> dict[str, int]:
+    """The times of the query as fields of a request, such as since_ms. Raises InvalidArgument."""
+    try:
+        return {f"{name}_ms": parse_time(query[name], datetime.now(UTC)) for name in ("since", "until") if query[name]}
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
 
 
 View = Callable[[PageRequest], Awaitable[Page | Redirect]]

@@ -6,7 +6,7 @@ from amoro_core.model.history_events import AuditOutcome, EventKind
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.web.pages.framework import Listed, Page, PageRequest, Site, command, group_names, page_of_list
+from amoro_core.web.pages.framework import Listed, Page, PageRequest, Site, command, group_names, page_of_list, times_of
 
 ROWS = 100
 _KINDS = tuple(kind.value for kind in EventKind)
@@ -24,11 +24,12 @@ def routes(site: Site) -> list[Route]:
 
 async def show_events(visit: PageRequest) -> Page:
     """A hundred events, the newest first."""
-    query = visit.query(kind=_KINDS, table=(), process=(), after=())
+    query = visit.query(kind=_KINDS, table=(), process=(), since=(), until=(), after=())
     request = journal.ListEventsRequest(
         kinds=filter(None, [query["kind"]]),
         table=query["table"],
         process_id=query["process"],
+        **times_of(query),
         limit=ROWS,
         after=query["after"],
     )

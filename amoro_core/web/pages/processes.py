@@ -17,7 +17,7 @@ from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, Proces
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.web.charts import Bar, Progress, gantt, steps
-from amoro_core.web.pages.framework import ROWS, Page, PageRequest, command, page_of_list, to
+from amoro_core.web.pages.framework import ROWS, Page, PageRequest, command, page_of_list, times_of, to
 
 MOST = 5000  # of a process: of its first tasks, where there are more
 _PAGE = 1000
@@ -89,8 +89,15 @@ _WORK = "Attempts by optimizer thread since the first one began"
 
 async def show_processes(visit: PageRequest) -> Page:
     """Fifty processes, the newest first."""
-    query = visit.query(table=(), status=_STATUSES, after=())
-    request = pb.ListProcessesRequest(**query, limit=ROWS)
+    query = visit.query(table=(), type=(), status=_STATUSES, since=(), until=(), after=())
+    request = pb.ListProcessesRequest(
+        table=query["table"],
+        type=query["type"],
+        status=query["status"],
+        **times_of(query),
+        limit=ROWS,
+        after=query["after"],
+    )
     response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     listed = page_of_list("/processes", "processes", query, response, response.processes)
     values = {"processes": response.processes, "list": listed, "statuses": _STATUSES}

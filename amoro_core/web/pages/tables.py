@@ -410,7 +410,9 @@ _ORIGINS = tuple(origin.value for origin in Origin)
 async def show_processes(visit: PageRequest) -> Page:
     """The processes of every action on the table, the newest first."""
     query, table = visit.query(status=_STATUSES, after=()), await table_of(visit)
-    request = pb.ListProcessesRequest(table=str(table.table_id), limit=ROWS, **query)
+    request = pb.ListProcessesRequest(
+        table=str(table.table_id), limit=ROWS, status=query["status"], after=query["after"]
+    )
     response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     path = to_table(table.table, table.table_id, "processes")
     return table_page(
