@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -211,6 +212,8 @@ def _spread_bits(count: int) -> Words:
 
 #: Ranks of a column, at most: its values are told apart so finely.
 MOST_RANKS = 4096
+#: The factor by which the rows of a curve's output may differ from the mean so that the output ends with a cell.
+UNEVENNESS = 1.5
 #: What all values of one kind of cut points may take: longer binary ones are cut, which leaves them in order.
 MOST_BYTES = 2 << 20
 _LEAST_WIDTH = 64
@@ -220,13 +223,20 @@ _KEY, _PLACE = "amoro_key", "amoro_place"
 TAG_BYTES = 16
 
 
+class Ranks(NamedTuple):
+    """Values of a column between which others are told apart, and the coordinates of those between two of them."""
+
+    bounds: RangeBounds
+    coordinates: Coordinates  # one more than bounds
+
+
 class Cuts:
     """How the rows of a group are keyed and split. Of an order, in which rows that are equal go by their place.
 
     A tagged batch has the table's columns, then for curves the place on the curve, then the row's place in the work.
     """
 
-    def __init__(self, order: Order, ranks: Sequence[RangeBounds], outputs: RangeBounds) -> None:
+    def __init__(self, order: Order, ranks: Sequence["Ranks"], outputs: RangeBounds) -> None:
         """`ranks` of each column of a curve; the rows from one of `outputs` to the next make a file."""
         self.order = order
         self.ranks = tuple(ranks)
@@ -269,8 +279,8 @@ class Cuts:
         columns = {
             **{
                 f"rank_{number}_{part}": values
-                for number, points in enumerate(self.ranks)
-                for part, values in enumerate(points.parts)
+                for number, ranks in enumerate(self.ranks)
+                for part, values in enumerate((*ranks.bounds.parts, ranks.coordinates.astype(np.uint64)))
             },
             **{f"cut_{part}": values for part, values in enumerate(self.outputs.parts)},
         }
@@ -291,16 +301,22 @@ def parse_cuts(order: Order, content: bytes) -> Cuts:
     def points(prefix: str, descending: Sequence[bool]) -> RangeBounds:
         return RangeBounds([part_of(result[f"{prefix}_{part}"]) for part in range(len(descending))], descending)
 
-    ranks = [points(f"rank_{number}", down) for number, down in enumerate(order.descending)] if order.is_curve else []
+    ranks = [
+        Ranks(points(f"rank_{number}", down), np.asarray(part_of(result[f"rank_{number}_{len(down)}"]), np.uint16))
+        for number, down in enumerate(order.descending if order.is_curve else ())
+    ]
     return Cuts(order, ranks, points("cut", (*_key_descending(order), False)))
 
 
 def make_cuts(order: Order, sample: pa.Table | None, outputs: int) -> Cuts:
-    """The cut points for even outputs, at quantiles of a sample with the parts of all columns; none without rows."""
+    """The cut points, by a sample with the parts of all columns: for outputs as even as possible; none without rows."""
     parts, places = _sampled(order, sample)
     ranks = [_ranks(column, down) for column, down in zip(parts, order.descending, strict=True)]
-    cuts = Cuts(order, ranks if order.is_curve else [], _quantiles(order, [], outputs))
-    return Cuts(order, cuts.ranks, split_points(cuts, sample, outputs)) if len(places) else cuts
+    if not len(places):
+        return Cuts(order, ranks if order.is_curve else [], _quantiles(order, [], outputs))
+    if not order.is_curve:
+        return Cuts(order, [], _quantiles(order, [*flat(parts), places], outputs))
+    return Cuts(order, ranks, _cells(np.asarray(_keys(parts, order, ranks)[0]), places, outputs))
 
 
 def split_points(cuts: Cuts, sample: pa.Table | None, pieces: int) -> RangeBounds:
@@ -338,10 +354,42 @@ def _quantiles(order: Order, keys: list[Part], pieces: int) -> RangeBounds:
     return RangeBounds([take_rows(part, again) for part in chosen], descending)
 
 
-def _ranks(parts: list[Part], descending: Sequence[bool]) -> RangeBounds:
-    """Values of a column between which others are told apart: all of a few, else those at quantiles.
+def _cells(keys: Words, places: Words, pieces: int) -> RangeBounds:
+    """Where outputs begin on a curve: with its largest cells, if rows are split about evenly there, else at quantiles.
 
-    The least is left out, so that ranks begin at 0: a column of five values has five, of which the last is highest.
+    All rows of a cell, which is a box, come one after the other. A file of parts of two cells can be as wide as both.
+    """
+    order = np.lexsort((places, keys))
+    keys, places = keys[order], places[order]
+    share, found, ranges = len(keys) / pieces, [], [(0, len(keys), pieces)]
+    while ranges:
+        begin, end, count = ranges.pop()
+        if min(count, end - begin) < 2:
+            continue
+        first = count // 2
+        at = max(begin + 1, begin + (end - begin) * first // count)
+        point = int(keys[at]), int(places[at])
+        below = max(0, int(keys[begin] ^ keys[end - 1]).bit_length() - 1)
+        cell = (
+            int(keys[end - 1]) >> below << below
+        )  # the last key with all bits but those that both keys share, and one
+        middle = begin + int(np.searchsorted(keys[begin:end], np.uint64(cell)))
+        before = round(count * (middle - begin) / (end - begin))
+        if 0 < before < count:
+            sizes = (middle - begin) / before / share, (end - middle) / (count - before) / share
+            if max(sizes) <= UNEVENNESS and min(sizes) >= 1 / UNEVENNESS:
+                first, at, point = before, middle, (cell, 0)
+        found.append(point)
+        ranges += [(begin, at, first), (at, end, count - first)]
+    points = np.array(sorted(found), np.uint64).reshape(-1, 2)
+    return RangeBounds([points[:, 0].copy(), points[:, 1].copy()], (False, False))
+
+
+def _ranks(parts: list[Part], descending: Sequence[bool]) -> Ranks:
+    """The ranks of a column: between all of a few values, else between those at quantiles.
+
+    A coordinate is the share of the rows with lower values, and half of those with the same: values of which there are
+    few lie close together, and beside a value with a quarter of the rows an eighth of the axis is free on both sides.
     """
     rows = len(parts[0])
     ordered = sort_rows(parts, descending)
@@ -353,7 +401,9 @@ def _ranks(parts: list[Part], descending: Sequence[bool]) -> RangeBounds:
         begins = np.unique(begins[np.searchsorted(begins, wanted, side="right").clip(1) - 1])
     chosen = _shortened([take_rows(part, begins) for part in parts])
     kept = np.flatnonzero(_differs(chosen)) if len(begins) else begins
-    return RangeBounds([take_rows(part, kept) for part in chosen], descending)
+    edges = np.concatenate(([0], begins[kept], [rows]))
+    coordinates = (edges[:-1] + edges[1:]) * _HIGHEST // max(1, 2 * rows)
+    return Ranks(RangeBounds([take_rows(part, kept) for part in chosen], descending), coordinates.astype(np.uint16))
 
 
 def _differs(parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
@@ -378,19 +428,11 @@ def _cut(values: pa.Array) -> pa.Array:
     return pc.binary_slice(values, 0, max(_LEAST_WIDTH, MOST_BYTES // len(values)))
 
 
-def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[RangeBounds]) -> list[Part]:
+def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[Ranks]) -> list[Part]:
     if not order.is_curve:
         return flat(parts)
-    points = [_coordinates(column, bounds) for column, bounds in zip(parts, ranks, strict=True)]
+    points = [one.coordinates[one.bounds.count_up_to(column)] for column, one in zip(parts, ranks, strict=True)]
     return [(hilbert if order.layout.strategy is Strategy.HILBERT else zorder)(points)]
-
-
-def _coordinates(column: Sequence[Part], ranks: RangeBounds) -> Coordinates:
-    """Ranks, stretched so that those of few values use the high bits."""
-    highest = len(ranks)
-    if not highest:
-        return np.zeros(len(column[0]), np.uint16)
-    return (np.arange(highest + 1) * _HIGHEST // highest).astype(np.uint16)[ranks.count_up_to(column)]
 
 
 def _key_descending(order: Order) -> tuple[bool, ...]:

@@ -35,7 +35,7 @@ from amoro_core.model.clustering import (
 from amoro_core.model.task_payload import Work
 from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.cluster.engine import planning_bytes
-from amoro_optimizer.cluster.range_partitioner import Cuts, parse_cuts, sample_rows
+from amoro_optimizer.cluster.range_partitioner import UNEVENNESS, Cuts, parse_cuts, sample_rows
 from amoro_optimizer.cluster.sort_keys import Order, sort_rows
 from amoro_optimizer.execution import Run
 from amoro_optimizer.rewrite.spilling import sweep_spills
@@ -105,7 +105,9 @@ def test_all_rows_are_there_in_order_in_even_files(tmp_path: Path, name: str, me
     assert Counter(map(repr, rows_of(output))) == Counter(map(repr, rows.to_pylist()))
     assert_ordered(work, output, found)
     assert len(found) == 4
-    assert all(abs(table.num_rows - 5000) <= 750 for table in found)
+    # Outputs of curves end with cells of the curve; samples are not exact.
+    factor = 1.15 if layout.strategy is Strategy.LINEAR else 1.15 * UNEVENNESS
+    assert all(5000 / factor <= table.num_rows <= 5000 * factor for table in found)
     made = output.rewrite
     assert (made.rows_read, made.rows_deleted, made.rows_written) == (20_000, 0, 20_000)
     assert (output.spill_bytes > 0) == (memory == SMALL)
@@ -205,7 +207,9 @@ def test_skewed_values_are_spread_over_even_files(tmp_path: Path, name: str, lay
     assert sorted(row for _, row in rows) == list(range(40_000))
     assert all(keys[row] == key for key, row in rows)
     assert len(found) == 8
-    assert all(abs(table.num_rows - 5000) <= 750 for table in found)
+    # Outputs of curves end with cells of the curve; samples are not exact.
+    factor = 1.15 if layout.strategy is Strategy.LINEAR else 1.15 * UNEVENNESS
+    assert all(5000 / factor <= table.num_rows <= 5000 * factor for table in found)
     if layout == linear(1):  # equal keys by their place: files in their order, rows in theirs
         assert rows == sorted(rows, key=lambda one: (one[0] is not None, one[0], one[1]))
 

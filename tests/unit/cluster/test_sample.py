@@ -202,21 +202,66 @@ def test_a_row_that_is_larger_than_the_memory_is_written_all_the_same(tmp_path: 
     assert output.spill_bytes > 0
 
 
-def test_ranks_begin_at_zero_and_are_of_all_of_a_few_values() -> None:
+def test_a_value_has_the_coordinate_in_the_middle_of_its_rows() -> None:
     batch = table_of(SCHEMA, [[5, 1, 5, 1, 3, 5], ["x"] * 6]).to_batches()[0]
-    cuts = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2)
-    assert [len(points) for points in cuts.ranks] == [2, 0]
-    tagged = cuts.tagged(batch, places_of(0, np.arange(6)))
-    (first, *_), (last, *_) = (sorted(tagged.column(2).to_pylist(), reverse=down) for down in (False, True))
-    assert first == 0
-    assert last == int("10" * 16, 2), "the highest rank has all bits of its column"
+    keys, texts = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2).ranks
+    assert (len(keys.bounds), len(texts.bounds)) == (2, 0)
+    assert [round(one * 12 / (2**16 - 1)) for one in keys.coordinates.tolist()] == [2, 5, 9]
+    assert texts.coordinates.tolist() == [2**15 - 1]
 
 
 def test_ranks_of_many_values_are_those_at_quantiles() -> None:
     count = 2 * MOST_RANKS
     batch = table_of(SCHEMA, [range(count), ["x"] * count]).to_batches()[0]
-    (ranks, _) = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2).ranks
-    assert (np.asarray(ranks.parts[-1]) - (np.uint64(1) << np.uint64(63))).tolist() == list(range(2, count, 2))
+    ((bounds, coordinates), _) = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2).ranks
+    assert (np.asarray(bounds.parts[-1]) - (np.uint64(1) << np.uint64(63))).tolist() == list(range(2, count, 2))
+    assert coordinates.tolist() == [(4 * number + 2) * (2**16 - 1) // (2 * count) for number in range(MOST_RANKS)]
+
+
+NUMBERS = Schema(*(NestedField(number, f"c{number}", LongType(), required=False) for number in (1, 2, 3)))
+
+
+def skewed(name: str, rows: int) -> np.ndarray:
+    """Numbers of a column of which some are far more frequent than others."""
+    chance = np.random.default_rng(5)
+    places = {"lowest": -1, "in the middle": 500_000, "highest": 2_000_000}
+    match name.split(maxsplit=1):
+        case ["quarter", where]:
+            return np.where(chance.random(rows) < 0.25, places[where], chance.integers(0, 1_000_000, rows))
+        case ["zipf"]:
+            return np.minimum(chance.zipf(1.3, rows), 10_000_000)
+    near, far = chance.normal(1000, 30, rows), chance.normal(1_000_000, 200, rows)
+    return np.where(chance.random(rows) < 0.5, near, far).astype(np.int64)
+
+
+SKEWED = ["quarter lowest", "quarter in the middle", "quarter highest", "zipf", "clusters"]
+
+
+@pytest.mark.parametrize("outputs", [8, 61, 90])
+@pytest.mark.parametrize("strategy", [Strategy.HILBERT, Strategy.ZORDER])
+@pytest.mark.parametrize("name", SKEWED)
+def test_a_point_meets_few_files_however_skewed_a_column_is(name: str, strategy: Strategy, outputs: int) -> None:
+    """On each column about as many as in a perfect layout; a heavy value is in its share of the files at least."""
+    rows, ideal = 60_000, outputs**-0.5
+    columns = [np.random.default_rng(1).integers(0, 10**9, rows), skewed(name, rows)]
+    batch = table_of(NUMBERS, [*columns, range(rows)]).to_batches()[0]
+    order, places = Order(NUMBERS, curve(strategy, 1, 2)), places_of(0, np.arange(rows))
+    sample = Sample(sample_rows(outputs))
+    sample.add(place_hashes(places, 7), places, flat(order.parts(batch)))
+    cuts = make_cuts(order, sample.table(), outputs)
+    cuts = parse_cuts(order, cuts.serialized())
+    numbers = cuts.output_numbers(cuts.tagged(batch, places))
+    sizes = np.bincount(numbers) * outputs / rows
+    assert len(sizes) == outputs
+    assert 0.6 < sizes.min() <= sizes.max() < 1.7
+    for column in columns:
+        ends = [np.sort([end(column[numbers == one]) for one in range(outputs)]) for end in (np.min, np.max)]
+        values, counts = np.unique(column, return_counts=True)
+        met = (np.searchsorted(ends[0], values, "right") - np.searchsorted(ends[1], values, "left")) / outputs
+        shares = counts / rows
+        is_heavy = shares > ideal / 2
+        assert np.average(met[~is_heavy], weights=counts[~is_heavy]) <= 1.5 * ideal
+        assert all(met[is_heavy] <= shares[is_heavy] + 1.5 * ideal)
 
 
 WIDE = Schema(
