@@ -163,7 +163,6 @@ def clustering_document(found: pb.Clustering) -> Document:
             for column in found.columns
         )
         blocks.append(f"  a point query reads, of {many(found.files, 'file')}: {reads}")
-    blocks += [f"  {column.column}: {column.note}" for column in found.columns if column.note]
     blocks += [f"  {note}" for note in found.next.notes]
     if found.next.type:
         chosen = [partition for partition in found.next.partitions if partition.tasks]

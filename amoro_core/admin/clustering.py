@@ -35,7 +35,7 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
         enabled=runtime.enabled,
         enabled_origin=runtime.enabled_origin,
         layout=_layout(verdict),
-        notes=verdict.notes,
+        notes=[*verdict.notes, *_column_notes(verdict.partitions)],
         cpu_ms=sum(group.core_ms for group in verdict.plan.groups) if verdict.plan else 0,
     )
 
@@ -93,6 +93,11 @@ def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
         for column in partition.columns:
             columns.setdefault(column.name, []).append((max(1, partition.bytes), column))
     return [_mean(name, weighted) for name, weighted in columns.items()]
+
+
+def _column_notes(partitions: Sequence[PartitionDepth]) -> list[str]:
+    notes = (column.note for partition in partitions for column in partition.columns if column.note)
+    return list(dict.fromkeys(notes))
 
 
 def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDepth:

@@ -15,6 +15,8 @@ from amoro_core.model.text_sanitizing import briefly
 CLUSTER = "cluster"
 #: The way from values to places on a curve, as it is computed now.
 CURVE_VERSION = 1
+#: Characters of the bounds of clustering columns where the table's properties say nothing: many texts begin alike.
+BOUND_CHARACTERS = 64
 #: Columns that a curve takes at most; a single one is ordered linearly.
 MAX_CURVE_COLUMNS = 4
 

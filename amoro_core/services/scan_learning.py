@@ -76,7 +76,9 @@ class LearningService:
         table = with_roles(self.tables.open(identifier), (Role.READ, Role.SORT), "suggesting columns")
         config = parse_config(self.tables.effective_properties(identifier.catalog, table))
         runtime = self.store.read(lambda db: tables.find(db, identifier))
-        facts = ClusterFacts(scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self.clock())
+        facts = ClusterFacts(
+            scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self.clock(), learn=table.layout_of
+        )
         if runtime is not None:
             table_id = runtime.table_id
             facts = replace(

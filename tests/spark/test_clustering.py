@@ -154,11 +154,8 @@ QUERIED_ROWS, QUERIED_FILES = 8000, 8
 PREFIX = "0123456789" * 4
 #: Of every four rows one has it.
 HEAVY = Decimal("5000.00")
-#: Whole bounds: those of 16 characters are all equal. Files of a few KB, so that there are many.
-PROPERTIES = (
-    "'write.metadata.metrics.column.code' = 'full', 'self-optimizing.target-size' = '8192', "
-    "'write.target-file-size-bytes' = '8192'"
-)
+#: Files of a few KB, so that there are many. Bounds of 16 characters, as Java writes them, are all equal.
+PROPERTIES = "'self-optimizing.target-size' = '8192', 'write.target-file-size-bytes' = '8192'"
 
 
 def code(number: int) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import match_metrics_mode
 
 from amoro_core.errors import TableRefused
+from amoro_core.model.clustering import BOUND_CHARACTERS
 from amoro_core.model.files import FileFormat
 from amoro_core.model.optimizing_config import WRITE_FORMAT_KEY
 from amoro_core.model.properties import (
@@ -118,11 +119,11 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
 
 
 def with_bounds(options: WriterOptions, columns: Iterable[str]) -> WriterOptions:
-    """The options with bounds for these columns wherever they stand: of the table's own length, or 16 characters."""
-    stored = {}
+    """The options with bounds for these columns wherever they stand: of the table's own length, or 64 characters."""
+    stored, inferred = {}, f"truncate({BOUND_CHARACTERS})"
     for name in columns:
-        mode = options.metrics_modes.get(name) or options.metrics_default or INFERRED_MODE
-        stored[name] = INFERRED_MODE if mode.strip().lower() in ("none", "counts") else mode
+        mode = options.metrics_modes.get(name) or options.metrics_default or inferred
+        stored[name] = inferred if mode.strip().lower() in ("none", "counts") else mode
     return replace(options, metrics_modes=MappingProxyType({**options.metrics_modes, **stored}))
 
 

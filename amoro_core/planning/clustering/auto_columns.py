@@ -13,6 +13,7 @@ from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Strategy
 from amoro_core.model.files import DeleteKind
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
 from amoro_core.planning.clustering.grouping import depth, ranges_of
+from amoro_core.planning.clustering.layouts import Layouts, layout_name, newest_layout
 from amoro_core.planning.clustering.model import ClusterFacts
 from amoro_core.scan.live_files import LiveFiles
 
@@ -260,6 +261,11 @@ def suggest(
             if field_id in usable and reason not in reasons.setdefault(field_id, []):
                 reasons[field_id].append(reason)
 
+    layouts = Layouts(facts.groups, facts.learn)
+    newest = None if facts.scan is None else newest_layout(LiveFiles.of(facts.scan.files), layouts, usable)
+    if newest is not None:
+        name = layout_name(newest, sorting)
+        add([key.field_id for key in newest.keys], f"files are clustered by {name}, others with --full")
     add(sorting.identifiers, "it is an identifier field")
     add(_equality_ids(facts), "equality deletes go by it")
     add([key.field_id for key in sorting.default_order.keys], "the table's sort order names it")

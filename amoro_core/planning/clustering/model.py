@@ -1,10 +1,11 @@
 """Properties, values and messages of clustering plans."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import inf
 
 from amoro_core.model.clustering import Layout, Sorting, Strategy
 from amoro_core.model.files import DataFile, ScannedFile, TableScan
@@ -351,6 +352,28 @@ def too_little(unclustered: int, least: int) -> str:
     return f"nothing to do: {size(unclustered)} unclustered, {size(least)} needed"
 
 
+def clustered_otherwise(layouts: Iterable[str], wanted: str) -> str:
+    """Why files that are clustered by other columns stay so."""
+    return f"nothing to do without --full: all files are clustered by {' and '.join(layouts)}, not by {wanted}"
+
+
+def other_layouts(files: int, size_bytes: int, layouts: Iterable[str], wanted: str) -> str:
+    """The note on files that are clustered by other columns."""
+    return (
+        f"{count(files, 'file')} of {size(size_bytes)} clustered by {' and '.join(layouts)} stay as they are: to "
+        f"cluster them by {wanted}, too, use --full, or {PREFIX}relayout=true for the schedule"
+    )
+
+
+def alike(column: str, shared: int, kept: float) -> str:
+    """The note on a text column whose values begin with the same characters; `kept`: those in bounds of outputs."""
+    key = f"write.metadata.metrics.column.{column}"
+    begin = f"values of {column} share the first {shared} characters or more, where their bounds end"
+    if kept > shared:
+        return f"{begin}: clustered files get {'complete bounds' if kept == inf else f'bounds of {kept} characters'}"
+    return f"{begin}, so readers skip no file by {column}: set {key}=full, or truncate(n) with a greater n"
+
+
 def shallow(ratio: float, trigger: float) -> str:
     """Why no trigger fires."""
     return f"nothing to do: a point query meets {ratio:.1f} × the files of a perfect layout, above {trigger:g} × is due"
@@ -411,8 +434,8 @@ def of_table(partitions: Sequence[PartitionDepth], path_of: Callable[[PartitionK
         first = min(waiting, key=lambda one: (one.due_at, one.key.spec_id))
         return f"nothing to do in {len(partitions)} partitions; {_named(first, path_of)}"
     reasons = {partition_depth.reason for partition_depth in partitions}
-    alike = f": {next(iter(reasons)).removeprefix('nothing to do: ')}" if len(reasons) == 1 else ""
-    return f"nothing to do in {len(partitions)} partitions{alike}"
+    why = next(iter(reasons)).removeprefix("nothing to do") if len(reasons) == 1 else ""
+    return f"nothing to do in {len(partitions)} partitions{why}"
 
 
 def _named(partition: PartitionDepth, path_of: Callable[[PartitionKey], str]) -> str:

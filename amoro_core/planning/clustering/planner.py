@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.model.clustering import Layout, SortKey
+from amoro_core.model.clustering import Layout, Sorting, SortKey
 from amoro_core.model.files import ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.tables import SnapshotFacts
@@ -36,9 +36,11 @@ from amoro_core.planning.clustering.layouts import (
     Layouts,
     PartitionGroups,
     Resolved,
+    bound_characters,
     clustered_at,
     group_ids,
     groups_in,
+    layout_name,
     names_columns,
     newest_layout,
     resolve,
@@ -57,6 +59,7 @@ from amoro_core.planning.clustering.model import (
     ColumnDepth,
     FileChoice,
     GroupPlan,
+    GroupState,
     PartitionChoice,
     PartitionDepth,
     PartitionKind,
@@ -182,7 +185,7 @@ def commits_since(last: datetime | None, snapshots: Sequence[SnapshotFacts]) -> 
 
 
 _TEXTS = ("string", "binary")
-#: Characters to which writers cut bounds.
+#: Characters to which writers cut bounds, at least.
 _CUT_AT = 16
 
 
@@ -344,18 +347,27 @@ class PartitionCase:
     def _note(self, field_id: int) -> str:
         ranges = self.ranges[field_id]
         column = next((one for one in self.terms.facts.sorting.columns if one.field_id == field_id), None)
-        if column is None or not column.kind.startswith(_TEXTS) or len(ranges) < 2 or not ranges.is_known.all():
+        known = np.flatnonzero(ranges.is_known)
+        if column is None or not column.kind.startswith(_TEXTS) or len(known) < 2:
             return ""
-        lower, upper = ranges.lower, ranges.upper
+        lower, upper = ranges.lower[known], ranges.upper[known]
         if (lower != lower[0]).any() or (upper != upper[0]).any() or lower[0] == upper[0]:
             return ""
-        bound = self.rows[0].data.metrics.lower_bounds[field_id]
-        if len(bound.decode(errors="replace")) < _CUT_AT:
+        shared = len(self.rows[int(known[0])].data.metrics.lower_bounds[field_id].decode(errors="replace"))
+        kept = bound_characters(self.terms.facts.properties, column.name)
+        return model.alike(column.name, shared, kept) if shared >= _CUT_AT else ""
+
+    @cached_property
+    def others(self) -> tuple[GroupState, ...]:
+        """The groups that have another layout than the table is to have, and keep it."""
+        return tuple(one.group for one in self.groups.kept if not one.group.is_current)
+
+    def clustered_otherwise(self) -> str:
+        """Why nothing is done where all files have other layouts; "" if that is not why."""
+        if not self.others or len(self.groups.unclustered) or any(one.group.is_current for one in self.groups.kept):
             return ""
-        return (
-            f"bounds of {column.name} are cut at {_CUT_AT} characters, which its values share: "
-            f"write.metadata.metrics.column.{column.name}=full lets readers tell files apart"
-        )
+        sorting = self.terms.facts.sorting
+        return model.clustered_otherwise(_names(self.others, sorting), layout_name(self.terms.resolved.layout, sorting))
 
     @cached_property
     def last(self) -> datetime | None:
@@ -544,6 +556,11 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         )
     verdicts = tuple(evaluated.verdict for evaluated in evaluations)
     plan = _plan(evaluations, facts.scan, terms)
+    others = [group for evaluated in evaluations for group in evaluated.case.others]
+    if others and not request.full:
+        files, live_bytes = sum(one.files for one in others), sum(one.live_bytes for one in others)
+        layouts, wanted = _names(others, facts.sorting), layout_name(resolved.layout, facts.sorting)
+        told = replace(told, notes=(*told.notes, model.other_layouts(files, live_bytes, layouts, wanted)))
     return replace(
         told,
         is_due=plan is not None,
@@ -553,6 +570,10 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         plan=plan,
         learned=terms.layouts.learned,
     )
+
+
+def _names(groups: Sequence[GroupState], sorting: Sorting) -> list[str]:
+    return sorted({layout_name(one.layout, sorting) for one in groups})
 
 
 def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict | None:
@@ -607,7 +628,8 @@ def _evaluated(case: PartitionCase, scan: TableScan, terms: PlanContext, reading
     reason = model.by_request(case.unclustered_bytes, request.full)
     if not request.asked:
         if not case.has_much and not case.may_merge:
-            why = model.too_little(case.unclustered_bytes, config.least_bytes(terms.target))
+            enough = config.least_bytes(terms.target)
+            why = case.clustered_otherwise() or model.too_little(case.unclustered_bytes, enough)
             return _Evaluated(case, case.verdict(False, why, deep=request.explain))
         if (until := case.quiet_until()) is not None:
             return _Evaluated(case, case.verdict(False, model.quiet(until, config.quiet), until))
@@ -635,7 +657,7 @@ def _why_none(case: PartitionCase) -> str:
     if case.has_pinned and not len(case.unclustered):
         return model.RESERVED
     if not len(case.unclustered):
-        return model.too_little(0, 0)
+        return case.clustered_otherwise() or model.too_little(0, 0)
     if case.ratio > 1.0:
         return model.gains_little(case.ratio, REACHED)
     return model.NO_GROUPS

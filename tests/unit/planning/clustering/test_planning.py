@@ -15,6 +15,7 @@ from amoro_core.model.clustering import Column, Layout, LayoutKey, Strategy, gro
 from amoro_core.model.files import DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.planning.clustering.auto_columns import suggest
 from amoro_core.planning.clustering.layouts import clustered_at, group_ids
 from amoro_core.planning.clustering.model import (
     ClusterRequest,
@@ -510,12 +511,44 @@ def test_texts_whose_bounds_are_cut_within_what_they_share_are_told() -> None:
         cut = {1: b"https://example.", 2: bounds.lower_bounds[2]}, {1: b"https://example/", 2: bounds.upper_bounds[2]}
         table.files[path] = replace(file, metrics=replace(bounds, lower_bounds=cut[0], upper_bounds=cut[1]))
     texts = sorting(columns=(Column(1, "a", "string"), *COLUMNS[1:]))
-    notes = [one.note for one in table.plan(ASKED, sorting=texts).partitions[0].columns]
-    assert notes == [
-        "bounds of a are cut at 16 characters, which its values share: write.metadata.metrics.column.a=full lets "
-        "readers tell files apart",
-        "",
-    ]
+    alike = "values of a share the first 16 characters or more, where their bounds end"
+    column, default = "write.metadata.metrics.column.a", "write.metadata.metrics.default"
+    useless = f"so readers skip no file by a: set {column}=full, or truncate(n) with a greater n"
+    for properties, expected in (
+        ({}, f"{alike}: clustered files get bounds of 64 characters"),
+        ({column: "full", default: "truncate(16)"}, f"{alike}: clustered files get complete bounds"),
+        ({default: "truncate(30)"}, f"{alike}: clustered files get bounds of 30 characters"),
+        ({default: "truncate(16)"}, f"{alike}, {useless}"),
+        ({column: "truncate(8)"}, f"{alike}, {useless}"),
+    ):
+        verdict = table.plan(ASKED, sorting=texts, properties=properties)
+        assert [one.note for one in verdict.partitions[0].columns] == [expected, ""]
+
+
+def test_files_clustered_by_other_columns_are_told_with_the_way_to_cluster_them_anew() -> None:
+    table = clustered(columns=("a", "b"))
+    other = replace(table, config=config(columns=("c",)))
+    because = "nothing to do without --full: all files are clustered by hilbert(a, b), not by linear(c)"
+    note = (
+        "16 files of 2 GB clustered by hilbert(a, b) stay as they are: to cluster them by linear(c), too, use --full, "
+        "or self-optimizing.cluster.relayout=true for the schedule"
+    )
+    for request in (ClusterRequest(), ASKED, ClusterRequest(asked=True, shows=True)):
+        verdict = other.plan(request)
+        assert (verdict.plan, verdict.reason, verdict.notes) == (None, because, (note,))
+    for more in (other.plan(FULL), replace(table, config=config(columns=("c",), relayout=True)).plan()):
+        assert planned(more.plan) == sorted(table.files)
+        assert more.notes == ()
+    table.append(of_size(whole(rng(), 4), TARGET))
+    mixed = other.plan(ASKED)
+    assert (len(planned(mixed.plan)), mixed.notes) == (4, (note,))
+    assert other.plan(replace(ASKED, columns=("a", "b"))).notes == ()
+
+
+def test_what_is_suggested_says_how_files_are_clustered() -> None:
+    table = clustered(columns=("b",))
+    found = [(one.column, one.reason) for one in suggest(table.facts(groups={})).columns]
+    assert found == [("b", "files are clustered by linear(b), others with --full"), ("a", "it lies deep")]
 
 
 def test_depths_are_told_of_all_partitions_to_those_who_want_to_know() -> None:
