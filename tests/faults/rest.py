@@ -29,7 +29,7 @@ from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from amoro_core.iceberg.catalog import timeouts
+from amoro_core.iceberg.catalog import rest as catalogs_rest
 from amoro_core.iceberg.catalog.timeouts import Watchdog
 from amoro_core.iceberg.maintenance.expiry import exact
 from tests.faults.proxy import Cut, Proxy, Reply, Response
@@ -262,4 +262,4 @@ def give_up_hanging(patch: pytest.MonkeyPatch, proxy: Proxy) -> None:
             self._seconds = 0
             super()._watch()
 
-    patch.setattr(timeouts, "Watchdog", Impatient)
+    patch.setattr(catalogs_rest, "Watchdog", Impatient)
