@@ -28,7 +28,7 @@ from amoro_core.model.maintenance import NO_OPTIONS, Options, refuse_options
 from amoro_core.model.optimizing_config import decide_enabled, parse_config
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessContext, ProcessStatus
 from amoro_core.model.properties import parse_into
-from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
+from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime, summary_count
 from amoro_core.scheduling.policy import REFRESH_INTERVAL
 from amoro_core.state import backoff
 from amoro_core.state import processes as process_machine
@@ -101,6 +101,10 @@ _UPGRADE_NOTES = (
     "Files keep their place. Their rows get ids with the next commit; earlier snapshots have none.",
     "Deletion vectors take the place of position deletes as files are rewritten or converted.",
     "An optimizing process that is under way ends with a conflict; the table is planned anew.",
+)
+_BLOCKING = (
+    "Equality deletes ({keys:,} keys) block an upgrade to format 4, which has none: amoro optimize {table} --type full"
+    " applies them, and their writer must stop writing them."
 )
 
 
@@ -498,15 +502,17 @@ class MaintenanceService:
     def upgrade(self, identifier: TableIdentifier, version: int, *, dry_run: bool = False) -> Upgrade:
         """Upgrade the table to that format version, by one commit without a snapshot; with `dry_run` only check it.
 
-        Raises InvalidArgument for another version than 3, and for a table that has it already; TableRefused for one
-        that is not handled; errors of loading and committing: after CommitUnknown it may be upgraded.
+        Equality deletes, which block a later upgrade to format 4, are told. Raises InvalidArgument for another version
+        than 3, and for a table that has it already; TableRefused for one that is not handled; errors of loading and
+        committing: after CommitUnknown it may be upgraded.
         """
-        if version != TARGET:
-            raise InvalidArgument(
-                f"tables can't be upgraded to format version {version}", hint=f"Say --format-version {TARGET}."
-            )
         table = with_roles(self.tables.open(identifier), _UPGRADE_ROLES, "an upgrade")
         before = table.facts.format_version
+        equality = summary_count(table.facts.snapshot_summary, "total-equality-deletes")
+        notes = (_BLOCKING.format(keys=equality, table=identifier),) if equality else ()
+        if version != TARGET:
+            hint = " ".join((f"Say --format-version {TARGET}.", *(notes if version > TARGET else ())))
+            raise InvalidArgument(f"tables can't be upgraded to format version {version}", hint=hint)
         if before >= TARGET:
             raise InvalidArgument(
                 f"{identifier} has format version {before} already", hint="There is nothing to be done."
@@ -524,7 +530,7 @@ class MaintenanceService:
                     raise
         if not dry_run:
             upgrading_log.info("table.upgraded", table=str(identifier), before=before, after=TARGET)
-        return Upgrade(identifier, before, TARGET, not dry_run)
+        return Upgrade(identifier, before, TARGET, not dry_run, (*_UPGRADE_NOTES, *notes))
 
 
 def _plan(action: Action, table: AnyTable, context: PlanningContext, request: Request) -> tuple[Verdict, Plan | None]:

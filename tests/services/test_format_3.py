@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +405,64 @@ def test_a_commit_staged_before_it_is_refused(world: World, table: Table) -> Non
     with pytest.raises(CommitRefused, match="lacks its row ids"):
         committing.send(table.catalog, fresh, attempt.payload)
     assert loaded(table).metadata_location == before
+
+
+def test_equality_deletes_are_told_as_what_blocks_a_later_upgrade(world: World, catalog: SqlCatalog) -> None:
+    table = make_known(catalog, 2)
+    writer.append(table, [row(1), row(2), row(3)])
+    assert not any("format 4" in note for note in upgrade(world, dry_run=True).notes)
+    writer.upsert(table, [row(1, value="new"), row(2, value="new")], ["id"])
+    told = "Equality deletes (2 keys) block an upgrade to format 4, which has none: amoro optimize cat.db.t --type full"
+    assert upgrade(world, dry_run=True).notes[-1].startswith(told)
+    with pytest.raises(InvalidArgument, match="can't be upgraded to format version 4") as refused:
+        upgrade(world, 4)
+    assert refused.value.hint.startswith(f"Say --format-version 3. {told}")
+    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
+    with pytest.raises(InvalidArgument) as refused:
+        upgrade(world, 4)
+    assert refused.value.hint == "Say --format-version 3."
+
+
+#: Each commits to the table of the test below.
+COMMITTING = ("clean-dangling-delete-files", "compute-statistics", "rewrite-manifests", "expire-snapshots")
+
+
+def test_no_commit_of_ours_loses_the_next_row_id(world: World, catalog: SqlCatalog) -> None:
+    """pyiceberg sets it to null where a snapshot lacks `added-rows`; ids would be given twice, or never again."""
+    properties = {"maintenance.rewrite-manifests.min-count": "2"}
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, format_version=3, properties=properties)
+    for number in range(4):
+        writer.append(table, [row(number, "a"), row(10 + number, "b")])
+    writer.upsert(table, [row(1, "a", "new")], ["id"])
+
+    def next_row_id() -> int:
+        """By the metadata file itself; no row of any snapshot has that id or a later one."""
+        found: int = said(table)["next-row-id"]
+        for snapshot in table.refresh().metadata.snapshots:
+            for file in oracle.live_files(table, snapshot.snapshot_id):
+                assert file.content or file.first_row_id is None or file.first_row_id + file.record_count <= found
+        return found
+
+    seen = [next_row_id()]
+    process_id = world.begin_and_run(OptimizingType.FULL)
+    writer.append(table, [row(50, "a")])
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    seen.append(next_row_id())
+    begun = world.maintaining.undo(process_id)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    seen.append(next_row_id())
+    data = [file for file in oracle.live_files(table) if not file.content]
+    writer.remove_files(table, [file.path for file in data if file.partition == ("a",)])
+    world.now = datetime.now(UTC) + timedelta(days=40)
+    for action in COMMITTING:
+        for part in "ab" if action == "rewrite-manifests" else "":
+            writer.append(table, [row(100 + ord(part), part)])
+        before, at = oracle.lineage_of(table), table.refresh().metadata_location
+        assert world.run(action) is ProcessStatus.SUCCESS, action
+        assert table.refresh().metadata_location != at, action
+        assert oracle.lineage_of(table) == before
+        seen.append(next_row_id())
+    assert (seen[0], seen) == (9, sorted(seen))
 
 
 # What of format 3 is not handled: every entry refuses the table by the column or the field, and changes nothing

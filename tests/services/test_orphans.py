@@ -40,14 +40,17 @@ from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocatio
 from amoro_core.model.maintenance import Ended, Options, Removal, StoredFile, Surroundings
 from amoro_core.model.paths import normalise, path_aliases, split_place
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import DELETE, LIST, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_core.store import pending_deletions, plans, processes
 from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
+from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
+from tests.engine.oracle import reached
 from tests.iceberg.orphan_tables import file_of, write_manifest_of
 from tests.large import Worker, count_as_large
 from tests.services.rigs import Limits
@@ -58,7 +61,7 @@ from tests.unit.maintaining.test_orphans import GROUND, NOW, OLD
 NAME = "clean-orphan-files"
 
 PAGES, DELETE_MANY = IcebergTable.pages, IcebergTable.delete_many
-AT_ONCE = {"maintenance.clean-orphan-files.trash-keep": "0"}
+AT_ONCE = {"maintenance.clean-orphan-files.trash-keep": "0", "maintenance.expire-snapshots.trash-keep": "0"}
 
 
 class Place:
@@ -281,6 +284,36 @@ def test_a_table_that_nobody_knows_is_found_by_its_metadata(place: Place, world:
     with pytest.raises(TableRefused, match=f"another table, with the UUID {other.metadata.table_uuid}") as refused:
         place.run()
     assert refused.value.reason == "shared-location"
+
+
+def test_a_renamed_table_and_the_one_at_its_old_place_never_lose_each_others_files(place: Place, world: World) -> None:
+    """A catalog keeps the place of a table that it renames, and gives it to the next one of the old name."""
+    world.table()
+    world.catalog.rename_table("db.t", "db.old")
+    old = world.catalog.load_table("db.old")
+    new = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=AT_ONCE)
+    assert new.location() == old.location()
+    for number in range(3):
+        writer.append(new, [row(100 + number, "a"), row(100 + number, "b")])
+    place.age()
+    for names in (("cat.db.t",), ("cat.db.t", "cat.db.old")):  # whether only one of them is known, or both
+        for name in names:
+            world.tables.refresh(world.table(name).table_id)
+            with pytest.raises(TableRefused) as refused:
+                world.maintaining.begin(world.table(name).table_id, NAME, trigger="request")
+            assert refused.value.reason == "shared-location"
+    assert world.table().uuid == str(new.metadata.table_uuid)
+    world.now = datetime.now(UTC) + timedelta(seconds=1)
+    # What names its files by itself, or knows which were its own, does its work on both.
+    for table, name in ((new, "cat.db.t"), (old, "cat.db.old")):
+        rows = oracle.live_rows(table.refresh())
+        assert world.optimize(OptimizingType.FULL, name) is ProcessStatus.SUCCESS
+        aged(table, 30)
+        for action in ("expire-snapshots", "empty-trash"):
+            assert world.run(action, name) is ProcessStatus.SUCCESS
+        oracle.assert_same_rows(rows, oracle.live_rows(table))
+        for other in (old, new):
+            assert all(Path(normalise(path)).exists() for path in reached(other.refresh().metadata))
 
 
 def test_a_schema_that_moves_the_uuid_does_not_hide_another_table(place: Place, world: World) -> None:
