@@ -42,7 +42,7 @@ from amoro_core.model.clustering import (
     group_of,
     layout_text,
 )
-from amoro_core.model.commits import Group, LookUp, SortOrderAdded
+from amoro_core.model.commits import OPTIMIZING_TYPE, Group, LookUp, SortOrderAdded
 from amoro_core.model.plans import TaskPlan
 from amoro_core.model.processes import (
     LAYOUT,
@@ -190,7 +190,7 @@ def _summary(
     ids = [one.work.group_id for one in committed]
     return {
         **summary_of(process, "OPTIMIZE"),
-        "amoro.optimizing-type": CLUSTER,
+        OPTIMIZING_TYPE: CLUSTER,
         LAYOUT_KEY: layout_text(layout, ids[0]) if len(ids) == 1 else layout_text(layout, ""),
         GROUPS_KEY: ",".join(ids),
         BEFORE_KEY: json.dumps({str(field_id): round(value, 2) for field_id, value in depths.before.items()}),

@@ -24,6 +24,7 @@ from amoro_core.formats.ports import Rewritable
 from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.clustering import OTHERS, PLANNED, EncodedFiles, commonest, is_copied
 from amoro_core.model.commits import (
+    OPTIMIZING_TYPE,
     CommitContent,
     FileFacts,
     Group,
@@ -64,7 +65,7 @@ from amoro_core.scan.live_files import LiveFiles
 from amoro_core.validation.matching import match
 from amoro_core.validation.result_check import check, check_maps
 from amoro_core.validation.rules import carried_over, validate
-from amoro_core.validation.view import CarriedRows, ValidationView
+from amoro_core.validation.view import CarriedRows, ValidationView, carried_deletes
 
 _ENABLED = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
 _MOST = "self-optimizing.rewrite.copy.max-row-groups"
@@ -347,7 +348,7 @@ def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: 
     content = validation.content
     inputs = inputs_of(record, content, head)
     check_content(record, content, inputs, table, known)
-    summary = {**summary_of(case.process, "OPTIMIZE"), "amoro.optimizing-type": case.process.type}
+    summary = {**summary_of(case.process, "OPTIMIZE"), OPTIMIZING_TYPE: case.process.type}
     change = rewrite_change(table, case, view, content, inputs, summary, now)
     encoded = encoded_files([group for group in record.groups if group.number in content.groups])
     return replace(change, receipt=replace(change.receipt, encoded=encoded), dropped=validation.dropped)
@@ -409,6 +410,7 @@ def rewrite_change(
         base_snapshot_id=staged.parent_snapshot_id,
         duration_ms=duration_ms(case.process, now),
         disputed_deletes=len(table.disputed_deletes(inputs)),
+        carried=carried_deletes(kept, view),
         more=(*more, *carried_figures(carried, record)),
     )
     return Change(

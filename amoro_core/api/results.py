@@ -130,6 +130,8 @@ class Receipt(RenderedResult):
     figures: tuple[Figure, ...] = field(default=(), repr=False)  # these and those of the action's own
     #: Why files were encoded where row groups may be copied, the commonest reason first.
     encoded: tuple[EncodedFiles, ...] = field(default=(), repr=False)
+    #: Deletes of others, later than the plan, that hide rows of the outputs: how many, in which file, and who wrote it.
+    carried: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,9 @@ def own_figures(figures: "Iterable[pb.Figure]") -> list[tuple[str, str]]:
 
 
 def encoded_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
-    """Why files were encoded and not copied, a line for each reason."""
-    return [("encoded since", f"{one.reason} ({many(one.files, 'file')})") for one in made.encoded]
+    """Which deletes of others were carried over, and why files were encoded and not copied, a line for each."""
+    encoded = [("encoded since", f"{one.reason} ({many(one.files, 'file')})") for one in made.encoded]
+    return [*(("rows carried over", one) for one in made.carried), *encoded]
 
 
 def label(name: str) -> str:

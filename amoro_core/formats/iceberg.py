@@ -58,6 +58,8 @@ from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocatio
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting, group_of
 from amoro_core.model.commits import (
+    OPTIMIZING_TYPE,
+    ROLLBACK_MARKS,
     ColumnSketch,
     CommitContent,
     Evidence,
@@ -77,7 +79,7 @@ from amoro_core.model.commits import (
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.maintenance import Ended, LateDelete, Reach, Released, Removal, StoredFile, TimeColumn
-from amoro_core.model.optimizing_config import effective_properties, welcomes_parquet
+from amoro_core.model.optimizing_config import effective_properties, parse_config, welcomes_parquet
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
@@ -263,6 +265,9 @@ class IcebergTable:
             self._newest = self._load()
             if not _is_head(self._newest, head):
                 raise CommitConflict(f"{self._identifier} changed after snapshot {head.snapshot_id} was validated")
+        yields = OPTIMIZING_TYPE in summary and parse_config(self._properties(self._newest)).polaris_rollback
+        if yields and catalogs.is_polaris(catalogs.open_catalog(self._config)):
+            summary = {**summary, **ROLLBACK_MARKS}
         # Only the first attempt merges: that takes time, during which the next one may conflict too.
         merge, self._has_staged = not self._has_staged, True
         return rewrite_files.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)

@@ -1,14 +1,23 @@
 """Values of validation and commits: the plan's record, the head of the table, and the change."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.tables import SnapshotFacts, ancestors
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput
 
 #: The key of a snapshot's summary that names the process which committed it.
 PROCESS_ID = "amoro.process-id"
+#: The key that tells the type of optimizing, or clustering, of a snapshot.
+OPTIMIZING_TYPE = "amoro.optimizing-type"
+#: Lets Polaris roll a replacing snapshot back for a writer that would conflict with it: the key that it reads, and the
+#: one that its documentation named first.
+ROLLBACK_MARKS = {
+    "polaris.internal.conflict-resolution.by-operation-type.replace": "rollback",
+    "polaris.internal.rollback.compaction.on-conflict": "true",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,8 @@ class Head:
     scan: TableScan
     #: Equality deletes removed by snapshots after the plan's; None when the history is too short to tell.
     removed_equality_deletes: tuple[DeleteFile, ...] | None
+    #: By sequence number, the snapshots after the plan's and who wrote them, as far as the history tells.
+    authors: Mapping[int, str] = field(default_factory=dict)
 
 
 class Operation(StrEnum):
@@ -111,6 +122,28 @@ class SnapshotAdded:
     parent_snapshot_id: int
     sequence_number: int
     files: tuple[str, ...] = ()  # data and delete files that it adds
+
+
+def rolled_back(
+    added: Sequence[SnapshotAdded], snapshots: Sequence[SnapshotFacts], head_id: int | None
+) -> list[SnapshotAdded]:
+    """Those of the snapshots committed to main that its history does not have, though it goes back to before them.
+
+    Where an expiry has cut the history nothing is known; the child of an expired snapshot still names it.
+    """
+    known = {one.snapshot_id: one for one in snapshots}
+    history = list(ancestors(known, head_id))
+    named = {snapshot_id for one in history for snapshot_id in (one.snapshot_id, one.parent_id)}
+    last, first = max((one.sequence_number for one in history), default=0), history[-1:]
+    gone = [
+        one
+        for one in added
+        if one.snapshot_id not in named
+        and (one.parent_snapshot_id in named or any(0 < old.sequence_number < one.sequence_number for old in first))
+    ]
+    # A catalog's replica that lags has not got them yet.
+    lags = any(one.parent_snapshot_id == head_id for one in gone) or all(one.sequence_number > last for one in gone)
+    return [one for one in gone if one.snapshot_id in known or not lags]
 
 
 @dataclass(frozen=True, slots=True)

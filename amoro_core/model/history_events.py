@@ -63,6 +63,7 @@ class EventKind(StrEnum):
     FAILED = "failed"  # a process, or an attempt of a task
     CLOSED = "closed"
     LATE_DELETES = "late-deletes"  # another application deleted rows of files that a commit had replaced before
+    ROLLED_BACK = "rolled-back"  # a snapshot that a process had committed is not in main's history any more
     BACKED_OFF = "backed-off"  # a table, or a commit that waits
     PAUSED = "paused"  # an action on a table
     RESUMED = "resumed"

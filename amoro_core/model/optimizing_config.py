@@ -74,6 +74,7 @@ class OptimizingConfig:
     )
     rebase: bool = declared("self-optimizing.rebase.enabled", "true", boolean)
     max_hidden_ratio: float = declared("self-optimizing.rebase.max-hidden-ratio", "0.2", fraction(0.0, 1.0))
+    polaris_rollback: bool = declared("self-optimizing.polaris-rollback", "false", boolean)
     commit_timeout: timedelta = declared("self-optimizing.commit.timeout", "600000", milliseconds(1))
     #: None: minor copies, major and full encode what has small row groups.
     row_group_merge: bool | None = declared(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from amoro_core.model.clustering import CLUSTER, EncodedFiles
 from amoro_core.model.commits import (
+    ROLLBACK_MARKS,
     Evidence,
     RefAt,
     SnapshotAdded,
@@ -259,6 +260,7 @@ class Receipt:
     disputed_deletes: int = 0  # equality deletes on its inputs that Iceberg's Java readers pass over
     words: str = ""  # what was done, when no files were replaced by a snapshot
     encoded: tuple[EncodedFiles, ...] = ()  # why files were encoded where row groups may be copied
+    carried: tuple[str, ...] = ()  # deletes of others that hide rows of the outputs: how many, in which file, whose
     more: tuple[Figure, ...] = ()  # figures of the action's own
     equal: tuple[Equation, ...] = ()  # of the action's own
 
@@ -313,10 +315,12 @@ class CommitAttempt:
     def may_come_back(self) -> bool:
         """Whether it was refuted but could still land, if it is still in transit and main returns to its parent.
 
-        Only without sequence numbers, in format 1: otherwise catalogs refuse a snapshot that is not the newest.
+        Only without sequence numbers, in format 1, and where Polaris may set these back with snapshots that it rolls
+        back: otherwise catalogs refuse a snapshot that is not the newest.
         """
-        found = self.evidence
-        return self.outcome is CommitOutcome.REFUTED and isinstance(found, SnapshotAdded) and found.sequence_number == 0
+        if self.outcome is not CommitOutcome.REFUTED or not isinstance(self.evidence, SnapshotAdded):
+            return False
+        return not self.evidence.sequence_number or any(key.encode() in self.payload for key in ROLLBACK_MARKS)
 
     @property
     def words(self) -> str:

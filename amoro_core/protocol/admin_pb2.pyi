@@ -3646,6 +3646,7 @@ class Receipt(_message.Message):
     FIGURES_FIELD_NUMBER: _builtins.int
     EQUATIONS_FIELD_NUMBER: _builtins.int
     ENCODED_FIELD_NUMBER: _builtins.int
+    CARRIED_FIELD_NUMBER: _builtins.int
     data_files_before: _builtins.int
     data_files_after: _builtins.int
     delete_files_before: _builtins.int
@@ -3674,6 +3675,10 @@ class Receipt(_message.Message):
     def encoded(self) -> _containers.RepeatedCompositeFieldContainer[Global___EncodedFiles]:
         """why files were encoded where row groups may be copied, the commonest reason first"""
 
+    @_builtins.property
+    def carried(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Deletes of others, later than the plan, that hide rows of the outputs: how many, in which file, and who wrote it."""
+
     def __init__(
         self,
         *,
@@ -3695,10 +3700,11 @@ class Receipt(_message.Message):
         figures: _abc.Iterable[Global___Figure] | None = ...,
         equations: _abc.Iterable[Global___Equation] | None = ...,
         encoded: _abc.Iterable[Global___EncodedFiles] | None = ...,
+        carried: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_snapshot_id", b"base_snapshot_id", "bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "disputed_deletes", b"disputed_deletes", "duration_ms", b"duration_ms", "encoded", b"encoded", "equality_delete_files_after", b"equality_delete_files_after", "equations", b"equations", "figures", b"figures", "revertible", b"revertible", "rows_after", b"rows_after", "rows_before", b"rows_before", "snapshot_id", b"snapshot_id", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_snapshot_id", b"base_snapshot_id", "bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "carried", b"carried", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "disputed_deletes", b"disputed_deletes", "duration_ms", b"duration_ms", "encoded", b"encoded", "equality_delete_files_after", b"equality_delete_files_after", "equations", b"equations", "figures", b"figures", "revertible", b"revertible", "rows_after", b"rows_after", "rows_before", b"rows_before", "snapshot_id", b"snapshot_id", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,10 +15,11 @@ from amoro_core.errors import (
     TableNotFound,
     UnknownToken,
 )
-from amoro_core.formats.ports import Readable
+from amoro_core.formats.ports import OpenTable, Readable, Role, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
+from amoro_core.model.commits import rolled_back
 from amoro_core.model.files import TableScan
 from amoro_core.model.history_events import (
     KEEP_AUDIT,
@@ -35,7 +36,7 @@ from amoro_core.model.history_events import (
     TaskAttempt,
     UnknownCallerLog,
 )
-from amoro_core.model.maintenance import LateDelete
+from amoro_core.model.maintenance import LateDelete, application_of
 from amoro_core.model.paging import Page, Window, cut, numbers
 from amoro_core.model.plans import StoredDigest
 from amoro_core.model.principals import StoredAnswer
@@ -159,7 +160,8 @@ class LateDeleteService:
         if scan is None or not runtime.table_id:
             return
         uuid, last = self._searched.get(runtime.table_id, ("", 0))
-        since = last if uuid == table.facts.uuid else 0
+        # A catalog may set sequence numbers back with a commit that it rolls back (Polaris).
+        since = last if uuid == table.facts.uuid and last <= scan.sequence_number else 0
         try:
             found = table.late_deletes(scan, since)
         except AmoroError as error:
@@ -194,6 +196,30 @@ def _words(late: LateDelete) -> str:
         f"snapshot {late.snapshot_id} of {late.application} deletes rows of {late.files[0]}{more}, which snapshot"
         f" {late.replaced_by} had replaced before: unless deleted otherwise, these rows are still there"
     )
+
+
+def tell_rolled_back(db: Connection, table: TableRuntime, loaded: OpenTable, now: datetime) -> str:
+    """Store an event for each commit of ours that was rolled back: by a person, or by Polaris for a writer that would
+    have lost to it. The newest in words, "" where none is new."""
+    processes_of = {added: of for of, added in processes.list_added(db, table.table_id, table.uuid)}
+    if not processes_of:
+        return ""
+    snapshots = with_roles(loaded, (Role.READ,), "history").snapshots()
+    gone = rolled_back(list(processes_of), snapshots, table.snapshot_id)
+    by = next((application_of(one.summary) for one in snapshots if one.snapshot_id == table.snapshot_id), "")
+    wanted = EventFilter(kinds=(EventKind.ROLLED_BACK,), table_id=table.table_id)
+    stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
+    words = ""
+    for added in (one for one in reversed(gone) if str(one.snapshot_id) not in stored_ids):
+        words = (
+            f"snapshot {added.snapshot_id} of process {processes_of[added]} was rolled back: the table's history leads"
+            f" to snapshot {table.snapshot_id} of {by} without it"
+        )
+        about = About(table.table_id, str(table.identifier), processes_of[added])
+        data: dict[str, str | int] = {"snapshot": str(added.snapshot_id), "head": str(table.snapshot_id)}
+        append_event(db, EventKind.ROLLED_BACK, words, about, now, data)
+        log.warning("commit.rolled_back", table=about.table, process=about.process_id, snapshot=added.snapshot_id)
+    return words
 
 
 history_log = get_logger("amoro.history")

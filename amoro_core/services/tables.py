@@ -47,7 +47,7 @@ from amoro_core.planning.optimizing.messages import (
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.scheduling.policy import REFRESH_INTERVAL
-from amoro_core.services.history import LateDeleteService
+from amoro_core.services.history import LateDeleteService, tell_rolled_back
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
@@ -284,6 +284,8 @@ class TableService:
         if before.snapshot_id != runtime.snapshot_id:
             commit = tables.find_data_commit(db, table_id, runtime.uuid)
             tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(commit))
+            if told := tell_rolled_back(db, runtime, loaded.table, self.clock()):
+                runtime = replace(runtime, status_reason=f"{told}; {runtime.status_reason}")
         if found is not None:
             found.keep_digest(db, table_id)
             if self.keeps_series and (figures := figures_of(before, runtime)) is not None:

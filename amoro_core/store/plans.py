@@ -96,4 +96,5 @@ def receipt_from_json(text: str) -> Receipt:
     more = tuple(Figure(**figure) for figure in document.pop("more", ()))
     equal = tuple(Equation(**equation) for equation in document.pop("equal", ()))
     encoded = tuple(EncodedFiles(**files) for files in document.pop("encoded", ()))
-    return Receipt(**document, encoded=encoded, more=more, equal=equal)
+    carried = tuple(document.pop("carried", ()))
+    return Receipt(**document, encoded=encoded, carried=carried, more=more, equal=equal)

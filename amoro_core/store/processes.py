@@ -423,3 +423,15 @@ def list_commits(db: Connection, process_id: str) -> list[CommitAttempt]:
         "SELECT * FROM commit_attempt WHERE process_id = :process_id ORDER BY attempt_number",
         {"process_id": process_id},
     )
+
+
+def list_added(db: Connection, table_id: int, table_uuid: str, limit: int = 10) -> list[tuple[str, SnapshotAdded]]:
+    """The latest snapshots that processes have committed to the table, the newest first, each with its process's id."""
+    rows = db.select(
+        "SELECT process_id, evidence_json FROM commit_attempt JOIN table_process USING (process_id) "
+        "WHERE table_id = :table_id AND table_uuid = :table_uuid AND outcome = :done "
+        "ORDER BY commit_attempt.created_at_ms DESC LIMIT :most",
+        {"table_id": table_id, "table_uuid": table_uuid, "done": CommitOutcome.DONE.value, "most": limit},
+    )
+    found = ((row["process_id"], _evidence_from_json(row["evidence_json"])) for row in rows)
+    return [(process_id, evidence) for process_id, evidence in found if isinstance(evidence, SnapshotAdded)]

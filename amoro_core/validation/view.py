@@ -5,6 +5,7 @@ position meanwhile. The outputs are the inputs' rows in their order, without tho
 outputs' numbers of rows; so the deletes are translated to positions of the outputs and committed with them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -285,6 +286,28 @@ def in_outputs(group: Group, hidden: Mapping[int, PositionSet], view: Validation
     left_out = view.read.left_out[group.number]
     moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
     return {outputs[at]: positions for at, positions in sorted(moved.items())}
+
+
+#: Files whose deletes are named in a receipt.
+MOST_CARRIED = 10
+
+
+def carried_deletes(groups: Iterable[Group], view: ValidationView) -> tuple[str, ...]:
+    """Which deletes of others are carried over to the outputs: the rows, the file and who wrote it, most rows first."""
+    rows: Counter[str] = Counter()
+    for group in groups:
+        for at, given in on_state(group, view):
+            known = view.read.left_out.get(group.number, {}).get(at, NO_POSITIONS)
+            known |= positions_if_read(given, planned_positions(group, given), view)
+            for delete in deletes_of_positions(group, given, view):
+                author = view.head.authors.get(delete.sequence_number, f"sequence number {delete.sequence_number}")
+                rows[f"{delete.path} of {author}"] += len(positions_if_read(given, [delete], view) - known)
+        for at, gone in rows_of_missing_inputs(group, view).items():
+            live = gone - view.read.left_out[group.number].get(at, NO_POSITIONS)
+            rows[f"{group.work.rewritten[at].data.path}, which is gone"] += len(live)
+    ordered = [f"{count:,} in {what}" for what, count in rows.most_common() if count]
+    more = len(ordered) - MOST_CARRIED
+    return (*ordered[:MOST_CARRIED], *([f"those in {more} more files"] if more > 0 else ()))
 
 
 def rows_of_missing_inputs(group: Group, view: ValidationView) -> dict[int, PositionSet]:

@@ -51,6 +51,8 @@ class RestServer:
 
     def __init__(self, catalog: SqlCatalog, proxy: Proxy | None = None) -> None:
         self.proxy = proxy or Proxy()
+        #: What the server says that it knows; nothing where it is empty, as old servers do.
+        self.endpoints: list[str] = []
         self._catalog = catalog
         self._ended = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -86,6 +88,8 @@ class RestServer:
 
         def forward() -> Response:
             try:
+                if path == ["v1", "config"] and self.endpoints:
+                    return _json({"defaults": {}, "overrides": {}, "endpoints": self.endpoints})
                 return _handle(self._catalog, method, path, query, body)
             except Exception as error:
                 return _error(error)

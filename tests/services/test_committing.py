@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.snapshots import Snapshot
 
+from amoro_core.admin.processes import find_process
+from amoro_core.documents.formatting import encoded_lines
 from amoro_core.errors import (
     CommitConflict,
     CommitRefused,
@@ -19,7 +22,7 @@ from amoro_core.errors import (
     TableNotFound,
     TableRefused,
 )
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.paging import Window
 from amoro_core.model.plans import PartitionKey
@@ -35,8 +38,12 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
 from amoro_core.store import processes, tables
 from amoro_core.transactions.process_context import retry_commit
-from tests.engine import oracle, writer
+from amoro_core.validation import view
+from tests.engine import oracle, writer, writer3
+from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.commits import Change, commit
+from tests.engine.manifests import entries_of, manifests_in
 from tests.services.world import START, World, make_small_files
 
 SEND = IcebergTable.send
@@ -152,6 +159,133 @@ def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World
     said = summary.additional_properties
     rebased = {key: said.get(key) for key in ("amoro.rebased-groups", "amoro.rebased-deletes")}
     assert set(rebased.values()) == ({"1"} if hit else {None})
+
+
+@pytest.mark.parametrize("rebases", ["true", "false"])
+def test_validation_begins_at_the_plan_however_often_the_table_was_loaded_since(world: World, rebases: str) -> None:
+    """Of other engines one validated from the snapshot that a retry, or a restart, had loaded last: what others had
+    deleted before that came back."""
+    table = writer.make_table(
+        world.catalog, "db.t", SCHEMA, BY_PART, properties={"self-optimizing.rebase.enabled": rebases}
+    )
+    for number in range(4):
+        writer.append(table, [row(number, part) for part in "ab"] + [row(number + 10, part) for part in "ab"])
+    process_id = world.begin_and_run(OptimizingType.FULL)
+
+    def deleted(id_: int) -> None:
+        """One delete by position in one partition, and one by equality in the other."""
+        writer.delete_where(table, lambda item: (item["id"], item["part"]) == (id_, "a"))
+        writer.upsert(table, [row(id_ + 10, "b", "new")], ["id"])
+
+    def late(self: IcebergTable, payload: bytes) -> None:
+        world.iceberg.restore()
+        deleted(2)
+        SEND(self, payload)
+
+    deleted(1)
+    world.refresh()
+    world.restart()
+    world.iceberg.table(send=late)
+    status = world.committing.commit(process_id)
+    done = {(record["id"], record["part"], record["value"]) for record in records(world)}
+    kept = {(number, part) for number in (0, 1, 2, 3, 10, 11, 12, 13) for part in "ab"} - {(1, "a"), (2, "a")}
+    assert done == {(*one, "new" if one in ((11, "b"), (12, "b")) else "v") for one in kept}
+    assert len(records(world)) == len(kept)
+    assert status is (ProcessStatus.SUCCESS if rebases == "true" else ProcessStatus.PARTIAL)
+    assert outcomes(world, process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
+
+
+def records(world: World) -> list[dict[str, object]]:
+    """The live rows."""
+    return [dict(one.record) for one in oracle.live_rows_with_positions(world.catalog.load_table("db.t"))]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_receipt_names_the_deletes_of_others_that_were_carried_over(world: World, version: int) -> None:
+    properties = {"self-optimizing.rebase.max-hidden-ratio": "1"}
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, format_version=version, properties=properties)
+    for number in range(3):
+        writer.append(table, [row(10 * number + at) for at in range(10)])
+    delete = writer3.delete_rows if version == 3 else writer.delete_where
+    delete(table, lambda item: item["id"] == 0)
+    process_id = world.begin_and_run(OptimizingType.FULL)
+    first = delete(table, lambda item: item["id"] in (1, 2, 11))
+    second = delete(table, lambda item: item["id"] == 12)
+    data = [one.path for one in oracle.live_files(table) if not one.content]
+    writer.remove_files(table, data[-1:])
+    assert first is not None
+    assert second is not None
+    before = rows(world)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, rows(world))
+    ours = world.table_head()
+    carried = world.receipt(process_id).carried
+    counts = [2, 2] if version == 3 else [3, 1]  # a new vector replaces that of the first
+    assert [int(one.partition(" in ")[0]) for one in carried] == [10, *counts]
+    assert carried[0] == f"10 in {data[-1]}, which is gone"
+    for told, snapshot in zip(carried[1:], (first, second), strict=True):
+        written = {one.path for one in oracle.live_files(table, snapshot.snapshot_id) if one.content}
+        path, _, author = told.partition(" in ")[2].partition(" of ")
+        assert (path in written, author) == (True, f"snapshot {snapshot.snapshot_id} of an unknown application")
+    assert carried_lines(world, process_id) == [("rows carried over", one) for one in carried]
+    assert ours != first.snapshot_id
+
+
+def carried_lines(world: World, process_id: str) -> list[tuple[str, str]]:
+    """What people are shown of it."""
+    shown = find_process(world.services, process_id).receipt
+    return [line for line in encoded_lines(shown) if line[0] == "rows carried over"]
+
+
+def test_many_deletes_of_others_are_named_up_to_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "MOST_CARRIED", 2)
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(2):
+        writer.append(table, [row(10 * number + at) for at in range(10)])
+    process_id = world.begin_and_run(OptimizingType.FULL)
+    for number in range(4):
+        writer.delete_where(table, lambda item, number=number: item["id"] == number)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    carried = world.receipt(process_id).carried
+    assert (len(carried), carried[-1]) == (3, "those in 2 more files")
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_entries_of_removed_files_are_never_taken_for_live_ones(world: World, by_columns: bool) -> None:
+    """Manifests of nothing but DELETED entries, and files that were added again after these, in one list."""
+    world.iceberg.plain = IcebergFormat() if by_columns else IcebergFormat(columns=None)
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(4):
+        writer.append(table, [row(10 * number), row(10 * number + 1)])
+    writer.upsert(table, [row(1, value="new")], ["id"])
+    writer.delete_where(table, lambda item: item["id"] == 10)
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    entries = [entry for manifest in manifests_in(table, head) for entry in entries_of(table, manifest)]
+    files = {entry.data_file.file_path: entry.data_file for entry in entries}
+    data = sorted(path for path, file in files.items() if file.content == DataFileContent.DATA)
+    again, moved = files[data[0]], files[data[1]]
+    commit(table, lambda head: Change(removed_paths=frozenset({again.file_path, data[2]})))  # gone
+    commit(table, lambda head: Change((moved,), frozenset({moved.file_path})))  # gone and added in one snapshot
+    commit(table, lambda head: Change((again,)))  # added again
+    live = oracle.live_files(table)
+    assert Counter(one.path for one in live).most_common(1)[0][1] == 1
+    before = oracle.live_rows(table)
+    runtime = world.refresh()
+    assert runtime.summary.data_files == sum(one.content == 0 for one in live)
+    process_id = world.begin_and_run(OptimizingType.FULL, force=True)
+    assert sum(task.input_files for task in world.tasks(process_id)) == runtime.summary.data_files
+    # It goes while the process runs: a DELETED entry, and none that is live.
+    writer.append(table, [row(90)])
+    before = oracle.live_rows(table)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+    aged(table, 30)
+    world.now = datetime.now(UTC) + timedelta(seconds=1)
+    for action in ("expire-snapshots", "rewrite-manifests"):
+        begun = world.maintaining.begin(world.table().table_id, action, trigger="request")
+        assert not begun.process_id or world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, oracle.live_rows(table))
 
 
 def test_no_footer_is_read_again_when_another_writer_was_faster(world: World, process: str) -> None:

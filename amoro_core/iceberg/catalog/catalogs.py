@@ -269,6 +269,12 @@ def commits_refused(config: CatalogConfig) -> str | None:
     return _NO_COMMITS.get(kind, f"catalogs of the kind {kind} are not known")
 
 
+def is_polaris(catalog: Catalog) -> bool:
+    """Whether the server is Apache Polaris, by the endpoints of its own that it names in its configuration."""
+    endpoints = getattr(catalog, "_supported_endpoints", ())  # pyiceberg keeps what `/v1/config` answered nowhere else
+    return any(endpoint.path.lstrip("/").startswith("polaris/") for endpoint in endpoints)
+
+
 def warehouse_of(config: CatalogConfig, catalog: Catalog) -> tuple[str, ...]:
     """The location of the catalog's warehouse, if it has one; for REST, `warehouse` may be a mere name."""
     named = str(catalog.properties.get("warehouse") or dict(config.properties).get("warehouse") or "")

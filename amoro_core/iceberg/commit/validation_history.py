@@ -53,6 +53,9 @@ def read_head(
         field_ids=frozenset(metadata.schema().field_ids),
         scan=table_scan,
         removed_equality_deletes=removed,
+        authors={
+            _number(one): f"snapshot {one.snapshot_id} of {application_of(summary_of(one))}" for one in since or ()
+        },
     )
 
 
