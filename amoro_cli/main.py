@@ -38,15 +38,32 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 
 def to_amoro_error(error: Exception) -> AmoroError:
-    """The exception as an AmoroError: an error of the file system is expected, anything else is a bug."""
+    """The exception as an AmoroError: an error of the file system is expected, anything else of others is a bug.
+
+    A full disk is StorageFull, whatever it broke.
+    """
+    message = error.message if isinstance(error, AmoroError) else without_secrets(str(error))
     if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        kind = StorageFull if errorcode.get(error.errno or 0) in _FULL else WorkFailed
-        return kind(f"{where}{error.strerror}", hint="Check the file's permissions and its disk." if where else "")
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if _is_full(error):
+        return StorageFull(message)
+    if isinstance(error, AmoroError):
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        return WorkFailed(message, hint="Check the file's permissions and its disk." if error.filename else "")
     return AmoroError(
-        without_secrets(f"This should not have happened: {type(error).__name__}: {error}"),
+        f"This should not have happened: {type(error).__name__}: {message}",
         hint="Run it again with --debug for the traceback, and report it.",
     )
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether the error, or what caused it, is a full disk or quota; SQLite has words for it."""
+    while error is not None:
+        if errorcode.get(getattr(error, "errno", None) or 0) in _FULL or str(error) == "database or disk is full":
+            return True
+        error = error.__cause__
+    return False
 
 
 #: What typer raises for wrong arguments; it exports only this subclass.
@@ -110,7 +127,7 @@ def _run_command(launcher: Launcher, arguments: list[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             tell(without_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
-        ours = error if isinstance(error, AmoroError) else to_amoro_error(error)
+        ours = to_amoro_error(error)
         _explain(ours)
         return ours.exit_status
 

@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -222,7 +222,7 @@ class Coordinator:
             draft.replace(target)
         except OSError as error:
             draft.unlink(missing_ok=True)
-            raise _unusable(self.home, f"{target.name}: {error.strerror}") from error
+            raise _unusable(self.home, error, f"{target.name}: ") from error
 
     def _close(self) -> None:
         self._pool.shutdown()
@@ -371,11 +371,12 @@ def lock_home(home: Path, wait: timedelta, *, passing: bool = False) -> StateLoc
         home.chmod(0o700)
         return StateLock.acquire(home, wait, passing=passing)
     except OSError as error:
-        why = "it is not a directory" if isinstance(error, FileExistsError) else error.strerror
-        raise _unusable(home, str(why)) from error
+        raise _unusable(home, error) from error
 
 
-def _unusable(home: Path, why: str) -> InvalidSettings:
+def _unusable(home: Path, error: OSError, file: str = "") -> InvalidSettings:
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    why = "it is not a directory" if is_file else f"{file}{error.strerror}"
     return InvalidSettings(
         f"the state directory {home} can't be used: {why}",
         hint="Make it writable, or name another with --home or AMORO_HOME.",
@@ -489,8 +490,13 @@ def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = 
 
     It takes no lock, creates and changes no file, and runs no loop and no optimizer: it may run beside a coordinator,
     and resumes nothing that an earlier one left. The state directory need not exist; `catalogs` are added to those of
-    the store and of pyiceberg. Raises StoreFailed.
+    the store and of pyiceberg. Raises StoreFailed, InvalidSettings.
     """
+    try:
+        with suppress(FileNotFoundError):
+            os.listdir(home)
+    except OSError as error:
+        raise _unusable(home, error) from error
     allow_classes(settings.allowed_classes)
     limit_requests(settings.catalog_timeout)
     tokens = {role: Secret(secrets.token_urlsafe(32)) for role in (Role.ADMIN, Role.ENROLMENT)}

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ import structlog
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor
 
-from amoro_core.logger import FIELDS, ROOT
+from amoro_core.logger import FIELDS, ROOT, get_logger
 from amoro_core.model.text_sanitizing import without_secrets
 
 
@@ -54,8 +55,19 @@ def _fields(logger: object, method: str, event: EventDict) -> EventDict:
     return {**event, **getattr(record, FIELDS, {"logger": record.name})}
 
 
+#: Files and sockets at once that a busy coordinator or optimizer may need.
+OPEN_FILES = 1024
+RAISE_OPEN_FILES = "Raise it: `ulimit -n 4096` in the shell that starts it, LimitNOFILE=4096 in a unit of systemd."
+
+
+def few_open_files() -> str:
+    """How many files this process may open at once, in words, if these are too few; else ""."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # -1: any number
+    return f"this process may open {limit} files at once, {OPEN_FILES} are needed" if 0 <= limit < OPEN_FILES else ""
+
+
 def configure_logs(level: int = logging.INFO) -> None:
-    """Send our events from that level on, and warnings of libraries, to stderr."""
+    """Send our events from that level on, and warnings of libraries, to stderr; warn of too few open files."""
     human = sys.stderr.isatty()
     colours = human and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     handler = StderrHandler()
@@ -63,6 +75,8 @@ def configure_logs(level: int = logging.INFO) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(ROOT).setLevel(level)
     logging.getLogger("thrift").setLevel(logging.CRITICAL)  # it raises what it logs, which is reported
+    if few := few_open_files():
+        get_logger("amoro.process").warning("process.few_open_files", why=few, hint=RAISE_OPEN_FILES)
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)

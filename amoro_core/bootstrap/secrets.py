@@ -21,8 +21,13 @@ def ensure_token(path: Path) -> Secret:
     except FileExistsError:
         return read_token(path)
     token = f"amo_{secrets.token_urlsafe(32)}"
-    with os.fdopen(descriptor, "w") as file:
-        file.write(token + "\n")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+    except OSError as error:
+        path.unlink(missing_ok=True)  # an empty file would be refused at every later start
+        error.filename = str(path)
+        raise
     return Secret(token)
 
 

@@ -94,7 +94,7 @@ class BlockerService:
 
         def lengthen(db: Connection) -> TableBlocker:
             now = self.clock()
-            held = actions.find_blocker_by_prefix(db, blocker_id, now)
+            held = actions.find_blocker_by_part(db, blocker_id, now)
             longer = duration or held.held_for
             return _named(db, actions.save_blocker(db, replace(held, expires_at=now + longer, held_for=longer)))
 
@@ -102,13 +102,13 @@ class BlockerService:
 
     def find(self, blocker_id: str) -> TableBlocker:
         """The active blocker with that id, which may be a prefix. Raises BlockerNotFound."""
-        return self.store.read(lambda db: _named(db, actions.find_blocker_by_prefix(db, blocker_id, self.clock())))
+        return self.store.read(lambda db: _named(db, actions.find_blocker_by_part(db, blocker_id, self.clock())))
 
     def release(self, blocker_id: str) -> TableBlocker:
         """End the blocker, and return it. The id may be a prefix. Raises BlockerNotFound."""
 
         def drop(db: Connection) -> TableBlocker:
-            held = actions.find_blocker_by_prefix(db, blocker_id, self.clock())
+            held = actions.find_blocker_by_part(db, blocker_id, self.clock())
             actions.remove_blocker(db, held.blocker_id)
             return _named(db, held)
 
@@ -150,6 +150,7 @@ def _named(db: Connection, blocker: Blocker) -> TableBlocker:
 def _checked(held_for: timedelta) -> timedelta:
     if not timedelta(0) < held_for <= LONGEST_HOLD:
         raise InvalidArgument(
-            "a blocker lasts longer than 0 seconds and at most 1 day", hint="Renew it before it ends."
+            f"a blocker of {held_for} is not possible: it lasts at most {LONGEST_HOLD}",
+            hint="Take a shorter one, and renew it before it ends.",
         )
     return held_for

@@ -1,4 +1,7 @@
 import pickle
+import re
+import resource
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +10,8 @@ import grpc
 import pytest
 
 from amoro_core import connect, errors
-from amoro_core.errors import AddressInUse, AmoroError
+from amoro_core.bootstrap.secrets import ensure_token
+from amoro_core.errors import AddressInUse, AmoroError, InvalidArgument, InvalidSettings
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
@@ -187,3 +191,42 @@ def test_what_the_system_says_of_a_file_is_no_fault_of_ours(bare_cli: Cli, launc
     )
     launcher.error = OSError(28, "No space left on device")
     assert bare_cli("up").err.startswith("Error: No space left on device [AMORO-1003]\nHint: Free some space")
+
+
+@pytest.mark.parametrize(
+    "cause", [OSError(122, "Disk quota exceeded"), sqlite3.OperationalError("database or disk is full")]
+)
+@pytest.mark.parametrize("error", [InvalidSettings("/data/x can't be used"), InvalidArgument("no"), RuntimeError("no")])
+def test_a_full_disk_ends_with_one_whatever_it_broke(
+    bare_cli: Cli, launcher: FakeLauncher, error: Exception, cause: Exception
+) -> None:
+    error.__cause__ = cause
+    launcher.error = error
+    told = bare_cli("up")
+    assert told.status == 1
+    assert told.err.startswith(f"Error: {error} [AMORO-1003]\nHint: Free some space")
+
+
+def test_a_token_that_a_full_disk_has_cut_off_is_not_left_for_the_next_start(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(tmp_path / "admin.token"))):
+            ensure_token(tmp_path / "admin.token")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ensure_token(tmp_path / "admin.token").reveal().startswith("amo_")
+
+
+@pytest.mark.parametrize("command", ["status", "table list", "token create a --role viewer", "doctor"])
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_state_directory_that_is_a_file_is_an_error(tmp_path: Path, command: str, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    home = str(tmp_path / "file" / below)
+    ended = _amoro(*command.split(), "--home", home)
+    if command == "doctor":
+        assert ended.returncode == 1
+        assert re.search(rf"state directory  not ok  {re.escape(home)}: Not a directory", ended.stdout)
+    else:
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert f"the state directory {home} can't be used: it is not a directory" in ended.stderr

@@ -46,7 +46,7 @@ LIMITS = {
     "delete_file_looked_into": "amoro_core.iceberg.commit.validation_history.MAX_BYTES",
     "formats": "amoro_core.iceberg.table_support.FORMATS",
     "exact_totals": "amoro_core.services.listings.EXACT",
-    "loading_of_a_client": "amoro_core.bootstrap.doctor.LOADING_S",
+    "catalogs_of_doctor": "amoro_core.bootstrap.doctor.CATALOGS_S",
     "scheduling_answer": "amoro_core.transactions.task_queue.ANSWER_BYTES",
 }
 

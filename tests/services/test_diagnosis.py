@@ -1,9 +1,11 @@
 """What doctor finds, and a coordinator with a catalog that never answers."""
 
 import os
+import resource
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,8 +119,7 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
         return Finding("too late", True, "")
 
     monkeypatch.setattr(doctor, "_catalog", hang)
-    limits(loading_of_a_client=0.2)
-    (home / "amoro.yaml").write_text("catalog-timeout: 1s\n")
+    limits(catalogs_of_doctor=1.2)
     configured(tmp_path, "a_stuck", **{**catalog.properties, "type": "sql"})
     with (tmp_path / ".pyiceberg.yaml").open("a") as file:
         file.write(f"  cat:\n    type: sql\n    uri: {catalog.properties['uri']}\n")
@@ -132,6 +133,32 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
     )
     assert found["catalog cat"] == Finding("catalog cat", True, "answers (pyiceberg)")
     close_catalogs()
+
+
+def test_a_silent_catalog_is_not_awaited_for_as_long_as_a_coordinator_would(
+    home: Path, catalog: SqlCatalog, tmp_path: Path, limits: Limits
+) -> None:
+    assert doctor.CATALOGS_S <= 20
+    limits(catalogs_of_doctor=2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        configured(tmp_path, "a_silent", type="rest", uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        began = time.monotonic()
+        found = finding(home, "catalog a_silent")
+        assert time.monotonic() - began < 20
+    assert (found.ok, found.detail) == (False, "hangs: there was no answer within 2 s")
+    close_catalogs()
+
+
+def test_too_few_open_files_are_named(home: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert not [item for item in diagnose(home, None) if item.name == "open files"]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        found = finding(home, "open files")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (found.ok, found.detail) == (False, "this process may open 512 files at once, 1024 are needed")
+    assert "ulimit -n 4096" in found.fix
 
 
 def test_a_catalog_that_answers_and_one_that_can_only_be_shown(home: Path, catalog: SqlCatalog, tmp_path: Path) -> None:
