@@ -13,7 +13,7 @@ import typer
 
 from amoro_cli.context import Session, default, duration_option
 from amoro_cli.output import Document, OutputFormat, is_live, tell, write
-from amoro_core.documents.formatting import format_bytes, format_duration, many
+from amoro_core.documents.formatting import format_bytes, format_duration, many, short_id
 from amoro_core.model.text_sanitizing import printable
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class Bars:
             self.progress.console.print("", self.progress.get_renderable(), sep="\n")
 
     def _name(self, process: "pb.Process") -> str:
-        """The end of the table's name; without names, enough of the id to tell processes of one minute apart."""
+        """The end of the table's name; without names, the end of the id."""
         if not self._named:
-            return process.process_id[:13]
+            return short_id(process.process_id)
         name, most = printable(process.table), max(13, (self._width - _WITH_SIZES) // 2)
         return name if len(name) <= most else f"…{name[1 - most :]}"
 

@@ -56,7 +56,7 @@ TimeoutOption = Annotated[
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]
 ProcessArgument = Annotated[
-    str, argument(metavar="PROCESS", help="Its id, or a unique prefix of six characters or more.")
+    str, argument(metavar="PROCESS", help="Its id, or six or more characters of its beginning or end.")
 ]
 
 
@@ -326,7 +326,9 @@ def empty_trash(
         finish(process, answer.process_id, connection.embedded)
 
 
-LeaseArgument = Annotated[str, argument(metavar="LEASE", help="Its id, or a unique prefix.")]
+LeaseArgument = Annotated[
+    str, argument(metavar="LEASE", help="Its id, or six or more characters of its beginning or end.")
+]
 HoldOption = Annotated[
     timedelta | None, duration_option("--for", help_="How long it lasts from now on, at most 7d [default: 1d].")
 ]

@@ -48,7 +48,7 @@ OptimizerArgument = Annotated[
     str,
     argument(
         metavar="ID",
-        help="The optimizer's id, or a unique prefix of six characters or more.",
+        help="The optimizer's id, or six or more characters of its beginning or end.",
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
 ]
@@ -58,7 +58,7 @@ InstanceArgument = Annotated[
     str,
     argument(
         metavar="ID",
-        help="The id of the optimizer or of its instance, or a unique prefix of six characters or more.",
+        help="The id of the optimizer or of its instance, or six or more characters of its beginning or end.",
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
 ]

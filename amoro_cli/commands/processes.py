@@ -34,7 +34,7 @@ from amoro_cli.views.processes import (
 from amoro_cli.wait import Deadline, finish, wait_for_end, with_tasks
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.history_events import EventKind
-from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.model.processes import SHORTEST_ID, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal_pb
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 
-_SHORTEST_PREFIX = 6
 _TIMEOUT = default("10m")
 
 
@@ -105,7 +104,7 @@ ProcessArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The process's id, or a unique prefix of six characters or more.",
+        help="The process's id, or six or more characters of its beginning or end.",
         autocompletion=names_of(Kind.PROCESS),
     ),
 ]
@@ -163,11 +162,11 @@ def cancel(session: Session, process_id: ProcessArgument, output: OutputOption =
 
 
 def refuse_short(process_id: str) -> None:
-    """Raises InvalidArgument for a prefix too short to be unique."""
-    if len(process_id) < _SHORTEST_PREFIX:
+    """Raises InvalidArgument for a text too short for the beginning or the end of an id."""
+    if len(process_id) < SHORTEST_ID:
         raise InvalidArgument(
             f"{process_id!r} is too short for the id of a process",
-            hint=f"Give {_SHORTEST_PREFIX} characters or more. See: amoro process list",
+            hint=f"Give {SHORTEST_ID} characters or more. See: amoro process list",
         )
 
 
@@ -199,7 +198,7 @@ def show_task(
         str,
         argument(
             metavar="PROCESS-N",
-            help="The process's id or a unique prefix of six characters or more, a dash, and the task's number.",
+            help="The process's id or six or more characters of its beginning or end, a dash, and the task's number.",
         ),
     ],
     watch: WatchOption = False,
@@ -231,7 +230,7 @@ def attempts(
         str,
         argument(
             metavar="PROCESS[-N]",
-            help="A process by its id or a unique prefix of six characters or more, or one of its tasks.",
+            help="A process by its id or six or more characters of its beginning or end, or one of its tasks.",
         ),
     ],
 ) -> None:
@@ -258,7 +257,7 @@ def attempts(
 
 
 def _names_task(text: str) -> bool:
-    """Whether a text with a dash at its end means a task: an id has four dashes of its own, a prefix maybe fewer."""
+    """Whether a text with a dash at its end means a task: an id has four dashes of its own."""
     head, dash, number = text.rpartition("-")
     return bool(dash) and _is_number(number) and head.count("-") in (0, 4)
 

@@ -218,7 +218,7 @@ def snapshots(session: Session, options: ListOptions, table: TableArgument) -> N
 
 
 BlockerArgument = Annotated[
-    str, argument(metavar="BLOCKER", help="Its id, or a unique prefix of six characters or more.")
+    str, argument(metavar="BLOCKER", help="Its id, or six or more characters of its beginning or end.")
 ]
 HoldOption = Annotated[
     timedelta | None,

@@ -6,7 +6,7 @@ from typing import Any
 from amoro_cli.list_options import Column, Listing, ListOptions, ListRange
 from amoro_cli.output import Block, Document, Grid, Pairs, with_value
 from amoro_cli.views.processes import receipt_blocks
-from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_time, many, short_id
 from amoro_core.documents.json_documents import encode, encode_all, maintain_body
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
@@ -121,7 +121,7 @@ def actions_document(answer: pb.ListActionsResponse, options: ListOptions) -> Do
 #: Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes.
 TRASH: Listing[pb.Trash] = Listing(
     (
-        Column("PROCESS", lambda item: item.process_id),
+        Column("PROCESS", lambda item: item.process_id, short_id),
         Column("TABLE", lambda item: item.table),
         Column("ACTION", lambda item: item.action),
         Column("FILES", lambda item: item.files, format_count, right=True),
@@ -147,7 +147,7 @@ _FILES: Listing[pb.CondemnedFile] = Listing(
 #: Schema amoro.leases/v1: `leases`, `total`, `next`. The names are ids.
 LEASES: Listing[pb.Lease] = Listing(
     (
-        Column("LEASE", lambda item: item.lease_id),
+        Column("LEASE", lambda item: item.lease_id, short_id),
         Column("TABLE", lambda item: item.table),
         Column("SNAPSHOT", lambda item: item.snapshot_id),
         Column("SINCE", lambda item: "since" if item.since else "-"),

@@ -33,7 +33,7 @@ ATTEMPTS: Listing[pb.AttemptInfo] = Listing(
         Column("TOOK", lambda item: _between(item.started_ms or item.scheduled_ms, item), format_duration, right=True),
         Column("ROWS", lambda item: item.input_rows, format_count, right=True),
         Column("SIZE", lambda item: item.input_bytes, format_bytes, right=True),
-        Column("OPTIMIZER", lambda item: f"{item.optimizer_id}/{item.thread_id}"),
+        Column("OPTIMIZER", lambda item: f"{short_id(item.optimizer_id)}/{item.thread_id}"),
         Column("FAILURE", lambda item: _failure(item) or "-"),
     ),
     spare=("OPTIMIZER", "SIZE", "ROWS", "SCHEDULED"),
@@ -48,7 +48,7 @@ EVENTS: Listing[pb.Event] = Listing(
         Column("AT", lambda item: item.happened_ms, format_time),
         Column("KIND", lambda item: item.kind),
         Column("TABLE", lambda item: item.table or "-"),
-        Column("PROCESS", lambda item: item.process_id or "-"),
+        Column("PROCESS", lambda item: item.process_id or "-", short_id),
         Column("TEXT", lambda item: one_line(item.text)),
     ),
     spare=("PROCESS", "EVENT"),
@@ -69,7 +69,9 @@ TASKS: Listing[admin_pb.TaskInfo] = Listing(
         Column(
             "TOOK", lambda task: _between(task.started_ms, task) if task.started_ms else -1, format_duration, right=True
         ),
-        Column("OPTIMIZER", lambda task: f"{task.optimizer_id}/{task.thread_id}" if task.optimizer_id else "-"),
+        Column(
+            "OPTIMIZER", lambda task: f"{short_id(task.optimizer_id)}/{task.thread_id}" if task.optimizer_id else "-"
+        ),
         Column("PARTITION", lambda task: task.partition or "-"),
         Column("FAILURE", lambda task: one_line(task.failure) or "-"),
     ),
@@ -81,7 +83,7 @@ TASKS: Listing[admin_pb.TaskInfo] = Listing(
 #: Schema amoro.processes/v1: `processes`, without their tasks one by one; `total`, `next`.
 PROCESSES: Listing[admin_pb.Process] = Listing(
     (
-        Column("PROCESS", lambda process: process.process_id),
+        Column("PROCESS", lambda process: process.process_id, short_id),
         Column("TABLE", lambda process: process.table),
         Column("TYPE", lambda process: process.type),
         Column("STATUS", lambda process: process.status),
@@ -140,7 +142,7 @@ _FAILED: Listing[pb.TableFailures] = Listing(
         Column("TABLE", lambda one: one.table),
         Column("TIMES", lambda one: one.processes, format_count, right=True),
         Column("LAST", lambda one: one.finished_ms, format_time),
-        Column("PROCESS", lambda one: short_id(one.process_id)),
+        Column("PROCESS", lambda one: one.process_id, short_id),
         Column("WHY", lambda one: one_line(one.reason)),
     ),
     spare=("LAST",),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from amoro_cli.connection import Finding, Package
 from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many, short_id
 from amoro_core.documents.json_documents import check_body, encode, encode_all, group_body
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.paging import Line
@@ -34,7 +34,7 @@ CATALOGS: Listing[pb.Catalog] = Listing(
 #: Schema amoro.optimizers/v1: `optimizers`, `total`, `next`.
 OPTIMIZERS: Listing[pb.Optimizer] = Listing(
     (
-        Column("OPTIMIZER", lambda item: item.optimizer_id),
+        Column("OPTIMIZER", lambda item: item.optimizer_id, short_id),
         Column("GROUP", lambda item: item.group),
         Column("STATE", lambda item: _state(item)),
         Column("THREADS", lambda item: item.threads, right=True),
@@ -303,11 +303,11 @@ GROUPS: Listing[pb.Group] = Listing(
 )
 _INSTANCES: Listing[pb.Instance] = Listing(
     (
-        Column("INSTANCE", lambda item: item.resource_id),
+        Column("INSTANCE", lambda item: item.resource_id, short_id),
         Column("CONTAINER", lambda item: item.container),
         Column("STATE", lambda item: item.state),
         Column("STARTED", lambda item: item.started_ms, format_time),
-        Column("OPTIMIZER", lambda item: item.optimizer_id or "-"),
+        Column("OPTIMIZER", lambda item: item.optimizer_id or "-", short_id),
     ),
     spare=("STARTED", "CONTAINER"),
     elastic="OPTIMIZER",
@@ -341,7 +341,7 @@ _WAITING: Listing[queue_pb.WaitingProcess] = Listing(
     (
         Column("GROUP", lambda item: item.group),
         Column("PLACE", lambda item: item.place, right=True),
-        Column("PROCESS", lambda item: item.process_id),
+        Column("PROCESS", lambda item: item.process_id, short_id),
         Column("TABLE", lambda item: item.table),
         Column("WAITING", lambda item: item.waiting_tasks, format_count, right=True),
         Column("RUNNING", lambda item: f"{item.running_tasks}/{item.limit}", right=True),

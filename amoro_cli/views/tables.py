@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs, with_value
-from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_time, many, short_id
 from amoro_core.documents.json_documents import encode, encode_all
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import ICEBERG
@@ -15,7 +15,7 @@ from amoro_core.protocol import journal_pb2 as journal_pb
 #: Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids.
 BLOCKERS: Listing[pb.Blocker] = Listing(
     (
-        Column("BLOCKER", lambda blocker: blocker.blocker_id),
+        Column("BLOCKER", lambda blocker: blocker.blocker_id, short_id),
         Column("TABLE", lambda blocker: blocker.table),
         Column("BLOCKS", lambda blocker: ", ".join(blocker.operations)),
         Column("EXPIRES", lambda blocker: blocker.expires_ms, format_time),

@@ -1,11 +1,10 @@
 """Operations on attempts, events, digests and series."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TypeVar
 
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, period, word
-from amoro_core.model.history_events import Event, EventFilter, EventKind, TableFailures, TaskAttempt, WorseTable
+from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, Series, SeriesFacts, Step
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.plans import BOUNDS, StoredDigest
@@ -66,7 +65,6 @@ def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts
     return pb.GetSeriesResponse(series=series, step_s=step.seconds)
 
 
-Named = TypeVar("Named", pb.TableFailures, pb.WorseTable)
 #: The time of a report without a beginning, and the tables of each of its lists.
 HALF_A_DAY, IN_REPORT = timedelta(hours=12), 20
 #: Events on a page without a limit.
@@ -120,30 +118,21 @@ def get_report(services: Services, request: pb.GetReportRequest, call: Call) -> 
     since = since or until - HALF_A_DAY
     table_ids = services.catalogs.select_ids(request.table) if request.table else None
     report = services.journal.report(since, until, table_ids)
-
-    by_code: dict[str, list[TableFailures]] = {}
-    for failure in report.failures:
-        by_code.setdefault(failure.code, []).append(failure)
-
-    def named(kind: type[Named], found: Sequence[TableFailures | WorseTable]) -> list[Named]:
-        return [as_message(kind, one, table=str(report.names[one.table_id])) for one in found[:IN_REPORT]]
-
-    failures = [
-        pb.CodeFailures(
-            code=code,
-            processes=sum(one.processes for one in found),
-            tables=named(pb.TableFailures, found),
-            tables_total=len(found),
-        )
-        for code, found in by_code.items()
-    ]
+    by_code: dict[str, pb.CodeFailures] = {}
+    for row in report.failures:
+        code = row["failure_code"]
+        failures = by_code.setdefault(code, pb.CodeFailures(code=code))
+        failures.processes += row["processes"]
+        failures.tables_total += 1
+        if failures.tables_total <= IN_REPORT:
+            failures.tables.add(**{name: value for name, value in row.items() if name != "failure_code"})
     return pb.Report(
         began_ms=milliseconds(since),
         ended_ms=milliseconds(until),
-        processes=sum(one.processes for one in report.totals),
-        totals=[as_message(pb.ProcessTotals, one) for one in report.totals],
-        failures=sorted(failures, key=lambda one: -one.processes),
-        worse=named(pb.WorseTable, report.worse),
+        processes=sum(row["processes"] for row in report.totals),
+        totals=[pb.ProcessTotals(**row) for row in report.totals],
+        failures=sorted(by_code.values(), key=lambda one: -one.processes),
+        worse=[pb.WorseTable(**row) for row in report.worse[:IN_REPORT]],
         worse_total=len(report.worse),
         is_worse_known=report.is_worse_known,
     )

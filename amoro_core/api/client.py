@@ -390,7 +390,7 @@ class Client:
         return tuple(map(self._process, items))
 
     def process(self, process_id: str) -> Process:
-        """One process with its tasks, by its id or a unique prefix of six characters or more."""
+        """One process with its tasks, by its id or six or more characters of its beginning or end."""
         return self._process(
             with_tasks(self._admin, self._admin.GetProcess(pb.GetProcessRequest(process_id=process_id)))
         )

@@ -95,7 +95,7 @@ def _text(about: str) -> Schema:
 
 
 _TABLE = _text("The table's full name: catalog.namespace.table")
-_PROCESS = _text("The process's id, or its first six characters or more")
+_PROCESS = _text("The process's id, or six or more characters of its beginning or end")
 _TYPE = {**_text("How much to rewrite; left out: what the table needs"), "enum": ["minor", "major", "full"]}
 _DRY_RUN: Schema = {
     "type": "boolean",

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from amoro_core.model.principals import Principal
 from amoro_core.model.processes import Attempt, OptimizerThread, ProcessStatus
-from amoro_core.model.tables import TableIdentifier
 
 #: Attempts of one task that are kept; earlier ones are forgotten.
 MOST_ATTEMPTS = 100
@@ -123,55 +123,13 @@ ANY_PROCESS = ProcessFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessTotals:
-    """Processes of one type that ended with one status; files, bytes and rows are sums over their receipts."""
-
-    type: str
-    status: str
-    processes: int
-    tables: int
-    data_files_before: int
-    data_files_after: int
-    delete_files_before: int
-    delete_files_after: int
-    bytes_before: int
-    bytes_after: int
-    rows_after: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableFailures:
-    """The processes of one table that failed with one code; the reason is that of the last one."""
-
-    code: str
-    table_id: int
-    processes: int
-    reason: str
-    process_id: str
-    finished_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class WorseTable:
-    """A table with more small files and delete files than before, and when the figures before were the latest."""
-
-    table_id: int
-    small_files_before: int
-    small_files: int
-    delete_files_before: int
-    delete_files: int
-    from_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """What the processes did that ended in a time, and the tables that have got worse."""
+    """What the processes did that ended in a time; rows with the names of the fields of the report's messages."""
 
-    totals: Sequence[ProcessTotals]
-    failures: Sequence[TableFailures]  # most processes first
-    worse: Sequence[WorseTable]  # worst first
+    totals: Sequence[Mapping[str, Any]]  # by type and status
+    failures: Sequence[Mapping[str, Any]]  # by code and table, most processes first
+    worse: Sequence[Mapping[str, Any]]  # tables that have got worse, the worst first
     is_worse_known: bool
-    names: Mapping[int, TableIdentifier]  # of the tables in it
 
 
 #: How long it is kept.

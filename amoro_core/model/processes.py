@@ -2,13 +2,14 @@
 
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, EncodedFiles
 from amoro_core.model.commits import (
     ROLLBACK_MARKS,
@@ -484,6 +485,28 @@ UNDOES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 #: All types of processes that can be undone; any other changes no row, or is an undo itself.
 UNDOABLE = frozenset(name for names in UNDOES.values() for name in names)
+
+
+SHORTEST_ID = 6  # characters of the beginning or the end of an id
+Named = TypeVar("Named")
+
+
+def pick(text: str, items: Iterable[Named], noun: str, ids_of: Callable[[Named], Sequence[str]]) -> Named | None:
+    """The one item with an id that is the text, or begins or ends with it; None without any.
+
+    Raises InvalidArgument for a text that is too short, or is that of several, which it names.
+    """
+    if len(text) < SHORTEST_ID:
+        raise InvalidArgument(f"{text!r} is too short for {noun}", hint=f"Give {SHORTEST_ID} characters or more.")
+    found = [item for item in items if any(one.startswith(text) or one.endswith(text) for one in ids_of(item))]
+    found = [item for item in found if text in ids_of(item)] or found
+    if len(found) > 1:
+        ids = ", ".join(ids_of(item)[0] for item in found[:10])
+        raise InvalidArgument(
+            f"more than one {noun.split()[-1]} has an id that begins or ends with {text!r}: {ids}",
+            hint="Give more characters, or the last eight.",
+        )
+    return found[0] if found else None
 
 
 def uuid7(now: datetime) -> str:

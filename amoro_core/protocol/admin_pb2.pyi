@@ -1867,7 +1867,7 @@ class RenewBlockerRequest(_message.Message):
     BLOCKER_ID_FIELD_NUMBER: _builtins.int
     HOLD_MS_FIELD_NUMBER: _builtins.int
     blocker_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     hold_ms: _builtins.int
     """from now; 0: as long as it was taken for"""
     def __init__(
@@ -1890,7 +1890,7 @@ class ReleaseBlockerRequest(_message.Message):
 
     BLOCKER_ID_FIELD_NUMBER: _builtins.int
     blocker_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -3112,7 +3112,7 @@ class ShowTrashRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix"""
+    """or six or more characters of its beginning or end"""
     limit: _builtins.int
     """0: 1000"""
     after: _builtins.str
@@ -3207,7 +3207,7 @@ class RestoreTrashRequest(_message.Message):
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -3356,7 +3356,7 @@ class RenewLeaseRequest(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     HOLD_MS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """or a unique prefix"""
+    """or six or more characters of its beginning or end"""
     hold_ms: _builtins.int
     """0: a day"""
     def __init__(
@@ -3379,7 +3379,7 @@ class ReleaseLeaseRequest(_message.Message):
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """or a unique prefix"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4075,7 +4075,7 @@ class ListTasksRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     status: _builtins.str
     limit: _builtins.int
     after: _builtins.str
@@ -4134,7 +4134,7 @@ class GetProcessRequest(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     wait_ms: _builtins.int
     """wait that long for its end, or until its commit has to wait"""
     def __init__(
@@ -4157,7 +4157,7 @@ class StartProcessRequest(_message.Message):
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4177,7 +4177,7 @@ class CancelProcessRequest(_message.Message):
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4262,7 +4262,7 @@ class GetOptimizerRequest(_message.Message):
 
     OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
     optimizer_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4282,7 +4282,7 @@ class DrainOptimizerRequest(_message.Message):
 
     OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
     optimizer_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4302,7 +4302,7 @@ class ReleaseOptimizerRequest(_message.Message):
 
     OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
     optimizer_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4536,7 +4536,7 @@ class GetInstanceRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """of the instance or of its optimizer, or a unique prefix of six characters or more"""
+    """of the instance or of its optimizer, or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,
@@ -4604,7 +4604,7 @@ class KillInstanceRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """of the instance or of its optimizer, or a unique prefix of six characters or more"""
+    """of the instance or of its optimizer, or six or more characters of its beginning or end"""
     def __init__(
         self,
         *,

@@ -84,7 +84,7 @@ class ListAttemptsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     task_id: _builtins.int
     """0: of all tasks"""
     limit: _builtins.int
@@ -222,7 +222,7 @@ class ListEventsRequest(_message.Message):
     table: _builtins.str
     """one that is gone is found by the name that it had"""
     process_id: _builtins.str
-    """or a unique prefix of six characters or more"""
+    """or six or more characters of its beginning or end"""
     since_ms: _builtins.int
     limit: _builtins.int
     after: _builtins.str
@@ -623,6 +623,7 @@ class ProcessTotals(_message.Message):
     BYTES_BEFORE_FIELD_NUMBER: _builtins.int
     BYTES_AFTER_FIELD_NUMBER: _builtins.int
     ROWS_AFTER_FIELD_NUMBER: _builtins.int
+    ROWS_BEFORE_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     status: _builtins.str
     processes: _builtins.int
@@ -634,6 +635,7 @@ class ProcessTotals(_message.Message):
     bytes_before: _builtins.int
     bytes_after: _builtins.int
     rows_after: _builtins.int
+    rows_before: _builtins.int
     def __init__(
         self,
         *,
@@ -648,10 +650,11 @@ class ProcessTotals(_message.Message):
         bytes_before: _builtins.int = ...,
         bytes_after: _builtins.int = ...,
         rows_after: _builtins.int = ...,
+        rows_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "processes", b"processes", "rows_after", b"rows_after", "status", b"status", "tables", b"tables", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "processes", b"processes", "rows_after", b"rows_after", "rows_before", b"rows_before", "status", b"status", "tables", b"tables", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -283,12 +283,9 @@ class CatalogService:
         return list(found), unlisted
 
     def select_ids(self, text: str) -> set[int]:
-        """The numbers of the known tables that have the name, or match a pattern. Raises as `resolve`."""
-        if is_pattern(text):
-            known = [config.name for config in self.list_catalogs()]
-            matches = parse_pattern(text).matcher(known[0] if len(known) == 1 else None)
-        else:
-            matches = self.resolve(text).__eq__
+        """The numbers of the known tables that match a name or pattern. Raises InvalidArgument, TableNotFound."""
+        known = [config.name for config in self.list_catalogs()]
+        matches = parse_pattern(text).matcher(known[0] if len(known) == 1 else None)
         ids = {table_id for table_id, name in self.store.read(table_listing.list_names) if matches(name)}
         if not ids:
             raise TableNotFound(f"no known table matches {text!r}", hint="See: amoro table list")

@@ -31,7 +31,7 @@ from amoro_core.model.group_config import (
     refuse_misspelt,
 )
 from amoro_core.model.history_events import About, EventKind
-from amoro_core.model.processes import ResourceGroup, uuid7
+from amoro_core.model.processes import ResourceGroup, pick, uuid7
 from amoro_core.model.text_sanitizing import without_secrets
 from amoro_core.scheduling.scaling import (
     Action,
@@ -52,7 +52,6 @@ from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.task_lifecycle import OptimizingService
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.processes import PREFIX_LENGTH
 from amoro_core.transactions.journal import append_event
 
 log = get_logger("amoro.containers")
@@ -154,7 +153,7 @@ class ContainerService:
     def find_instance(self, wanted: str) -> InstanceStatus:
         """The instance with that id, or whose optimizer has it, with its present state from its container.
 
-        The id may be a unique prefix of six characters or more. Raises OptimizerNotFound, InvalidArgument.
+        The id may be the beginning or the end of one. Raises OptimizerNotFound, InvalidArgument.
         """
         return self._status(self._instance(wanted))
 
@@ -246,22 +245,17 @@ class ContainerService:
 
     def _instance(self, wanted: str) -> Instance:
         """Raises OptimizerNotFound, InvalidArgument."""
-        if len(wanted) < PREFIX_LENGTH:
-            raise InvalidArgument(f"{wanted!r} is too short for an optimizer: give {PREFIX_LENGTH} characters or more")
         optimizers = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._live()}
-        found = [
-            Instance(item, optimizers.get(item.resource_id, ""))
-            for item in self.store.read(groups.list_resources)
-            if item.resource_id.startswith(wanted) or optimizers.get(item.resource_id, "").startswith(wanted)
+        every = [
+            Instance(item, optimizers.get(item.resource_id, "")) for item in self.store.read(groups.list_resources)
         ]
-        if not found:
+        found = pick(wanted, every, "an optimizer", lambda one: (one.resource.resource_id, one.optimizer_id))
+        if found is None:
             raise OptimizerNotFound(
                 f"no container has started an optimizer {wanted} that still runs",
                 hint="`amoro group show GROUP` lists the instances; others write their logs where they were started.",
             )
-        if len(found) > 1:
-            raise InvalidArgument(f"more than one optimizer begins with {wanted!r}", hint="Give more characters.")
-        return found[0]
+        return found
 
     def _status(self, instance: Instance) -> InstanceStatus:
         try:

@@ -75,7 +75,7 @@ class JournalService:
         after = numbers(window.after, 2, "an attempt", "Write TASK-ATTEMPT, such as 3-2.") or (0, 0)
 
         def read(db: Connection) -> tuple[str, Page[TaskAttempt]]:
-            process = processes.find_by_prefix(db, process_id).process_id
+            process = processes.find_by_part(db, process_id).process_id
             found = tasks.list_attempts(db, process, task or None, (after[0], after[1]), window.limit + 1)
             total = tasks.count_attempts(db, process, task or None)
             return process, cut(
@@ -117,19 +117,21 @@ class JournalService:
     def report(self, since: datetime, until: datetime, table_ids: Collection[int] | None) -> Report:
         """What was done in that time to these tables, or to all."""
 
+        period = processes.report_period(since, until, table_ids)
+
         def read(db: Connection) -> Report:
-            failures = processes.total_failures(db, since, until, table_ids)
-            worse = time_series.list_worse(db, since, until, table_ids)
-            names = tables.names(db, {one.table_id for one in (*failures, *(worse or ()))})
-            totals = processes.total_ended(db, since, until, table_ids)
-            return Report(totals, failures, worse or (), worse is not None, names)
+            failures, worse = processes.total_failures(db, period), time_series.list_worse(db, period)
+            names = tables.names(db, {row["table_id"] for row in (*failures, *(worse or ()))})
+            for row in (*failures, *(worse or ())):
+                row["table"] = str(names[row["table_id"]])
+            return Report(processes.total_ended(db, period), failures, worse or (), worse is not None)
 
         return self.store.read(read)
 
 
 def _resolved(db: Connection, wanted: EventFilter, table: TableIdentifier | None) -> EventFilter:
     if wanted.process_id:
-        wanted = replace(wanted, process_id=processes.find_by_prefix(db, wanted.process_id).process_id)
+        wanted = replace(wanted, process_id=processes.find_by_part(db, wanted.process_id).process_id)
     if table is None:
         return wanted
     runtime = tables.find(db, table)

@@ -137,7 +137,7 @@ class OverviewService:
 
     def process(self, process_id: str, progress: Progress) -> ProcessSummary:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
-        return self.store.read(lambda db: _summaries(db, (processes.find_by_prefix(db, process_id),), progress)[0])
+        return self.store.read(lambda db: _summaries(db, (processes.find_by_part(db, process_id),), progress)[0])
 
     def last_failure(self, table_id: int) -> str:
         """The failure of the table's last process, with its code; "" when it did not fail."""
@@ -163,7 +163,7 @@ class OverviewService:
         (number,) = numbers(window.after, 1, "a task number", "Tasks are numbered from 1.") or (0,)
 
         def read(db: Connection) -> tuple[ProcessSummary, Page[OptimizingTask]]:
-            process = processes.find_by_prefix(db, process_id)
+            process = processes.find_by_part(db, process_id)
             (summary,) = _summaries(db, (process,), progress)
             found = tasks.list_page(db, process.process_id, status, number, most + 1)
             total = summary.figures.total if status is None else summary.figures.by_status[status]

@@ -15,11 +15,10 @@ from amoro_core.model.group_config import parse_group
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.principals import hash_token
-from amoro_core.model.processes import Attempt, Optimizer, uuid7
+from amoro_core.model.processes import Attempt, Optimizer, pick, uuid7
 from amoro_core.model.task_payload import REWRITE
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.processes import PREFIX_LENGTH
 from amoro_core.transactions.journal import append_event
 from amoro_core.transactions.task_reports import adopt
 
@@ -184,22 +183,16 @@ class OptimizerService:
         return changed, life
 
     def find(self, optimizer_id: str) -> tuple[Optimizer, OptimizerLiveness]:
-        """The registered optimizer with that id, or with that unique prefix of six characters or more.
+        """The registered optimizer with that id, or whose id begins or ends so.
 
         Raises OptimizerNotFound, InvalidArgument.
         """
-        if len(optimizer_id) < PREFIX_LENGTH:
-            raise InvalidArgument(
-                f"{optimizer_id!r} is too short for an optimizer: give {PREFIX_LENGTH} characters or more"
-            )
-        found = [pair for pair in self.list_optimizers() if pair[0].optimizer_id.startswith(optimizer_id)]
-        if not found:
+        found = pick(optimizer_id, self.list_optimizers(), "an optimizer", lambda pair: (pair[0].optimizer_id,))
+        if found is None:
             raise OptimizerNotFound(
                 f"optimizer {optimizer_id} is not registered", hint="`amoro optimizer list` shows the registered ones."
             )
-        if len(found) > 1:
-            raise InvalidArgument(f"more than one optimizer begins with {optimizer_id!r}", hint="Give more characters.")
-        return found[0]
+        return found
 
     def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
         """Change the registration in the store, then in memory. Raises UnknownToken when it has ended."""

@@ -242,7 +242,7 @@ class StartingService:
         Raises ProcessNotFound, IllegalState for one that has begun or has ended, CommitConflict where a file of it is
         gone (it is closed then), TableBusy, TableBlocked, and what loading the table raises.
         """
-        process = self.store.read(lambda db: processes.find_by_prefix(db, process_id))
+        process = self.store.read(lambda db: processes.find_by_part(db, process_id))
         refuse_starting(process)
         if gone := self._check_files(process):
             raise CommitConflict(

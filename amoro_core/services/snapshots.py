@@ -28,7 +28,7 @@ from amoro_core.maintenance.snapshots import Comparison, RetentionConfig, Snapsh
 from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Surroundings
 from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
-from amoro_core.model.processes import ProcessStatus, uuid7
+from amoro_core.model.processes import ProcessStatus, pick, uuid7
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import History, TableIdentifier, TableRuntime
 from amoro_core.store import processes, snapshot_leases, tables
@@ -244,7 +244,7 @@ class LeaseService:
         return self.store.write(drop)
 
     def find(self, prefix: str) -> TableLease:
-        """The lease that holds with that id, which may be a prefix. Raises LeaseNotFound, InvalidArgument."""
+        """The lease that holds with that id, or whose id begins or ends so. Raises LeaseNotFound, InvalidArgument."""
         return self.store.read(lambda db: self._find(db, prefix))
 
     def page(self, table_id: int | None = None, window: Window = ALL) -> Page[TableLease]:
@@ -332,13 +332,11 @@ class LeaseService:
                     hint=f"Wait for its end: amoro process show {process.process_id}",
                 )
 
-    def _find(self, db: Connection, prefix: str) -> TableLease:
-        found = [one for one in snapshot_leases.find(db, prefix) if one.expires_at > self.clock()]
-        if not prefix or not found:
-            raise LeaseNotFound(f"no lease {prefix!r} holds: it was released or has expired")
-        if len(found) > 1:
-            raise InvalidArgument(f"more than one lease begins with {prefix!r}", hint="Give more characters.")
-        return TableLease(found[0], tables.get(db, found[0].table_id).identifier)
+    def _find(self, db: Connection, text: str) -> TableLease:
+        found = pick(text, snapshot_leases.list_leases(db, self.clock()), "a lease", lambda one: (one.lease_id,))
+        if found is None:
+            raise LeaseNotFound(f"no lease {text!r} holds: it was released or has expired")
+        return TableLease(found, tables.get(db, found.table_id).identifier)
 
 
 def _age_ms(table: AnyTable, lease: SnapshotLease) -> int:

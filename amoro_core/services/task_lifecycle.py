@@ -255,7 +255,7 @@ class OptimizingService:
         """
 
         def end(db: Connection) -> ProcessView:
-            process = processes.find_by_prefix(db, process_id)
+            process = processes.find_by_part(db, process_id)
             refuse_cancelling(process, processes.list_commits(db, process.process_id))
             return self._close(db, process, Ending(reason))
 
@@ -289,7 +289,7 @@ class OptimizingService:
 
     def find_process(self, process_id: str) -> ProcessView:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
-        return self.store.read(lambda db: _view(db, processes.find_by_prefix(db, process_id)))
+        return self.store.read(lambda db: _view(db, processes.find_by_part(db, process_id)))
 
     def list_processes(
         self, table_id: int | None = None, status: ProcessStatus | None = None, limit: int = 100

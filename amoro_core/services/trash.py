@@ -166,7 +166,7 @@ _MOVED = (BatchStatus.MOVED, BatchStatus.RETURNING)
 
 
 def _waiting(db: Connection, prefix: str) -> tuple[OptimizingProcess, list[BatchFacts]]:
-    process = processes.find_by_prefix(db, prefix)
+    process = processes.find_by_part(db, prefix)
     batches = pending_deletions.list_facts(db, process_id=process.process_id)
     if not batches:
         raise ProcessNotFound(

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
-from amoro_core.errors import BlockerNotFound
-from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.errors import BlockerNotFound, InvalidArgument
+from amoro_core.model.processes import OPTIMIZING_ACTION, pick
 from amoro_core.model.tables import ActionRecord, BlockedOperation, Blocker
 from amoro_core.store.connection import Codec, Connection, RowMapping, to_json, to_ms
 
@@ -92,7 +92,6 @@ _BLOCKERS = RowMapping(
         )
     },
 )
-_PREFIX = 6
 
 
 def add_blocker(db: Connection, blocker: Blocker) -> Blocker:
@@ -118,16 +117,15 @@ def remove_expired_blockers(db: Connection, now: datetime) -> int:
     return db.execute("DELETE FROM table_blocker WHERE expires_at_ms <= :now_ms", {"now_ms": to_ms(now)})
 
 
-def find_blocker_by_prefix(db: Connection, prefix: str, now: datetime) -> Blocker:
-    """The unexpired blocker with that id or unique prefix of at least six characters. Raises BlockerNotFound."""
-    if len(prefix) < _PREFIX:
-        raise BlockerNotFound(f"no blocker: {prefix!r} is too short", hint="Give six characters or more of its id.")
-    found = [blocker for blocker in list_blockers(db, now) if blocker.blocker_id.startswith(prefix)]
-    if len(found) > 1:
-        raise BlockerNotFound(f"{len(found)} blockers begin with {prefix!r}", hint="Give more of its id.")
-    if not found:
-        raise _missing_blocker(prefix)
-    return found[0]
+def find_blocker_by_part(db: Connection, text: str, now: datetime) -> Blocker:
+    """The unexpired blocker whose id is the text, or begins or ends with it. Raises BlockerNotFound."""
+    try:
+        found = pick(text, list_blockers(db, now), "a blocker", lambda blocker: (blocker.blocker_id,))
+    except InvalidArgument as error:
+        raise BlockerNotFound(error.message, hint=error.hint) from error
+    if found is None:
+        raise _missing_blocker(text)
+    return found
 
 
 def list_blockers(db: Connection, now: datetime, table_id: int | None = None) -> list[Blocker]:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from amoro_core.errors import AlreadyExists, IllegalState, InvalidArgument, ProcessNotFound, TableBusy
+from amoro_core.errors import AlreadyExists, IllegalState, ProcessNotFound, TableBusy
 from amoro_core.model.commits import (
     Evidence,
     RefAt,
@@ -16,7 +16,7 @@ from amoro_core.model.commits import (
     StatisticsNamed,
     StatisticsRemoved,
 )
-from amoro_core.model.history_events import ANY_PROCESS, ProcessFilter, ProcessTotals, TableFailures
+from amoro_core.model.history_events import ANY_PROCESS, ProcessFilter
 from amoro_core.model.processes import (
     ACTIVE_PROCESS_STATUSES,
     FILES,
@@ -26,13 +26,21 @@ from amoro_core.model.processes import (
     Delay,
     OptimizingProcess,
     ProcessStatus,
-    Receipt,
+    pick,
     uuid7_ms,
 )
-from amoro_core.store.connection import Codec, Connection, Duplicate, Row, RowMapping, from_ms, to_json, to_ms
+from amoro_core.store.connection import (
+    Codec,
+    Connection,
+    Duplicate,
+    Parameters,
+    Row,
+    RowMapping,
+    from_ms,
+    to_json,
+    to_ms,
+)
 from amoro_core.store.plans import receipt_from_json, receipt_to_json
-
-PREFIX_LENGTH = 6
 
 
 def _delay_to_json(delay: Delay) -> str:
@@ -87,22 +95,21 @@ def get(db: Connection, process_id: str) -> OptimizingProcess:
     return process
 
 
-def find_by_prefix(db: Connection, prefix: str) -> OptimizingProcess:
-    """The one process whose id begins with the text.
+def find_by_part(db: Connection, text: str) -> OptimizingProcess:
+    """The one process whose id is the text, or begins or ends with it.
 
     Raises ProcessNotFound when there is none; InvalidArgument when there are several, or the text is too short.
     """
-    if len(prefix) < PREFIX_LENGTH:
-        raise InvalidArgument(f"{prefix!r} is too short for a process: give {PREFIX_LENGTH} characters or more")
-    rows = db.select(
-        "SELECT * FROM table_process WHERE process_id >= :first AND process_id < :last ORDER BY process_id LIMIT 2",
-        {"first": prefix, "last": prefix + chr(0x10FFFF)},
+    found = _PROCESSES.select(
+        db,
+        "SELECT * FROM table_process WHERE process_id = :text OR process_id IN (SELECT process_id FROM table_process "
+        "WHERE :length < 36 AND :text IN (substr(process_id, 1, :length), substr(process_id, -:length)) LIMIT 10)",
+        {"text": text, "length": len(text)},
     )
-    if not rows:
-        raise _missing(prefix)
-    if len(rows) > 1 and rows[0]["process_id"] != prefix:
-        raise InvalidArgument(f"more than one process begins with {prefix!r}", hint="Give more characters.")
-    return _PROCESSES.from_row(rows[0])
+    process = pick(text, found, "a process", lambda one: (one.process_id,))
+    if process is None:
+        raise _missing(text)
+    return process
 
 
 def find_active(db: Connection, table_id: int, lane: str = FILES) -> OptimizingProcess | None:
@@ -174,7 +181,7 @@ def place_of(db: Connection, text: str) -> tuple[int, str]:
     One that was removed has its place, too: the id tells when it was made. Raises ProcessNotFound, InvalidArgument.
     """
     try:
-        optimizing_process = find_by_prefix(db, text)
+        optimizing_process = find_by_part(db, text)
     except ProcessNotFound:
         removed_ms = uuid7_ms(text)
         if removed_ms is None:
@@ -257,41 +264,32 @@ _ENDED_IN = (
     "FROM table_process WHERE finished_at_ms >= :since_ms AND finished_at_ms < :until_ms "
     "AND (:table_ids IS NULL OR table_id IN (SELECT value FROM json_each(:table_ids)))"
 )
-_FAILURES = RowMapping(TableFailures)
-_SUMS = ", ".join(
-    f"coalesce(sum(receipt_json ->> '{field.name}'), 0) AS {field.name}"
-    for field in fields(ProcessTotals)
-    if field.name in Receipt.__dataclass_fields__
-)
+_SUMMED = [f"{of}_{when}" for of in ("data_files", "delete_files", "bytes", "rows") for when in ("before", "after")]
+_SUMS = ", ".join(f"coalesce(sum(receipt_json ->> '{name}'), 0) AS {name}" for name in _SUMMED)
 
 
-def total_ended(
-    db: Connection, since: datetime, until: datetime, table_ids: Collection[int] | None
-) -> list[ProcessTotals]:
-    """The processes that ended in that time, of these tables or of all, by type and status."""
-    rows = db.select(
+def total_ended(db: Connection, period: Parameters) -> list[Row]:
+    """The processes that ended in a `report_period`, by type and status, with sums over their receipts."""
+    return db.select(
         "SELECT process_type AS type, status, count(*) AS processes, count(DISTINCT table_id) AS tables, "
         f"{_SUMS} {_ENDED_IN} GROUP BY process_type, status ORDER BY process_type, status",
-        _ended_in(since, until, table_ids),
+        period,
     )
-    return [ProcessTotals(**row) for row in rows]
 
 
-def total_failures(
-    db: Connection, since: datetime, until: datetime, table_ids: Collection[int] | None
-) -> list[TableFailures]:
-    """The failures of processes that ended in that time, by code and table, most processes first."""
+def total_failures(db: Connection, period: Parameters) -> list[Row]:
+    """The failures of processes that ended in a `report_period`, by code and table, most processes first."""
     # Beside a single max(), SQLite takes the other columns from the row of the maximum.
-    return _FAILURES.select(
-        db,
-        "SELECT failure_code AS code, table_id, count(*) AS processes, failure AS reason, process_id, "
-        f"max(finished_at_ms) AS finished_at_ms {_ENDED_IN} AND failure_code <> '' GROUP BY failure_code, table_id "
-        "ORDER BY processes DESC, max(finished_at_ms) DESC, table_id",
-        _ended_in(since, until, table_ids),
+    return db.select(
+        "SELECT failure_code, table_id, count(*) AS processes, failure AS reason, process_id, "
+        f"max(finished_at_ms) AS finished_ms {_ENDED_IN} AND failure_code <> '' GROUP BY failure_code, table_id "
+        "ORDER BY processes DESC, finished_ms DESC, table_id",
+        period,
     )
 
 
-def _ended_in(since: datetime, until: datetime, table_ids: Collection[int] | None) -> Row:
+def report_period(since: datetime, until: datetime, table_ids: Collection[int] | None) -> Parameters:
+    """The values by which a report of these tables, or of all, is read."""
     ids = None if table_ids is None else to_json(sorted(table_ids))
     return {"since_ms": to_ms(since), "until_ms": to_ms(until), "table_ids": ids}
 

@@ -23,7 +23,7 @@ class SnapshotLease:
     @property
     def words(self) -> str:
         """Whose it is, in a phrase."""
-        return f"lease {self.lease_id[:8]} of {self.holder}"
+        return f"lease {self.lease_id[-8:]} of {self.holder}"
 
 
 _LEASES = RowMapping(SnapshotLease)
@@ -32,15 +32,6 @@ _LEASES = RowMapping(SnapshotLease)
 def add(db: Connection, lease: SnapshotLease) -> None:
     """Keep a new lease. Raises Duplicate."""
     db.insert("snapshot_lease", _LEASES.to_row(lease))
-
-
-def find(db: Connection, prefix: str) -> list[SnapshotLease]:
-    """The leases whose id begins so, at most two."""
-    return _LEASES.select(
-        db,
-        "SELECT * FROM snapshot_lease WHERE lease_id >= :first AND lease_id < :last ORDER BY lease_id LIMIT 2",
-        {"first": prefix, "last": prefix + chr(0x10FFFF)},
-    )
 
 
 def renew(db: Connection, lease_id: str, expires_at: datetime) -> None:

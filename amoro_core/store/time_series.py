@@ -1,12 +1,11 @@
 """Values over time: `series_point` for the system and for groups, `table_series` for tables."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import astuple, fields
 from datetime import datetime
 
-from amoro_core.model.history_events import WorseTable
 from amoro_core.model.metrics import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures
-from amoro_core.store.connection import Connection, RowMapping, from_ms, insert_into, to_json, to_ms
+from amoro_core.store.connection import Connection, Parameters, Row, from_ms, insert_into, to_ms
 
 _KNOW = "INSERT INTO series (name, label) VALUES (:name, :label) ON CONFLICT (name, label) DO NOTHING"
 _ADD = (
@@ -99,7 +98,6 @@ def list_figures(
     return [(from_ms(row["at_ms"]), TableFigures(**{name: row[name] for name in _FIGURES})) for row in rows]
 
 
-_WORSE_TABLES = RowMapping(WorseTable)
 _WORSE = f"""
 WITH bound AS (
     SELECT table_id,
@@ -110,7 +108,7 @@ WITH bound AS (
     FROM table_listing AS listed
     WHERE :table_ids IS NULL OR table_id IN (SELECT value FROM json_each(:table_ids))
 )
-SELECT bound.table_id, was.small_files AS small_files_before, now.small_files, was.at_ms AS from_at_ms,
+SELECT bound.table_id, was.small_files AS small_files_before, now.small_files, was.at_ms AS from_ms,
     was.delete_files AS delete_files_before, now.delete_files
 FROM bound
 JOIN table_series AS now ON now.table_id = bound.table_id AND now.step_s = 3600 AND now.at_ms = last_ms
@@ -122,18 +120,14 @@ ORDER BY now.small_files + now.delete_files - was.small_files - was.delete_files
 """
 
 
-def list_worse(
-    db: Connection, since: datetime, until: datetime, table_ids: Collection[int] | None
-) -> list[WorseTable] | None:
-    """The tables with more small files and delete files at `until` than at `since`, worst first; None: not known.
+def list_worse(db: Connection, period: Parameters) -> list[Row] | None:
+    """The tables with more small files and delete files at the end of a report's period, worst first; None: not known.
 
     Figures are those of whole hours; before the oldest hour that is kept, of days; of a new table, its first ones.
     """
     if not db.value("SELECT EXISTS (SELECT 1 FROM table_series)"):
         return None
-    ids = None if table_ids is None else to_json(sorted(table_ids))
-    bounds = {"since_ms": _begin(since, TABLE_STEPS[0]), "until_ms": to_ms(until), "table_ids": ids}
-    return _WORSE_TABLES.select(db, _WORSE, bounds)
+    return db.select(_WORSE, {**period, "since_ms": _begin(from_ms(period["since_ms"]), TABLE_STEPS[0])})
 
 
 def list_ids(db: Connection) -> list[int]:

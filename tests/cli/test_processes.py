@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,9 @@ def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeA
     result = cli("process", "list", "--table", "sales.db.orders", "--status", "running", "--limit", "7")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "PROCESS                               TABLE            TYPE   STATUS   TASKS  CREATED                    TOOK"
-        "  WHY\n"
-        f"{PROCESS}  sales.db.orders  minor  running    3/3  2026-09-21 14:13:20Z          -  12 small files\n"
-        f"{PROCESS}  sales.db.orders  minor  failed     3/3  2026-09-21 14:13:20Z  1 min 1 s  "
+        "PROCESS   TABLE            TYPE   STATUS   TASKS  CREATED                    TOOK  WHY\n"
+        "0000000a  sales.db.orders  minor  running    3/3  2026-09-21 14:13:20Z          -  12 small files\n"
+        "0000000a  sales.db.orders  minor  failed     3/3  2026-09-21 14:13:20Z  1 min 1 s  "
         "[AMORO-1002] a file is lost\n"
     )
     assert admin.asked("ListProcesses") == [pb.ListProcessesRequest(table="sales.db.orders", status="running", limit=7)]
@@ -38,6 +38,86 @@ def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeA
     assert body["processes"][0]["finished_at"] is None
     assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n" * 2
     assert admin.asked("ListProcesses")[-1] == pb.ListProcessesRequest(limit=20)
+
+
+def test_times_of_lists_are_how_long_ago_or_in_utc(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListProcesses", pb.ListProcessesResponse())
+    admin.script("ListEvents", journal_pb2.ListEventsResponse())
+    night = ["--since", "2026-09-20T14:13:20Z", "--until", "2026-09-21T16:13:20.123+02:00"]
+    assert cli("process", "list", "--type", "full", *night).out == "No processes.\n"
+    day = {"since_ms": NOON - 86_400_123, "until_ms": NOON}
+    assert admin.asked("ListProcesses") == [pb.ListProcessesRequest(type="full", limit=20, **day)]
+    cli("event", "list", *night)
+    assert admin.asked("ListEvents") == [journal_pb2.ListEventsRequest(limit=20, **day)]
+    now_ms = time.time() * 1000
+    cli("event", "list", "--since", "1h30m")
+    assert admin.asked("ListEvents")[-1].since_ms == pytest.approx(now_ms - 5_400_000, abs=60_000)
+    wrong = cli("process", "list", "--since", "yesterday")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "'yesterday' is no time: write 12h for 12 hours ago, or 2026-11-29T22:00Z" in wrong.err
+
+
+REPORT = journal_pb2.Report(
+    began_ms=NOON - 43_200_000, ended_ms=NOON, processes=204, is_worse_known=True, worse_total=21,
+    totals=[
+        {"type": "expire-snapshots", "status": "success", "processes": 4, "tables": 4},
+        {"type": "minor", "status": "failed", "processes": 3, "tables": 2},
+        {
+            "type": "minor", "status": "success", "processes": 1197, "tables": 22, "data_files_before": 14312,
+            "data_files_after": 197, "delete_files_before": 90, "bytes_before": 5 << 30, "bytes_after": 4 << 30,
+        },
+    ],
+    failures=[
+        {
+            "code": "AMORO-1002", "processes": 3, "tables_total": 2,
+            "tables": [
+                {
+                    "table": "sales.db.orders", "processes": 2, "reason": "a file\nis lost", "process_id": PROCESS,
+                    "finished_ms": NOON,
+                },
+                {"table": "sales.db.items", "processes": 1, "reason": "the disk is full", "finished_ms": NOON},
+            ],
+        }
+    ],
+    worse=[{"table": "sales.db.orders", "small_files_before": 2, "small_files": 113}],
+)  # fmt: skip
+
+
+def test_a_report_shows_what_was_done_what_failed_and_what_got_worse(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetReport", REPORT)
+    result = cli("report", "--since", "12h", "--table", "sales.*")
+    (asked,) = admin.asked("GetReport")
+    assert (asked.table, asked.until_ms) == ("sales.*", 0)
+    assert asked.since_ms == pytest.approx(time.time() * 1000 - 43_200_000, abs=60_000)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "204 processes ended from 2026-09-21 02:13:20Z to 2026-09-21 14:13:20Z.\n"
+        "  TYPE              STATUS   PROCESSES  TABLES  FILES         DELETES  SIZE\n"
+        "  expire-snapshots  success          4       4  -             -        -\n"
+        "  minor             failed           3       2  -             -        -\n"
+        "  minor             success      1,197      22  14,312 → 197  90 → 0   5.0 GB → 4.0 GB\n"
+        "\n"
+        "[AMORO-1002] 3 failures of 2 tables:\n"
+        "  TABLE            TIMES  LAST                  PROCESS   WHY\n"
+        "  sales.db.orders      2  2026-09-21 14:13:20Z  0000000a  a file is lost\n"
+        "  sales.db.items       1  2026-09-21 14:13:20Z            the disk is full\n"
+        "\n"
+        "21 tables got worse, 20 of them not shown:\n"
+        "  TABLE            SMALL FILES  DELETES\n"
+        "  sales.db.orders  2 → 113      -\n"
+    )
+    body = json.loads(cli("report", "-o", "json").out)
+    assert (body["schema"], body["began_at"], body["worse_total"]) == (
+        "amoro.report/v1",
+        "2026-09-21T02:13:20.123Z",
+        21,
+    )
+    admin.script("GetReport", journal_pb2.Report(began_ms=NOON, ended_ms=NOON + 1000))
+    assert cli("report").out == (
+        "0 processes ended from 2026-09-21 14:13:20Z to 2026-09-21 14:13:21Z.\n"
+        "Nothing failed.\n"
+        "Whether tables got worse is not known.\n"
+    )
 
 
 def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:

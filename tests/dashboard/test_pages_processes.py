@@ -1,5 +1,6 @@
 """Processes, events, the audit and the queue."""
 
+import html
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -9,10 +10,11 @@ import pytest
 
 from amoro_core.model.clustering import EncodedFiles
 from amoro_core.model.history_events import About, Event, EventKind
+from amoro_core.model.metrics import TableFigures
 from amoro_core.model.processes import Figure, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store import events, groups, processes
+from amoro_core.store import events, groups, processes, tables, time_series
 from amoro_core.store.database import Connection
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.table_files import ReadLimiter
@@ -23,6 +25,7 @@ from tests.store import builders
 RUNNING = "0199aaaa-0001-7000-8000-000000000000"
 ENDED = "0199bbbb-0003-7000-8000-000000000000"
 FAILED = "0199cccc-0002-7000-8000-000000000000"
+EARLY = "0199eeee-0009-7000-8000-0000000000ea"
 UNKNOWN = "0199dddd-0001-7000-8000-000000000000"
 
 
@@ -205,6 +208,50 @@ def test_events_are_filtered_by_kind_table_and_process(site: Site) -> None:
     wrong = client.get("/events?kind=faild")
     assert wrong.status_code == 400
     assert "Did you mean failed?" in wrong.text
+
+
+def test_processes_and_events_are_filtered_by_time_and_type(site: Site) -> None:
+    client = site(happen_early)
+    late = words(client.get("/processes?type=major&status=failed&since=3d").text)
+    assert "12 of 12 processes" in late
+    assert "1 of 1 processes" in words(client.get("/processes?until=3d").text)
+    assert "No process matches." in client.get("/processes?type=full&since=3d").text
+    assert "1 of 1 events" in words(client.get("/events?since=5d&until=3d").text)
+    assert "--until=3d" in client.get("/events?until=3d").text
+    wrong = client.get("/processes?since=yesterday")
+    assert (wrong.status_code, "write 12h for 12 hours ago" in wrong.text) == (400, True)
+
+
+def happen_early(db: Connection) -> None:
+    """Twelve failures of today, and a process and an event of four days ago."""
+    states._failing(db)
+    early = states.now() - timedelta(days=4)
+    states.ended(db, tables.get(db, 1), EARLY, created_at=early, finished_at=early + timedelta(hours=1))
+    events.add(db, Event(EventKind.PLANNED, early, "long ago", About(1, "lake.sales.orders", process_id=EARLY)))
+
+
+def test_the_report_shows_what_was_done_what_failed_and_what_got_worse(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        states._failing(db)
+        for days, small in ((2, 2), (0.01, 113)):
+            figures = TableFigures(50, 90, small, 0, 1, 1)
+            time_series.add_figures(db, 3, figures, states.now() - timedelta(days=days))
+        states.ended(db, tables.get(db, 2), EARLY)
+
+    client = site(fill)
+    page = client.get("/report?since=3d").text
+    assert "AMORO-1002: 12 failures of 12 tables" in words(page)
+    assert f'<a class="code" href="/processes/{FAILED}">{FAILED[-8:]}</a>' in page
+    assert "major success 1 1 12 → 1 3 → 0 1.2 kB → 1.0 kB" in words(page)
+    assert "2 → 113" in words(page)
+    (link,) = re.findall(r'href="(/processes\?type=major&amp;status=failed&amp;[^"]*)"', page)
+    assert "12 of 12 processes" in words(client.get(html.unescape(link)).text)
+    assert "amoro report --since=3d" in page
+    none = words(client.get("/report?since=5d&until=4d&table=lake.*").text)
+    assert "0 processes ended from" in none
+    assert none.count("Nothing failed. ") == none.count("No table got worse. ") == 1
+    assert client.get("/report?table=*.nowhere.*").status_code == 404
+    assert '<a href="/report">Report</a>' in client.get("/").text
 
 
 def test_an_action_on_a_page_is_in_the_audit(site: Site) -> None:

@@ -26,7 +26,7 @@ PAGES = ("/groups", "/groups/default", "/optimizers", "/maintenance", "/trash", 
 @pytest.mark.parametrize("state", ["empty", "typical", "failing", "refused", "commit unknown"])
 def test_each_page_is_shown_in_each_state_and_takes_no_unknown_parameter(site: Site, state: str) -> None:
     client = site(state)
-    for path in (*PAGES, "/events", "/audit", "/queue"):
+    for path in (*PAGES, "/events", "/report", "/audit", "/queue"):
         answer = client.get(path)
         assert (answer.status_code, "<h1>" in answer.text) == (200, True), path
         refused = client.get(f"{path}?afer=x")

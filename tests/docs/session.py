@@ -145,6 +145,7 @@ def _here(text: str, directory: Path) -> str:
 #: Values that differ between runs, and their placeholders in comparisons.
 _VARYING = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
+    (r"(?<![-\w])[0-9a-f]{8}(?![-\w])", "<id>"),
     (r"\bamo_[\w-]+", "<token>"),
     # A snapshot id may be as long as a checksum, and a checksum may have digits only.
     (r"\b([0-9a-f]{16}|[0-9]{12,19})\b", "<snapshot or checksum>"),

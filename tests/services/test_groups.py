@@ -195,8 +195,11 @@ def test_a_policy_that_fails_or_is_gone_holds_nobody_up(world: World) -> None:
 def test_a_prefix_of_two_optimizers_is_refused(world: World) -> None:
     first = world.optimizer()
     world.optimizer()
-    with pytest.raises(InvalidArgument, match=f"more than one optimizer begins with '{first[:8]}'"):
+    with pytest.raises(
+        InvalidArgument, match=f"more than one optimizer has an id that begins or ends with '{first[:8]}'"
+    ):
         world.optimizers.drain(first[:8])
+    assert world.optimizers.drain(first[-8:])[0].optimizer_id == first
 
 
 # What waits for a plan or for threads, in order, and figures that are counted once a second

@@ -414,7 +414,7 @@ def test_a_lease_keeps_its_snapshot_until_it_ends(trashed: Place) -> None:
 def test_a_lease_is_renewed_from_now_on_and_released(trashed: Place) -> None:
     lease_id = take(trashed, trashed.world.table_head())
     trashed.world.later(DAY_S / 2)
-    renewed = trashed.world.leasing.renew(lease_id[:20], timedelta(days=7))
+    renewed = trashed.world.leasing.renew(lease_id[-8:], timedelta(days=7))
     assert renewed.lease.expires_at == trashed.world.now + timedelta(days=7)
     assert trashed.world.leasing.release(lease_id).lease.lease_id == lease_id
     for call in (trashed.world.leasing.renew, trashed.world.leasing.release):

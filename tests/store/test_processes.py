@@ -111,21 +111,25 @@ def test_unknown_process_is_named(store: Store) -> None:
         store.write(lambda db: processes.save(db, process(runtime(), "p-nothing")))
 
 
-def test_process_is_found_by_a_unique_prefix_of_six_characters(store: Store) -> None:
+def test_process_is_found_by_the_beginning_or_the_end_of_its_id_if_that_of_no_other(store: Store) -> None:
     def fill(db: Connection) -> None:
         for name in ("0199aaaa-1", "0199aaab-2", "0199aaab-23"):
             processes.add(db, process(tables.add(db, runtime(name)), name))
 
     store.write(fill)
 
-    def find(prefix: str) -> str:
-        return store.read(lambda db: processes.find_by_prefix(db, prefix)).process_id
+    def find(text: str) -> str:
+        return store.read(lambda db: processes.find_by_part(db, text)).process_id
 
     assert find("0199aaaa") == "0199aaaa-1"
     assert find("0199aaab-23") == "0199aaab-23"
     assert find("0199aaab-2") == "0199aaab-2"
-    with pytest.raises(InvalidArgument, match="more than one"):
+    assert find("aaab-23") == "0199aaab-23"
+    with pytest.raises(
+        InvalidArgument, match=r"more than one process .*: 0199aaaa-1, 0199aaab-2, 0199aaab-23"
+    ) as refused:
         find("0199aa")
+    assert refused.value.hint == "Give more characters, or the last eight."
     with pytest.raises(InvalidArgument, match="too short"):
         find("0199a")
     with pytest.raises(ProcessNotFound):

@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amoro_core.admin.context import require
-from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, short_id
 from amoro_core.errors import AmoroError, InvalidArgument, UnknownToken, WaitTimeout
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.properties import parse_time
@@ -339,6 +339,7 @@ class TtlStore(Generic[Value]):
 #: Pages that the navigation leads to: path, label, and the role that may read them.
 ENTRIES = (
     ("/", "Overview", Role.VIEWER),
+    ("/report", "Report", Role.VIEWER),
     ("/catalogs", "Catalogs", Role.VIEWER),
     ("/tables", "Tables", Role.VIEWER),
     ("/processes", "Processes", Role.VIEWER),
@@ -532,6 +533,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "lasting": format_duration,
     "moment": moment,
     "number": format_count,
+    "short_id": short_id,
     "size": format_bytes,
     "spoken": spoken,
     "whole": whole,

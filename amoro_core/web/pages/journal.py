@@ -1,7 +1,8 @@
-"""What happened, who did what, and what waits: events, audit, queue."""
+"""What happened, who did what, and what waits: events, report, audit, queue."""
 
 from starlette.routing import Route
 
+from amoro_core.documents.formatting import change, format_bytes, iso_time
 from amoro_core.model.history_events import AuditOutcome, EventKind
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
@@ -14,9 +15,10 @@ _OUTCOMES = tuple(outcome.value for outcome in AuditOutcome)
 
 
 def routes(site: Site) -> list[Route]:
-    """The pages of events, audit and queue."""
+    """The pages of events, report, audit and queue."""
     return [
         site.page("/events", show_events),
+        site.page("/report", show_report),
         site.page("/audit", show_audit),
         site.page("/queue", show_queue),
     ]
@@ -42,6 +44,23 @@ async def show_events(visit: PageRequest) -> Page:
         "same": command("event", "list", *_options(listed)),
     }
     return Page("events.html", "Events", values, is_live=True)
+
+
+async def show_report(visit: PageRequest) -> Page:
+    """What was done in a time, what failed, and which tables have got worse; without a time in the last 12 hours."""
+    query = visit.query(since=(), until=(), table=())
+    request = journal.GetReportRequest(**times_of(query), table=query["table"])
+    report = await visit.ask("GetReport", request, journal.Report)
+    values = {
+        "report": report,
+        "query": query,
+        "began": iso_time(report.began_ms),
+        "ended": iso_time(report.ended_ms),
+        "change": change,
+        "format_bytes": format_bytes,
+        "same": command("report", *(f"--{key}={value}" for key, value in query.items() if value)),
+    }
+    return Page("report.html", "Report", values)
 
 
 async def show_audit(visit: PageRequest) -> Page:
