@@ -134,8 +134,8 @@ $(VENV)/.demo: EXTRAS = demo
 $(VENV)/.test: EXTRAS = test
 $(VENV)/.spark-test: EXTRAS = test,spark-test
 $(VENV)/.demo $(VENV)/.test $(VENV)/.spark-test: $(VENV)/.made pyproject.toml
-	@echo "installing amoro[$(EXTRAS)] into $(VENV)"
-	@$(call install,$(BIN)/python) --editable '.[$(EXTRAS)]'
+	@echo "installing amoro[$(EXTRAS)] into $(VENV): a minute or two the first time, seconds when packages are cached"
+	@began=$$(date +%s); $(call install,$(BIN)/python) --editable '.[$(EXTRAS)]' && echo "installed in $$(($$(date +%s) - began)) s"
 	@touch $@ $(if $(filter %spark-test,$@),$(VENV)/.test)
 
 # PySpark 3.5 alone: what else the tests need is in the environment.

@@ -182,7 +182,7 @@ GROUPS = {
     "task": "Tasks of processes: one set of files each, rewritten together.",
     "event": "Events: what happened to tables, processes, optimizers and groups.",
     "series": "Series: values over time, of the system, of groups and of tables.",
-    "trash": "Files that maintenance has condemned and not deleted yet.",
+    "trash": "Trash: files that maintenance marked for deletion and that are still there.",
     "lease": "Leases: snapshots that are kept for a while.",
     "optimizer": "Optimizers: the processes that rewrite files.",
     "group": "Optimizer groups: which optimizers work for which tables.",

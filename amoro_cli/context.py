@@ -85,7 +85,7 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="The format: json and yaml are stable and exact; wide shows all columns, however narrow the terminal.",
+        help="The format: json and yaml are stable and exact; wide shows every column and figure.",
         case_sensitive=False,
     ),
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from amoro_cli.connection import remote_error
 from amoro_cli.progress import ProgressReport
 from amoro_cli.wait import Deadline, failure_of, optimize_once, wait_for_end
+from amoro_core.documents.formatting import many
 from amoro_core.errors import (
     AmoroError,
     CommitUnknown,
@@ -101,7 +102,7 @@ def raise_worst(outcomes: Sequence[Outcome[Any]]) -> None:
     chosen = next(outcome for outcome in outcomes if outcome.exit_status == status)
     bad = sum(bool(outcome.exit_status) for outcome in outcomes)
     error = chosen.error or AmoroError("")
-    message = f"{bad} of {len(outcomes)} tables did not succeed; the worst is {chosen.table}: {error.message}"
+    message = f"{bad} of {many(len(outcomes), 'table')} did not succeed; the worst is {chosen.table}: {error.message}"
     raise remote_error(error.code, status, message, error.hint or error.remedy)
 
 

@@ -58,10 +58,11 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Names and values, one pair on a line."""
+    """Names and values, one pair on a line; those named in `wide` only with `-o wide`."""
 
     pairs: tuple[tuple[str, str], ...]
     indent: int = 0
+    wide: frozenset[str] = frozenset()
 
 
 Block = str | Grid | Pairs
@@ -98,12 +99,22 @@ def write(document: Document, form: OutputFormat, stream: TextIO | None = None) 
         case OutputFormat.NAME:
             out.writelines(f"{printable(name)}\n" for name in document.names)
         case OutputFormat.TABLE | OutputFormat.WIDE:
-            blocks = document.blocks if form is OutputFormat.WIDE else _fitted(document.blocks, out)
+            blocks = document.blocks if form is OutputFormat.WIDE else _fitted(brief(document.blocks), out)
             if is_live(out) and not os.environ.get("NO_COLOR"):
                 _write_rich(blocks, out)
             else:
                 out.writelines(f"{line}\n" for block in blocks for line in plain_lines(block))
     out.flush()
+
+
+def brief(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks without the pairs that only `-o wide` shows."""
+    return tuple(
+        replace(block, pairs=tuple(pair for pair in block.pairs if pair[0] not in block.wide))
+        if isinstance(block, Pairs) and block.wide
+        else block
+        for block in blocks
+    )
 
 
 def is_live(out: TextIO) -> bool:

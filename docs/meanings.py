@@ -44,7 +44,7 @@ SETTINGS = {
     "delete-rate": "files deleted per second and catalog, at most; halved while the storage throttles",
     "expire-snapshots.enabled": "whether snapshots are expired on schedule, on tables for which the action is enabled",
     "expire-snapshots.interval": "the time between two runs on a table, ± 10 %",
-    "clean-orphan-files.enabled": "whether orphan files are condemned on schedule, on tables for which the action is enabled",
+    "clean-orphan-files.enabled": "whether orphan files are marked for deletion on schedule, on tables for which the action is enabled",
     "clean-orphan-files.interval": "the time between two runs on a table, ± 10 %",
     "clean-dangling-delete-files.enabled": "whether dangling delete files are removed from the table on schedule, on tables for which the action is enabled",
     "clean-dangling-delete-files.interval": "the time between two runs on a table, ± 10 %",
@@ -56,7 +56,7 @@ SETTINGS = {
     "rewrite-manifests.interval": "the time between two runs on a table, ± 10 %",
     "compute-statistics.enabled": "whether statistics are computed on schedule, on tables for which the action is enabled",
     "compute-statistics.interval": "the time between two runs on a table, ± 10 %",
-    "empty-trash.enabled": "whether condemned files that are due are deleted on schedule, on tables for which the action is enabled",
+    "empty-trash.enabled": "whether files in the trash that are due are deleted on schedule, on tables for which the action is enabled",
     "empty-trash.interval": "the time between two runs on a table, ± 10 %",
     "refresh-external-catalogs.interval": "how often the tables of catalogs are listed",
     "refresh-external-catalogs.thread-count": "catalogs that are listed at the same time",
@@ -185,7 +185,7 @@ PROPERTIES = {
     "write.metadata.metrics.default": "metrics of a column in manifests: none, counts, truncate(n) or full; unset: truncate(16)",
     "write.metadata.metrics.column.*": "the same for one column",
     "write.metadata.metrics.max-inferred-column-defaults": "number of columns that get metrics by default",
-    "table-trash.enabled": "`true`: condemned files that are due are moved to a folder `.trash`, and deleted from there later; on local "
+    "table-trash.enabled": "`true`: files marked for deletion that are due are moved to a folder `.trash`, and deleted from there later; on local "
     "file systems and HDFS only",
     "table-trash.custom-root-location": "the folder is `CATALOG/NAMESPACE/TABLE/.trash` below this location, in the storage of the table; "
     "unset: in the table's location",

@@ -72,7 +72,7 @@ OnOption = Annotated[
         "--on",
         metavar="PATTERN",
         help="Which tables an operator may act on, such as 'sales.db.*' or 'sales.**': * stays within a part of a "
-        "name, ** does not [default: all]. It limits no reading.",
+        "name, ** does not [default: all]. Reading is not limited.",
     ),
 ]
 

@@ -79,18 +79,20 @@ def maintain(
     file_list: Annotated[
         str, option("--file-list", help="Use this inventory instead of listing: Parquet or CSV.")
     ] = "",
-    confirm: Annotated[str, option("--confirm", help="The table's full name: override the breakers.")] = "",
+    confirm: Annotated[
+        str, option("--confirm", help="The table's full name: delete although it is unusually much.")
+    ] = "",
     wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     timeout: TimeoutOption = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Maintain a table by actions other than optimizing, once.
+    """Run maintenance actions on a table once: expire snapshots, clean orphan files, rewrite manifests and others.
 
-    The action runs whether or not the table's properties enable it. Without a running coordinator it runs in this
-    process, which waits for the end. What a breaker holds (6) waits for --confirm.
+    An action runs whether or not the table's properties enable it. Without a running coordinator it runs in this
+    process, which waits for the end. A process that would delete unusually much is held (6) until --confirm.
 
-    Exit status: as of `amoro optimize`.
+    Exit status: as for `amoro optimize`.
     """
     deadline = Deadline(timeout)
     names = [name.strip() for name in action.split(",")] if action else []
@@ -199,7 +201,7 @@ def undo(
     process: ProcessArgument,
     wait: WaitOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show whether it is possible, and what would change.")
+        bool, typer.Option("--dry-run", help="Only show whether it is possible and what it would change.")
     ] = False,
     timeout: TimeoutOption = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
@@ -207,10 +209,10 @@ def undo(
     """Undo a process by a new commit. What others have committed since is kept.
 
     Works for minor, major and full optimizing, data expiry, snapshot expiry, orphan cleaning, tags and statistics.
-    When it is not possible, or no longer, it is refused with the reason (6), and nothing changes. Without a running
+    If it is not possible, or no longer, it is refused with the reason (6) and nothing changes. Without a running
     coordinator it runs in this process, which waits for the end.
 
-        Exit status: as of `amoro optimize`.
+        Exit status: as for `amoro optimize`.
     """
     deadline = Deadline(timeout)
     if dry_run:
@@ -233,17 +235,19 @@ _YES = ("y", "yes")
 def upgrade(
     session: Session,
     table: TableArgument,
-    format_version: Annotated[int, option("--format-version", min=1, max=100, help="The version to have: 3.")],
+    format_version: Annotated[
+        int, option("--format-version", min=1, max=100, help="The format version to upgrade to: 3.")
+    ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only check whether it is possible, and say what it means.")
+        bool, typer.Option("--dry-run", help="Only check whether it is possible, and what it would mean.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Upgrade a table to format 3, which can't be taken back. No other command does, and no property.
+    """Upgrade a table to format 3. This can't be undone, and only this command does it.
 
-    Engines that don't know format 3 lose the table. Rows get ids with the next commit. Another version than 3, and a
-    table that has it already, are refused (2); so is one that is not handled (6).
+    Engines that don't know format 3 can no longer read or write the table. Rows get ids with the next commit. Other
+    versions and tables that have format 3 already are refused (2), and so are unsupported tables (6).
     """
     with session.connect() as connection:
         request = snapshots_pb.UpgradeTableRequest(table=table, format_version=format_version, dry_run=True)
@@ -261,7 +265,7 @@ def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:
     """Tell what it means, and ask. Raises InvalidArgument unless the answer is yes."""
     if not sys.stdin.isatty():
         raise InvalidArgument(
-            f"the upgrade of {upgrade.table} can't be taken back, and there is no terminal to ask", hint="Say --yes."
+            f"the upgrade of {upgrade.table} can't be undone, and there is no terminal to ask", hint="Add --yes."
         )
     for note in upgrade.notes:
         tell(note)
@@ -269,13 +273,13 @@ def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:
     tell(f"Upgrade {upgrade.table} from format {upgrade.before} to {upgrade.after}? [y/N]")
     if sys.stdin.readline().strip().lower() not in _YES:
         raise InvalidArgument(
-            f"{upgrade.table} was not upgraded: the answer was not yes", hint="Answer y, or say --yes."
+            f"{upgrade.table} was not upgraded: the answer was not yes", hint="Answer y, or add --yes."
         )
 
 
 @list_command(TRASH, after="CURSOR")
 def list_trash(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
-    """List the condemned files that are not deleted yet, by process."""
+    """List the files that wait to be deleted, by the process that marked them."""
     show_list(session, options, TRASH, "ListTrash", pb.ListTrashRequest(table=table), lambda answer: answer.trash)
 
 
@@ -286,7 +290,7 @@ def show_trash(
     after: Annotated[str, option("--after", metavar="CURSOR", help="Only what follows this one in the list.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show the files that a process has condemned, each with its reason."""
+    """Show the files that a process marked for deletion, each with its reason."""
     with session.reading() as connection:
         client, request = connection.client, pb.ShowTrashRequest(process_id=process)
         first, part = gather(Window(limit, after), client.ShowTrash, request, lambda answer: answer.files)
@@ -294,7 +298,7 @@ def show_trash(
 
 
 def restore_trash(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Restore the files that a process has condemned: they stay. Files being deleted can't be restored (5)."""
+    """Keep the files that a process marked for deletion. Files that are being deleted can't be restored (5)."""
     with session.connect() as connection:
         write(trash_restored(connection.client.RestoreTrash(pb.RestoreTrashRequest(process_id=process))), output)
 
@@ -303,17 +307,17 @@ def empty_trash(
     session: Session,
     table: TableArgument,
     now: Annotated[
-        bool, typer.Option("--now", help="Delete everything condemned, without waiting for its time.")
+        bool, typer.Option("--now", help="Delete everything that is marked for deletion, also what is not due yet.")
     ] = False,
     confirm: Annotated[str, option("--confirm", help="With --now: the table's full name.")] = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete the condemned files of a table that are due. Each batch is checked once more against the table."""
+    """Delete a table's files whose time in the trash is over, after a last check that the table does not need them."""
     if now != bool(confirm):
         raise InvalidArgument(
-            "--now and --confirm go together", hint=f"To delete everything condemned at once: --now --confirm {table}"
+            "--now and --confirm go together", hint=f"To delete everything that is marked: --now --confirm {table}"
         )
     deadline = Deadline(timeout)
     with session.connect(timeout, lasting=True) as connection:

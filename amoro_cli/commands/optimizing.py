@@ -55,7 +55,7 @@ TypeOption = Annotated[
     option(
         "--type",
         case_sensitive=False,
-        help="What to rewrite, whatever counts and intervals say [default: what is due now].",
+        help="What to rewrite, whether or not it is due [default: what is due now].",
     ),
 ]
 WhereOption = Annotated[
@@ -82,8 +82,8 @@ PartitionsOption = Annotated[
         help="With --type cluster: all, recent:N, recent:N,skip:M, selected or rolling:K.",
     ),
 ]
-FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: groups that are in order already, too.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
+FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: also what is clustered already.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: also rewrite healthy files.")]
 
 
 def plan(
@@ -124,7 +124,7 @@ def optimize(
     full: FullOption = False,
     schedule_only: Annotated[
         bool,
-        typer.Option("--schedule-only", help="With --type cluster: store the plan, which waits for process start."),
+        typer.Option("--schedule-only", help="With --type cluster: only store the plan, for amoro process start."),
     ] = False,
     timeout: Annotated[
         timedelta,
@@ -270,8 +270,8 @@ def learn(
 ) -> None:
     """Learn which columns queries filter by, for self-optimizing.cluster.columns=auto.
 
-    A log that is learned again counts once; queries count as often as they come. Values of filters are not kept, nor
-    sent.
+    A log counts once, however often it is read; queries of a file count each time. Values in filters are neither sent
+    nor kept.
     """
     with session.connect() as connection:
         write(learned_document(learn_from(connection.client, table, spark_event_log, queries)), output)

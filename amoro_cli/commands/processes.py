@@ -234,9 +234,9 @@ def attempts(
         ),
     ],
 ) -> None:
-    """List the attempts of a process's tasks, or of one task: who ran them, for how long, and what became of them.
+    """List the attempts of a process's tasks, or of one task: who ran them, for how long, and how they ended.
 
-    Of each task the latest 100 are kept, as long as the process.
+    The latest 100 of each task are kept as long as its process.
     """
     process_id, task = parse_task(of) if _names_task(of) else (of, 0)
     refuse_short(process_id)

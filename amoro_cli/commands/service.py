@@ -96,13 +96,13 @@ def mcp(
         bool,
         typer.Option(
             "--allow-writes",
-            help="Also offer to optimize tables, cancel processes, enable and disable tables, as far as the token may.",
+            help="Also offer to optimize tables, cancel processes, enable and disable tables, if the token allows it.",
         ),
     ] = False,
 ) -> None:
     """Serve assistants over the Model Context Protocol on stdin and stdout, until stdin ends.
 
-    What they may see and do is the token's: give them one of their own, with the role viewer or operator.
+    They may do what the token allows: create one for them, with the role viewer or operator.
     """
     try:
         import anyio
@@ -165,15 +165,15 @@ def show_series(
     since: Annotated[int, time_option("--since", help_="From that time on.")] = DAY,
     step: Annotated[
         timedelta | None,
-        duration_option("--step", help_="The time of one value: 1m, 10m or 2h; of a table 1h or 1d."),
+        duration_option("--step", help_="The step between values: 1m, 10m or 2h; for a table 1h or 1d."),
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show values over time: of the system and of groups, or of a table.
 
-    A value of a total is what was added in its time, any other the mean. Kept are values of a minute for 48 hours, of
-    10 minutes for 30 days, of 2 hours for 400 days; of tables, when they changed, those of an hour for 7 days and of a
-    day for 90. Without a coordinator nothing is sampled.
+    A value of a total is the sum of its step, of anything else the mean. Steps of a minute are kept for 48 hours, of
+    10 minutes for 30 days, of 2 hours for 400 days; for tables, those of an hour for 7 days and of a day for 90 days.
+    Nothing is recorded while no coordinator runs.
     """
     request = GetSeriesRequest(
         names=names or [],

@@ -183,9 +183,9 @@ def sizes(
     partitions: Annotated[int, typer.Option(help="How many partitions to show at most.", min=0, max=200)] = 10,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show how large a table's files are, and the partitions most in need, as its last evaluation found them.
+    """Show the sizes of a table's files, and the partitions that need optimizing most, as of its last evaluation.
 
-    Nothing is read from the table. Kept are the 200 partitions most in need.
+    The table is not read. The 200 partitions that need it most are kept.
     """
     with session.reading() as connection:
         digest = connection.client.GetTableDigest(GetTableDigestRequest(table=table))
@@ -231,9 +231,7 @@ def block(
     table: TableArgument,
     operations: Annotated[
         list[BlockedOperation] | None,
-        option(
-            "--operation", case_sensitive=False, help="What is kept off the table; may be repeated [default: optimize]."
-        ),
+        option("--operation", case_sensitive=False, help="What to block; may be repeated [default: optimize]."),
     ] = None,
     hold: HoldOption = None,
     reason: Annotated[str, option("--reason", help="Shown to whoever is blocked.")] = "",

@@ -43,8 +43,9 @@ def _blocks(
     blocks: list[Block] = [f"{answer.table}  {answer.action}: {_maintained(answer)}"]
     if process is None:
         return (*blocks, *_plan_blocks(plan or {}))
-    blocks = [f"{process.process_id}  {process.type}: {process.status}", f"  {process.failure or process.reason}"]
-    return (*blocks, *(receipt_blocks(process) if process.HasField("receipt") else ()))
+    if process.HasField("receipt"):
+        return (*receipt_blocks(process), *([f"  {process.status}: {process.failure}"] if process.failure else []))
+    return (f"{process.process_id}  {process.type}: {process.status}", f"  {process.failure or process.reason}")
 
 
 def _plan_blocks(plan: Mapping[str, Any]) -> tuple[Block, ...]:
@@ -59,7 +60,7 @@ def _plan_blocks(plan: Mapping[str, Any]) -> tuple[Block, ...]:
         cells = tuple(tuple(_cell(item.get(title)) for title in titles) for item in rows[:_SHOWN])
         blocks.append(Grid(tuple(title.upper().replace("_", " ") for title in titles), cells))
         if len(rows) > _SHOWN:
-            blocks.append(f"... {many(len(rows) - _SHOWN, 'more')} in {name}: see them all with -o json")
+            blocks.append(f"... {format_count(len(rows) - _SHOWN)} more in {name}: see them all with -o json")
     return tuple(blocks)
 
 
@@ -131,7 +132,7 @@ TRASH: Listing[pb.Trash] = Listing(
     spare=("ACTION",),
     schema="amoro.trash/v1",
     name=lambda item: item.process_id,
-    nothing="Nothing is condemned.",
+    nothing="The trash is empty.",
 )
 _FILES: Listing[pb.CondemnedFile] = Listing(
     (
@@ -209,7 +210,7 @@ FATES: Listing[snapshots_pb.SnapshotFate] = Listing(
     (
         Column("SNAPSHOT", lambda one: one.snapshot_id),
         Column("COMMITTED", lambda one: one.committed_ms, format_time),
-        Column("NEXT", lambda one: "goes" if one.goes else "stays"),
+        Column("NEXT", lambda one: "expires" if one.goes else "stays"),
         Column("WHY", lambda one: one.reason),
     ),
     elastic="WHY",
@@ -236,8 +237,8 @@ def comparison_document(found: snapshots_pb.SnapshotComparison) -> Document:
         sign = "+" if second > first else "-" if second < first else ""
         rows.append((title, old, new, "-" if "-" in (old, new) else f"{sign}{write(abs(second - first))}"))
     titles = ("", str(before.snapshot_id), str(after.snapshot_id), "DIFFERENCE")
-    led = f"{many(found.commits, 'commit')} from one to the other, {format_count(found.own_commits)} of them Amoro's"
-    line = led if found.is_ancestor else "The first did not lead to the second."
+    led = f"{many(found.commits, 'commit')} between them, {format_count(found.own_commits)} by Amoro"
+    line = led if found.is_ancestor else "The first snapshot is no ancestor of the second."
     blocks: tuple[Block, ...] = (Grid(titles, tuple(rows), frozenset(titles[1:])), line)
     return Document("amoro.comparison/v1", encode(found), (str(before.snapshot_id), str(after.snapshot_id)), blocks)
 
@@ -247,6 +248,8 @@ def retention_document(found: snapshots_pb.Retention, options: ListOptions) -> D
     going = [snapshot_fate for snapshot_fate in found.snapshots if snapshot_fate.goes]
     snapshots = FATES.arranged(found.snapshots, options.sort_by)
     blocks: list[Block] = [FATES.grid(snapshots, options.columns) if snapshots else "No snapshots."]
-    blocks += [f"{'branch' if ref.branch else 'tag'} {ref.name} goes: {ref.reason}" for ref in found.refs if ref.goes]
-    blocks.append(f"{many(len(going), 'snapshot')} would go with the next expiry; {found.staying}")
+    blocks += [
+        f"{'branch' if ref.branch else 'tag'} {ref.name} expires: {ref.reason}" for ref in found.refs if ref.goes
+    ]
+    blocks.append(f"The next expiry would remove {many(len(going), 'snapshot')}; {found.staying}")
     return Document("amoro.retention/v1", encode(found), tuple(str(one.snapshot_id) for one in going), tuple(blocks))

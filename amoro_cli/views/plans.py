@@ -50,7 +50,7 @@ def nothing_to_do(plan: pb.Plan) -> list[str]:
         why = f": {plan.reason or 'below all triggers'}"
     lines = [f"Nothing to do for {plan.table}{why}"]
     if plan.next_at_ms:
-        lines.append(f"Next by the clock: {format_time(plan.next_at_ms)}")
+        lines.append(f"Next scheduled: {format_time(plan.next_at_ms)}")
     if why.startswith(" in "):
         lines.append(f"Why, for each partition: amoro plan {shlex.quote(plan.table)} --explain")
     return lines
@@ -61,8 +61,8 @@ def disputed_deletes(count: int, show: str) -> str:
     one = count == 1
     return (
         f"{format_count(count)} equality delete{' applies' if one else 's apply'} by the specification, but Iceberg's"
-        f" Java readers, such as Spark, pass over {'it' if one else 'them'} by the bounds of keys (as of UUIDs):"
-        f" they {show} fewer rows after the rewrite"
+        f" Java readers, such as Spark, skip {'it' if one else 'them'} by the"
+        f" bounds of keys (such as UUIDs): they {show} fewer rows after the rewrite"
     )
 
 
@@ -80,7 +80,7 @@ def _blocks(plan: pb.Plan, command: str, explain: bool) -> list[Block]:
     if explain and plan.copying:
         blocks.append(f"  copying: {plan.copying}")
     if explain and plan.files.coarse_files:
-        blocks.append(f"  coarse: {coarse(plan.files)}")
+        blocks.append(f"  small row groups: {coarse(plan.files)}")
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
     if not plan.type:
@@ -131,7 +131,7 @@ def _place(partition: pb.PlannedPartition | pb.ComparedPartition) -> str:
 def _deletes(partition: pb.PlannedPartition) -> str:
     vectors = partition.deletion_vectors
     position_files = partition.position_delete_files - vectors
-    to_fold = f"pos ({format_bytes(partition.bytes_to_fold)} to fold)" if partition.files_to_fold else "pos"
+    to_fold = f"pos ({format_bytes(partition.bytes_to_fold)} to convert)" if partition.files_to_fold else "pos"
     kinds = ((partition.equality_delete_files, "eq"), (position_files, to_fold), (vectors, "vec"))
     return ", ".join(f"{format_count(count)} {kind}" for count, kind in kinds if count) or "0"
 
@@ -141,7 +141,7 @@ def _to_fold(partitions: Iterable[pb.PlannedPartition]) -> str:
     folding = [partition for partition in partitions if partition.files_to_fold]
     files = many(sum(partition.delete_files_to_fold for partition in folding), "position delete file")
     size, data = format_bytes(sum(one.bytes_to_fold for one in folding)), sum(one.files_to_fold for one in folding)
-    return f"to fold into deletion vectors: {files} of {size}, for {many(data, 'data file')}"
+    return f"to be converted to deletion vectors: {files} of {size}, for {many(data, 'data file')}"
 
 
 #: Columns that are shown of a report; JSON has all.
@@ -227,7 +227,7 @@ def verification_document(found: pb.Verification) -> Document:
     if found.other_snapshots:
         listed = ", ".join(map(str, found.other_snapshots))
         blocks.append(
-            f"Not compared, since others changed rows there: {many(len(found.other_snapshots), 'snapshot')} {listed}"
+            f"Not compared, because other writers changed rows: {many(len(found.other_snapshots), 'snapshot')} {listed}"
         )
     blocks += [f"✗ {problem}" for problem in found.problems]
     if not found.problems:

@@ -5,17 +5,14 @@ from amoro_cli.output import Block, Document, Pairs, with_value
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_core.documents.formatting import (
     change,
-    encoded_lines,
+    detail_lines,
     format_bytes,
     format_count,
     format_duration,
     format_time,
-    label,
     many,
-    own_figures,
     row_equation,
     short_id,
-    value,
 )
 from amoro_core.documents.json_documents import encode, optimize_body
 from amoro_core.model.processes import UNDOABLE
@@ -189,9 +186,9 @@ def task_detail(process: admin_pb.Process, task: admin_pb.TaskInfo) -> Document:
         ("status", task.status),
         ("attempt", f"{task.attempt}, {task.failed_runs} failed, {task.lost_attempts} lost"),
         ("partition", task.partition or "-"),
-        ("input", f"{format_count(task.input_files)} files, {format_bytes(task.input_bytes)}"),
+        ("input", f"{many(task.input_files, 'file')}, {format_bytes(task.input_bytes)}"),
         ("optimizer", f"{task.optimizer_id}/{task.thread_id}" if task.optimizer_id else ""),
-        ("handed out", format_time(task.scheduled_ms)),
+        ("assigned", format_time(task.scheduled_ms)),
         ("started", format_time(task.started_ms)),
         ("finished", f"{format_time(task.finished_ms)}{took}" if task.finished_ms else ""),
         ("rows", _rows(task.rows_total, task.rows_done)),
@@ -253,38 +250,30 @@ def planned_line(plan: admin_pb.Plan, process_id: str) -> str:
     return f"{process_id}  planned {plan.type} optimizing of {plan.table}, {many(plan.tasks, 'task')}: {plan.reason}"
 
 
+#: The figures that clustering is for: how many files hold a value of a column.
+_POINT_QUERIES = "files per point query"
+
+
 def receipt_blocks(process: admin_pb.Process) -> tuple[Block, ...]:
-    """What the commit did, the row balance, and how to undo it."""
+    """What the process did, the row balance, and how to undo it, in five lines; the rest with `-o wide`."""
     receipt = process.receipt
+    took, detail = format_duration(receipt.duration_ms), detail_lines(receipt)
+    wide = {name for name, _ in detail if not name.startswith(_POINT_QUERIES)}
     if receipt.words:
-        return _result_blocks(process)
-    partly = " a part of the plan as" if process.status == "partial" else ""
-    took = format_duration(receipt.duration_ms)
-    title = f"{process.process_id}  committed{partly} snapshot {receipt.snapshot_id} in {took}"
-    pairs = (
-        ("files", f"{format_count(receipt.data_files_before)} → {format_count(receipt.data_files_after)}"),
-        ("deletes", f"{format_count(receipt.delete_files_before)} → {format_count(receipt.delete_files_after)}"),
-        ("bytes", f"{format_bytes(receipt.bytes_before)} → {format_bytes(receipt.bytes_after)}"),
-        ("rows", row_equation(receipt)),
-        *own_figures(receipt.figures),
-        *encoded_lines(receipt),
-        *_undo(process),
-    )
+        title, pairs = f"{process.process_id}  {process.type}: {receipt.words} in {took}", []
+    else:
+        partly = " a part of the plan as" if process.status == "partial" else ""
+        title = f"{process.process_id}  committed{partly} snapshot {receipt.snapshot_id} in {took}"
+        size = f"{format_bytes(receipt.bytes_before)} → {format_bytes(receipt.bytes_after)}"
+        pairs = [
+            ("files", f"{format_count(receipt.data_files_before)} → {format_count(receipt.data_files_after)}, {size}"),
+            ("deletes", f"{format_count(receipt.delete_files_before)} → {format_count(receipt.delete_files_after)}"),
+            ("rows", row_equation(receipt)),
+        ]
+        wide |= set() if receipt.delete_files_before or receipt.delete_files_after else {"deletes"}
+    shown = Pairs((*pairs, *detail, *_undo(process)), indent=2, wide=frozenset(wide))
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
-    return (title, Pairs(pairs, indent=2), *note)
-
-
-def _result_blocks(process: admin_pb.Process) -> tuple[Block, ...]:
-    """The receipt of a process that replaces no files: a summary and its own figures."""
-    receipt = process.receipt
-    pairs = [(label(figure.name), value(figure)) for figure in receipt.figures]
-    pairs += [
-        ("check", f"{one.left} {'=' if one.holds else '≠'} {one.right} {'✓' if one.holds else '✗'}")
-        for one in receipt.equations
-    ]
-    pairs += _undo(process)
-    title = f"{process.process_id}  {receipt.words} in {format_duration(receipt.duration_ms)}"
-    return (title, Pairs(tuple(pairs), indent=2)) if pairs else (title,)
+    return (title, shown, *note)
 
 
 def _undo(process: admin_pb.Process) -> tuple[tuple[str, str], ...]:

@@ -161,7 +161,7 @@ def _state(optimizer: pb.Optimizer) -> str:
 
 def _site(file: pb.SiteFile) -> str:
     keys = ", ".join(sorted(file.properties))
-    return f"{format_bytes(file.bytes)}, gives {keys}" if keys else f"{format_bytes(file.bytes)}, gives nothing"
+    return f"{format_bytes(file.bytes)}, gives {keys}" if keys else f"{format_bytes(file.bytes)}, sets nothing"
 
 
 def _commits(catalog: pb.Catalog) -> str:
@@ -182,7 +182,7 @@ def state_document(facts: pb.StateFacts) -> Document:
             ("size", f"{format_bytes(facts.bytes)}, and {format_bytes(facts.log_bytes)} of write-ahead log"),
             ("free", f"{format_bytes(facts.free_bytes)} on its disk"),
             ("schema", f"{last.number}, {last.name.replace('_', ' ')}{applied}" if last is not None else "none yet"),
-            ("coordinator", leader if facts.leader_pid else "none answers here: this command has read the file"),
+            ("coordinator", leader if facts.leader_pid else "no coordinator answers here: this command read the file"),
             ("last backup", backup),
             ("versions", f"Python {facts.python}, SQLite {facts.sqlite}"),
         )
@@ -237,7 +237,8 @@ def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condit
         yield "Nothing is wrong."
     waiting = [condition for condition in conditions if not condition.raised]
     if waiting:
-        yield f"Watched, not for long enough yet: {', '.join(dict.fromkeys(condition.name for condition in waiting))}"
+        names = dict.fromkeys(condition.name for condition in waiting)
+        yield f"Not for long enough to be reported: {', '.join(names)}"
 
 
 def exported_document(paths: Sequence[str]) -> Document:

@@ -53,7 +53,7 @@ _MANY_IN_LITTLE = (
     "the score is high."
 )
 _NOT_REGISTERED = "not yet: no coordinator has listed it, so its catalog was asked"
-_COARSE = ": small row groups that minor copied, until major or full"
+_COARSE = ": minor copied them; major or full encodes them"
 
 
 def _evaluated(table: pb.Table, figure: int) -> int:
@@ -190,7 +190,7 @@ def table_health(answer: pb.TableHealth) -> Document:
         ("health", f"{health(answer.health_score)}, as Amoro scores it"),
         ("fragmentation", f"{share} by count: {fragments(files)}, {largest} or less"),
         ("small files", f"{answer.small_files}/40: {small} of {many(files.data_files, 'file')}"),
-        ("coarse", f"{coarse(files)}{_COARSE if files.coarse_files else ''}"),
+        ("small row groups", f"{coarse(files)}{_COARSE if files.coarse_files else ''}"),
         ("equality deletes", f"{answer.equality_deletes}/40: {many(files.equality_delete_files, 'file')}"),
         ("position deletes", f"{answer.position_deletes}/20: {many(files.position_delete_files, 'file')}"),
         ("weight", f"{weight}: {charged}"),
@@ -209,7 +209,7 @@ def fragments(files: pb.FileSummary) -> str:
 def coarse(files: pb.FileSummary) -> str:
     """The files of target size that minor only copied, in words."""
     if not files.coarse_files:
-        return "none of target size"
+        return "no file of target size"
     return f"{many(files.coarse_files, 'file')} of target size, {format_bytes(files.coarse_bytes)}"
 
 
@@ -225,7 +225,7 @@ def _figures(table: pb.Table) -> tuple[tuple[str, str], ...]:
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
         ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
         ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
-        *((("coarse", coarse(files)),) if files.coarse_files else ()),
+        *((("row groups", f"small in {coarse(files)}"),) if files.coarse_files else ()),
         ("deletes", _deletes(table)),
         ("records", f"{format_count(files.records)}, deletes not subtracted"),
     )
@@ -336,5 +336,5 @@ def _digest_blocks(digest: journal_pb.TableDigest, partitions: int) -> list[Bloc
     if shown:
         blocks += ["", _PARTITIONS.grid(shown)]
     if digest.partitions_total > len(shown):
-        blocks.append(f"and {format_count(digest.partitions_total - len(shown))} more partitions")
+        blocks.append(f"and {many(digest.partitions_total - len(shown), 'more partition')}")
     return blocks

@@ -15,6 +15,7 @@ from amoro_core.actions.action_api import (
     staged_change,
     summary_of,
 )
+from amoro_core.documents.formatting import many
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Rewritable, Role
@@ -65,7 +66,7 @@ class ExpireData(ActionDefaults):
         retention = _required(config)
         base = _base(table, config, situation)
         if base is None:
-            return TriggerVerdict(False, "it is not known when data last came to the table"), None
+            return TriggerVerdict(False, "it is not known when the last data were added to the table"), None
         until = base - retention
         limit = _limit(table, situation.properties, until)
         scan = table.scan()
@@ -76,8 +77,8 @@ class ExpireData(ActionDefaults):
             return TriggerVerdict(False, f"nothing is older than {until:%Y-%m-%d %H:%M:%S} UTC"), None
         deletes = deletes_without(scan, (file.path for file in found.every))
         reason = (
-            f"{len(found.every)} data files with {found.rows} rows are older than {until:%Y-%m-%d %H:%M:%S} UTC, "
-            f"{config.retention} before {base:%Y-%m-%d %H:%M:%S}"
+            f"{many(len(found.every), 'data file')} with {many(found.rows, 'row')} older than "
+            f"{until:%Y-%m-%d %H:%M:%S} UTC, {config.retention} before {base:%Y-%m-%d %H:%M:%S}"
         )
         kept = {key: situation.properties[key] for key in _KEYS if key in situation.properties}
         plan = Plan(
@@ -139,19 +140,20 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime, planned: list[
     level = parse_into(DataExpiryConfig, detail["properties"]).level
     files = still_expired(planned[0], head.scan, level)
     if not files:
-        raise CommitConflict("nothing of what had expired is in the table as it was planned", hint=_AGAIN)
+        raise CommitConflict("no expired file is in the table as it was planned", hint=_AGAIN)
     deletes = deletes_without(head.scan, (file.path for file in files))
     failpoint("commit.before_intent")
     content = CommitContent((), files, deletes, (), (), Operation.DELETE)
     staged = table.stage(head, content, summary_of(process, "DATA_EXPIRATION"))
     failpoint("commit.after_stage")
-    words = f"removed {len(files)} data files whose rows had expired"
+    rows = sum(file.record_count for file in files)
+    words = f"removed {many(len(files), 'data file')} with {many(rows, 'expired row')}"
     if skipped := len(planned[0].every) - len(files):
-        words += f"; {skipped} others were left out since the table had changed"
+        words += f"; left {many(skipped, 'planned file')} out, as the table had changed"
     figures = (
         Figure("removed_data_files", len(files), "files"),
         Figure("removed_delete_files", len(deletes), "files"),
-        Figure("removed_rows", sum(file.record_count for file in files), "rows"),
+        Figure("removed_rows", rows, "rows"),
         Figure("bytes", _bytes(files, deletes), "bytes"),
     )
     return staged_change(case, staged, words, figures, now)
@@ -211,8 +213,8 @@ class CleanDanglingDeletes(ActionDefaults):
         scan = None if table.facts.snapshot_summary.get(_TOTAL) == "0" else table.scan()
         going = () if scan is None else dangling_deletes(scan)
         if scan is None or not going:
-            return TriggerVerdict(False, "no delete file dangles"), None
-        reason = f"{len(going)} delete files apply to no data file"
+            return TriggerVerdict(False, "no dangling delete files"), None
+        reason = f"{many(len(going), 'delete file')} without a data file to apply to"
         plan = Plan(DANGLING, reason, scan.snapshot_id, scan.sequence_number, (), document=_dangling_document(going))
         return TriggerVerdict(True, reason), plan
 
@@ -225,14 +227,14 @@ def _dangling_change(table: Rewritable, case: ProcessContext, now: datetime) -> 
     head = table.head(case.process.snapshot_id, case.process.sequence_number)
     going = dangling_deletes(head.scan)
     if not going:
-        raise CommitConflict("no delete file dangles any more")
+        raise CommitConflict("no dangling delete files any more")
     failpoint("commit.before_intent")
     staged = table.stage(head, CommitContent((), (), going, (), ()), summary_of(case.process, "CLEAN_DANGLING_DELETE"))
     failpoint("commit.after_stage")
     figures = tuple(
         Figure(name, value, "bytes" if name == "bytes" else "files") for name, value in _dangling_counts(going)
     )
-    return staged_change(case, staged, f"removed {len(going)} dangling delete files", figures, now)
+    return staged_change(case, staged, f"removed {many(len(going), 'dangling delete file')}", figures, now)
 
 
 def _dangling_counts(going: tuple[DeleteFile, ...]) -> tuple[tuple[str, int], ...]:

@@ -15,6 +15,7 @@ from amoro_core.actions.action_api import (
     staged_change,
     summary_of,
 )
+from amoro_core.documents.formatting import many
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.maintenance.manifests import SWITCH, ManifestConfig
@@ -68,7 +69,7 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
         Figure("kept_manifests", staged.kept, "files"),
         Figure("entries", staged.entries, "files"),
     )
-    words = f"wrote {staged.replaced} manifests anew as {staged.created}"
+    words = f"rewrote {many(staged.replaced, 'manifest')} as {staged.created}"
     return staged_change(case, staged.commit, "; ".join((words, *staged.dropped)), figures, now)
 
 

@@ -14,6 +14,7 @@ from amoro_core.actions.action_api import (
     Request,
     TriggerVerdict,
 )
+from amoro_core.documents.formatting import format_bytes, format_count, many
 from amoro_core.errors import CatalogUnavailable, CheckFailed, InvalidArgument
 from amoro_core.files.storage.inventory import keys_in_ranges
 from amoro_core.formats.ports import AnyTable, Role, Searchable, Sweepable
@@ -205,10 +206,10 @@ class CleanOrphanFiles(ActionDefaults):
         """The number of condemned files, as planned."""
         plan = json.loads(case.process.detail)
         figures = [Figure("condemned_files", plan["files"], "files"), Figure("condemned_bytes", plan["bytes"], "bytes")]
-        words = f"condemned {plan['files']} orphan files"
+        words = f"marked {many(plan['files'], 'orphan file')} ({format_bytes(plan['bytes'])}) for deletion"
         if more := plan.get("more_files"):
             figures.append(Figure("more_files", more, "files"))
-            words += f"; {more} more are left for the next process"
+            words += f"; {format_count(more)} more left for the next run"
         return Receipt.brief(words, case.process.snapshot_id, tuple(figures))
 
     def tidy(self, table: AnyTable, case: ProcessContext) -> int:
@@ -252,7 +253,7 @@ def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[Tr
     facts, known = table.facts, count_files(table.snapshots())
     tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, known, file_list)
     beside = f"go by {file_list}" if file_list else "list what lies beside them"
-    reason = f"{known} files are known: {len(tasks)} tasks {beside}"
+    reason = f"{many(known, 'known file')}: {many(len(tasks), 'task')} to {beside}"
     plan = Plan(
         CLEAN_ORPHANS,
         reason,
@@ -324,15 +325,18 @@ def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemne
     return [one for one in distinct.values() if one.size_bytes or empty.get(one.path) is not None]
 
 
+_KEPT = {"condemned already": "already marked for deletion"}  # reasons in words, where the public key is another
+
+
 def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan:
     facts, result = table.facts, replace(seen, orphans=_still_files(table, seen.orphans))
-    kept = ", ".join(f"{count} {reason}" for reason, count in sorted(result.kept.items()))
+    kept = ", ".join(f"{count} {_KEPT.get(reason, reason)}" for reason, count in sorted(result.kept.items()))
     size = sum(one.size_bytes or 0 for one in result.orphans)
     figures = {"files": len(result.orphans), "bytes": size}
     more = {"more_files": result.kept[BEYOND], "more_bytes": result.beyond_bytes} if result.kept[BEYOND] else {}
-    reason = f"{len(result.orphans)} of {result.files} files are orphans"
+    reason = f"{many(len(result.orphans), 'orphan')} among {many(result.files, 'file')}"
     if not result.orphans:
-        reason = f"none of {result.files} files is an orphan{kept and f'; kept: {kept}'}"
+        reason = f"no orphans among {many(result.files, 'file')}{kept and f'; kept: {kept}'}"
     return Plan(
         CLEAN_ORPHANS,
         reason,
@@ -453,9 +457,9 @@ class EmptyTrash(ActionDefaults):
         """The plan for files that are due. Raises TableRefused for a trash to which files can't be moved."""
         due = situation.around().due
         if not due.batches:
-            return TriggerVerdict(False, "nothing that was condemned is due"), None
+            return TriggerVerdict(False, "no file in the trash is due to be deleted"), None
         trash = table.trash()
-        words = f"{due.files} condemned files ({due.bytes} bytes) are due to be deleted"
+        words = f"{many(due.files, 'file')} in the trash ({format_bytes(due.bytes)}) due to be deleted"
         if trash is not None:
             words += f", or to be moved to {trash.root}"
         facts = table.facts

@@ -16,6 +16,7 @@ from amoro_core.actions.action_api import (
     TriggerVerdict,
     metadata_change,
 )
+from amoro_core.documents.formatting import many
 from amoro_core.errors import CommitConflict, InvalidArgument
 from amoro_core.formats.ports import AnyTable, Maintainable, Readable, Role
 from amoro_core.maintenance.schedule import MaintenanceConfig
@@ -77,9 +78,9 @@ class ExpireSnapshots(ActionDefaults):
         going, counts, size = _within_limit(table, list(selected.go))
         refs = sorted(name for name in selected.refs if _may_go(history, selected, going, name))
         total = len(history.snapshots)
-        reason = f"{len(going)} of {total} snapshots go; {selected.staying}"
+        reason = f"{len(going)} of {many(total, 'snapshot')} to expire; {selected.staying}"
         if len(going) < len(selected.go):
-            reason += f"; {len(selected.go) - len(going)} more are left to the next time"
+            reason += f"; {len(selected.go) - len(going)} more left for the next run"
         detail = {
             "base": history.metadata_location,
             "ids": going,
@@ -112,12 +113,12 @@ class ExpireSnapshots(ActionDefaults):
 
     def restore_lost_refs(self, table: AnyTable, case: ProcessContext) -> tuple[str, ...]:
         """Restore branches and tags that others created on a removed snapshot meanwhile."""
-        return tuple(f"brought {name} back, which was made meanwhile" for name in table.bring_back(_removed(case)))
+        return tuple(f"restored {name}, which was created meanwhile" for name in table.bring_back(_removed(case)))
 
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that only the removed snapshots needed."""
         removed = _removed(case)
-        reason = f"no snapshot needs it since {len(removed.snapshot_ids)} have expired"
+        reason = f"no snapshot needs it: {many(len(removed.snapshot_ids), 'snapshot')} expired"
         for one in table.released(self.base(case), removed):
             yield Condemned(one.path, one.kind, one.size_bytes, None, reason)
 
@@ -139,7 +140,7 @@ def _refuse(options: Options) -> None:
         )
     if options.retain_last is not None and options.retain_last < 1:
         raise InvalidArgument(
-            f"{options.retain_last} snapshots can't be what is retained", hint="Retain 1 or more of each branch."
+            f"--retain-last is {options.retain_last}, and at least 1 is kept", hint="Keep 1 or more of each branch."
         )
 
 
@@ -222,20 +223,20 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     history = table.history(anew=True)
     properties = {**detail["properties"], **history.properties}
     if not parse_value(_GC, properties.get(_GC, "true"), boolean):
-        raise CommitConflict(f"{_GC}=false is set on the table by now")
+        raise CommitConflict(f"{_GC}=false was set on the table meanwhile")
     config, target = parse_into(RetentionConfig, properties), _target_from_json(detail["target"])
     selected = select(history.snapshots, history.refs, config, target, case.process.created_at)
     going = frozenset(detail["ids"]) & selected.go.keys()
     refs = [name for name in detail["refs"] if name in selected.refs and _may_go(history, selected, going, name)]
     if not going and not refs:
-        raise CommitConflict("nothing of what was planned is past its time any more")
+        raise CommitConflict("no planned snapshot is past its time any more")
     payload, evidence = table.stage_expiry(going, refs, clean=config.clean_metadata)
     figures = (
         Figure("snapshots_before", len(history.snapshots), "snapshots"),
         Figure("snapshots_expired", len(going), "snapshots"),
         Figure("refs_removed", len(refs), "refs"),
     )
-    words = f"expired {len(going)} of {len(history.snapshots)} snapshots"
+    words = f"expired {len(going)} of {many(len(history.snapshots), 'snapshot')}"
     if refs:
         words += f", removed {', '.join(refs)}"
     return metadata_change(case, payload, evidence, words, figures, now)
@@ -303,5 +304,5 @@ def _tag_change(table: Maintainable, case: ProcessContext, now: datetime) -> Cha
     detail = json.loads(case.process.detail)
     name, snapshot_id = detail["tag"], case.process.snapshot_id
     payload = table.stage_tag(name, snapshot_id, detail["max_age_ms"])
-    words = f"made tag {name} on snapshot {snapshot_id}"
+    words = f"created tag {name} on snapshot {snapshot_id}"
     return metadata_change(case, payload, RefAt(name, snapshot_id), words, (), now)

@@ -19,6 +19,7 @@ from amoro_core.actions.action_api import (
     metadata_change,
 )
 from amoro_core.actions.snapshots import main_history
+from amoro_core.documents.formatting import many
 from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.files.hashing import ThetaSketch
 from amoro_core.formats.ports import AnyTable, Readable, Role
@@ -55,7 +56,7 @@ def united(case: ProcessContext, columns: Iterable[int]) -> Mapping[int, ThetaSk
     """The union of the sketches of all tasks. Raises CheckFailed if a task, or a column in its result, is missing."""
     sketches = dict.fromkeys(sorted(columns), ThetaSketch())
     if len(case.results) < case.tasks:
-        raise CheckFailed(f"of {case.tasks} tasks {len(case.results)} have counted their files: the rest is not known")
+        raise CheckFailed(f"only {len(case.results)} of {many(case.tasks, 'task')} counted their files")
     for result in case.results:
         reported = {one.field_id: one for one in pb.SketchOutput.FromString(result.output).columns}
         for field_id, sketch in sketches.items():

@@ -21,6 +21,7 @@ from amoro_core.actions.action_api import (
     metadata_change,
     summary_of,
 )
+from amoro_core.documents.formatting import many
 from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
@@ -72,7 +73,7 @@ def process_of_table(table: AnyTable, request: Request) -> ProcessContext:
 
 def refused(case: ProcessContext, why: str) -> CannotUndo:
     """The error that the process can't be undone, with the reason, and with the process that took it back before."""
-    before = f"; process {case.undone_by} took it back" if case.undone_by else ""
+    before = f"; process {case.undone_by} undid it" if case.undone_by else ""
     return CannotUndo(f"process {case.process.process_id} can't be undone: {why}{before}")
 
 
@@ -132,7 +133,7 @@ class UndoFiles(ActionDefaults):
             raise refused(case, error.message) from error
         _refuse_condemned(content, situation, detail)
         before = next(snapshot for snapshot in table.snapshots() if snapshot.snapshot_id == detail.before)
-        reason = f"takes back process {detail.undone} ({detail.kind})"
+        reason = f"undoes process {detail.undone} ({detail.kind})"
         plan = Plan(
             self.name,
             reason,
@@ -155,8 +156,8 @@ def _require_window(case: ProcessContext, situation: PlanningContext) -> None:
     ended = case.process.finished_at or situation.now
     if situation.now - ended > keep:
         raise CannotUndo(
-            f"process {case.process.process_id} ended at {ended:%Y-%m-%d %H:%M} UTC: it can't be undone after "
-            f"{keep / timedelta(days=1):g} days (maintenance.undo.keep)"
+            f"process {case.process.process_id} ended at {ended:%Y-%m-%d %H:%M} UTC: it could be undone for "
+            f"{keep / timedelta(days=1):g} d (maintenance.undo.keep)"
         )
 
 
@@ -167,7 +168,7 @@ def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = Non
         before, after = (table.scan_of(snapshot_id) for snapshot_id in pair)
         if before is None or after is None:
             gone = pair[0] if before is None else pair[1]
-            raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
+            raise CommitConflict(f"its snapshot {gone} has expired, so what it replaced is no longer known")
         commits.append(CommitChange(before, after))
     heads = _heads(table, commits)
     files = [file for commit_change in commits for file in commit_change.files]
@@ -185,7 +186,7 @@ def _heads(table: AnyTable, commits: Sequence[CommitChange]) -> list[Head]:
         heads = [table.head(commit.after.snapshot_id, commit.number) for commit in commits]
         if len({head.snapshot_id for head in heads}) == 1:
             return heads
-    raise CommitConflict(f"others committed each time that it was validated ({_LOOKS} times)")
+    raise CommitConflict(f"other writers committed during each of {_LOOKS} validations")
 
 
 def _require_files(table: AnyTable, content: CommitContent) -> None:
@@ -201,7 +202,7 @@ def _require_files(table: AnyTable, content: CommitContent) -> None:
         if found is None:
             raise CommitConflict(f"{path} was deleted")
         if found.size_bytes != file.size_bytes:
-            raise CommitConflict(f"{path} has {found.size_bytes} bytes by now, not {file.size_bytes}")
+            raise CommitConflict(f"{path} now has {found.size_bytes} bytes instead of {file.size_bytes}")
 
 
 def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail: _Detail) -> None:
@@ -243,7 +244,7 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
             Figure("rows", sum(file.record_count for file in content.added_data), "rows"),
             Figure("bytes", coming, "bytes"),
         )
-        receipt = Receipt.brief(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
+        receipt = Receipt.brief(f"undid process {detail.undone} ({detail.kind})", snapshot_id, more)
         return replace(receipt, base_snapshot_id=base_snapshot_id)
     return Receipt(
         data_files_before=len(content.removed_data),
@@ -292,7 +293,7 @@ def plan_of(
     commits: bool = True,
 ) -> tuple[TriggerVerdict, Plan]:
     """The verdict and the plan of an undo of that process, which stores the detail beside its id and type."""
-    facts, reason = table.facts, f"takes back process {case.process.process_id} ({case.process.type})"
+    facts, reason = table.facts, f"undoes process {case.process.process_id} ({case.process.type})"
     known = {"process_id": case.process.process_id, "type": case.process.type}
     plan = Plan(
         name,
@@ -331,7 +332,7 @@ class UndoTags(ActionDefaults):
         case = process_of_table(table, request)
         tag = commits_of(case)[0]
         if not isinstance(tag, RefAt):
-            raise refused(case, "it made no tag")
+            raise refused(case, "it created no tag")
         if (why := _tag_change(table, tag, anew=False)) is not None:
             raise refused(case, why)
         detail = {"tag": tag.name, "snapshot_id": tag.snapshot_id}
@@ -345,9 +346,9 @@ class UndoTags(ActionDefaults):
 def _tag_change(table: AnyTable, tag: RefAt, *, anew: bool) -> str | None:
     refs = {ref.name: ref.snapshot_id for ref in table.history(anew=anew).refs}
     if tag.name not in refs:
-        return f"tag {tag.name} is not there any more"
+        return f"tag {tag.name} no longer exists"
     if refs[tag.name] != tag.snapshot_id:
-        return f"tag {tag.name} points at snapshot {refs[tag.name]} by now, not at {tag.snapshot_id}"
+        return f"tag {tag.name} now points at snapshot {refs[tag.name]}, not at {tag.snapshot_id}"
     return None
 
 
@@ -374,7 +375,7 @@ class UndoStatistics(ActionDefaults):
         case = process_of_table(table, request)
         made = commits_of(case)[0]
         if not isinstance(made, StatisticsNamed):
-            raise refused(case, "it made no statistics")
+            raise refused(case, "it computed no statistics")
         sizes = {statistics_entry.path: statistics_entry.size_bytes for statistics_entry in table.statistics().every}
         if gone := [path for path in made.paths if path not in sizes]:
             raise refused(case, f"its statistics {gone[0]} were replaced or removed")
@@ -391,7 +392,7 @@ class UndoStatistics(ActionDefaults):
         named = {statistics_entry.path for statistics_entry in table.statistics().every}
         for one in detail_of(case)["files"]:
             if one["path"] not in named:
-                yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were taken back")
+                yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were undone")
 
     def keep(self, case: ProcessContext) -> timedelta:
         """How long the files are kept."""
@@ -482,7 +483,7 @@ def _restore_snapshots(table: AnyTable, case: ProcessContext, now: datetime) -> 
     _require_expired_files(table, detail["base"], removed)
     payload, evidence, tags = table.stage_return(detail["base"], removed)
     figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
-    words = f"brought {len(tags)} snapshots back as {tags[0]}" + (f" … {tags[-1]}" if len(tags) > 1 else "")
+    words = f"restored {many(len(tags), 'snapshot')}, tagged {tags[0]}" + (f" … {tags[-1]}" if len(tags) > 1 else "")
     return metadata_change(case, payload, evidence, words, figures, now)
 
 
@@ -502,7 +503,7 @@ class UndoOrphans(ActionDefaults):
         if waiting is None:
             raise refused(case, f"its files {_FILES_GONE}")
         if not waiting.files:
-            raise refused(case, "none of its files is condemned any more")
+            raise refused(case, "none of its files is marked for deletion any more")
         detail: dict[str, object] = {"files": waiting.files, "bytes": waiting.bytes}
         return plan_of(self.name, case, table, detail, detail, commits=False)
 
@@ -513,7 +514,9 @@ class UndoOrphans(ActionDefaults):
             Figure("files_restored", detail["files"], "files"),
             Figure("bytes_restored", detail["bytes"], "bytes"),
         )
-        return Receipt.brief(f"{detail['files']} files are condemned no more", case.process.snapshot_id, figures)
+        return Receipt.brief(
+            f"restored {many(detail['files'], 'file')} from the trash", case.process.snapshot_id, figures
+        )
 
     def restores(self, case: ProcessContext) -> str:
         """The cleaning, whose condemned files are released."""

@@ -135,13 +135,13 @@ def _lease(item: TableLease) -> pb.Lease:
 
 
 def list_trash(services: Services, request: pb.ListTrashRequest, call: Call) -> pb.ListTrashResponse:
-    """Condemned files by process, the next to be deleted first."""
+    """Files that wait to be deleted, by process, the next to be deleted first."""
     page = services.trash.page(table_id(services, request.table), Window(request.limit, request.after))
     return pb.ListTrashResponse(trash=map(_trash, page.items), next=page.next, total=page.total)
 
 
 def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> pb.ShowTrashResponse:
-    """The files that a process has condemned."""
+    """The files that a process marked for deletion."""
     trash, page = services.trash.show(request.process_id, Window(request.limit, request.after))
     files = (
         as_message(pb.CondemnedFile, file, status=status.value, moved_to=place) for file, status, place in page.items
@@ -150,12 +150,12 @@ def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> 
 
 
 def restore_trash(services: Services, request: pb.RestoreTrashRequest, call: Call) -> pb.Trash:
-    """Restore the files that a process has condemned."""
+    """Restore the files that a process marked for deletion."""
     return _trash(services.trash.restore(request.process_id))
 
 
 def hurry_trash(services: Services, request: pb.HurryTrashRequest, call: Call) -> pb.HurryTrashResponse:
-    """Make all condemned files of the table due for the next emptying."""
+    """Make all files of the table's trash due to be deleted."""
     identifier = services.catalogs.resolve(request.table)
     require_confirmed(identifier, request.confirm)
     files, size = services.trash.make_due_now(services.tables.id_of(identifier))

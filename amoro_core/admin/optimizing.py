@@ -137,7 +137,7 @@ def changes(before: pb.SavedPlan, now: pb.Plan) -> tuple[str, ...]:
     differing = [key for key in ({**old, **new} if is_whole else old) if old.get(key) != new.get(key)]
     texts += [_difference(key, old.get(key), new.get(key)) for key in differing[:_MOST_CHANGES]]
     if len(differing) > _MOST_CHANGES:
-        texts.append(f"{len(differing) - _MOST_CHANGES:,} more partitions differ.")
+        texts.append(f"{many(len(differing) - _MOST_CHANGES, 'more partition')} changed.")
     if not texts and before.work_hash != _work_hash(now):
         texts.append(f"Partitions beyond the first {len(old):,} differ.")
     return tuple(texts)

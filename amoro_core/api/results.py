@@ -6,7 +6,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from amoro_cli.output import Block, Grid, Pairs, plain_lines
+from amoro_cli.output import Block, Grid, Pairs, brief, plain_lines
 from amoro_core.model.clustering import EncodedFiles
 from amoro_core.model.processes import Figure
 
@@ -25,7 +25,7 @@ class RenderedResult:
 
     def _parts(self) -> tuple[Block, ...]:
         own = [item.name for item in fields(self) if item.repr]
-        return self.blocks or (Pairs(tuple((name, str(getattr(self, name))) for name in own)),)
+        return brief(self.blocks) or (Pairs(tuple((name, str(getattr(self, name))) for name in own)),)
 
 
 def _html(block: Block) -> str:

@@ -29,6 +29,7 @@ from amoro_core.demo.feed import (
     equation,
     load_flights,
 )
+from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
@@ -253,7 +254,7 @@ class _Stage:
             process, tasks = view.process, len(view.tasks)
             if process.process_id not in self._planned:
                 self._planned.add(process.process_id)
-                planned = f"planned, {tasks} task{'' if tasks == 1 else 's'}"
+                planned = f"planned, {many(tasks, 'task')}"
                 self._display.line(f"{process.type:5}  {planned}: {process.reason}", "cyan")
             if process.is_active:
                 done = sum(task.status.value == "success" for task in view.tasks)

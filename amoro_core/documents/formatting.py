@@ -1,6 +1,6 @@
 """Durations, sizes, counts and times as people read them. One MB is 1,048,576 bytes, as in Iceberg."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def format_count(count: int) -> str:
 
 
 def many(count: int, noun: str) -> str:
-    """The count with its noun, as "1 file", "1,054 files" or "2 processes"."""
+    """The count with its noun, as "1 file", "1,054 files" or "2 processes"; the only place where plurals are made."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{format_count(count)} {noun}{ending}"
 
@@ -82,9 +82,10 @@ def row_equation(made: "pb.Receipt") -> str:
     return f"{rows}, {format_count(carried)} of them deleted by others meanwhile and carried over" if carried else rows
 
 
-def own_figures(figures: "Iterable[pb.Figure]") -> list[tuple[str, str]]:
-    """The action's own figures that are not zero; what was before and what is after on one line."""
-    own = {one.name: one for one in figures if one.name not in {*_COMMON, _CARRIED, "equality_delete_files_after"}}
+def detail_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
+    """The action's own figures that are not zero, deletes carried over, why files were not copied, and its checks."""
+    hidden = {*_COMMON, _CARRIED, "equality_delete_files_after"}
+    own = {one.name: one for one in made.figures if one.name not in hidden}
     lines = []
     for name, figure in own.items():
         of, _, when = name.rpartition("_")
@@ -92,18 +93,32 @@ def own_figures(figures: "Iterable[pb.Figure]") -> list[tuple[str, str]]:
             lines.append((label(of), f"{value(figure)} → {value(own[f'{of}_after'])}"))
         elif figure.value and not (when == "after" and f"{of}_before" in own):
             lines.append((label(name), value(figure)))
+    lines += [("rows carried over", one) for one in made.carried]
+    lines += [("not copied", f"{many(one.files, 'file')}: {one.reason}") for one in made.encoded]
+    for one in made.equations:
+        if one.left != "rows_before":
+            sign, mark = ("=", "✓") if one.holds else ("≠", "✗")
+            lines.append(("check", f"{label(one.left)} {sign} {label(one.right)} {mark}"))
     return lines
 
 
-def encoded_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
-    """Which deletes of others were carried over, and why files were encoded and not copied, a line for each."""
-    encoded = [("encoded since", f"{one.reason} ({many(one.files, 'file')})") for one in made.encoded]
-    return [*(("rows carried over", one) for one in made.carried), *encoded]
+#: Figures whose public names are not everyday words.
+_LABELS = {
+    "bytes_folded": "bytes converted to deletion vectors",
+    "coarse_bytes": "bytes in small row groups",
+    "condemned_bytes": "bytes marked for deletion",
+    "condemned_files": "files marked for deletion",
+    "mended": "branches and tags restored",
+    "more_files": "files left for the next run",
+    "position_deletes_folded": "position deletes converted",
+    "refs_removed": "branches and tags removed",
+}
 
 
 def label(name: str) -> str:
     """The figure's name as words, without its unit."""
-    return name.removesuffix("_ms").replace("_", " ")
+    words = name.removesuffix("_ms").replace("_", " ").replace("condemned", "marked for deletion")
+    return _LABELS.get(name, words)
 
 
 def value(figure: "pb.Figure") -> str:

@@ -205,15 +205,15 @@ ROWS: Mapping[str, tuple[Graph, ...]] = {
     "Maintenance": (
         _graph(
             "Trash",
-            "Bytes of condemned files that are not deleted yet.",
+            "Bytes of files that wait to be deleted.",
             "bytes",
             ("sum(amoro_trash_bytes)", "trash"),
         ),
         _graph(
-            "Files condemned and deleted",
+            "Files marked for deletion and deleted",
             "By kind.",
             "cps",
-            (_rate("amoro_files_condemned_total", "kind"), "{{kind}} condemned"),
+            (_rate("amoro_files_condemned_total", "kind"), "{{kind}} marked"),
             (_rate("amoro_files_deleted_total", "kind"), "{{kind}} deleted"),
         ),
         _graph(

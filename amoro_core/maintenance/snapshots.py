@@ -166,7 +166,7 @@ class SnapshotSelection:
         ordered = sorted(self.stay.values(), key=lambda one: tuple(KeepReason).index(one.ground))
         counts = Counter(_WORDS.get(snapshot.ground, (snapshot.reason, snapshot.reason)) for snapshot in ordered)
         words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
-        return f"{len(self.stay)} stay ({words})" if words else "none stays"
+        return f"{len(self.stay)} stay ({words})" if words else "none would stay"
 
 
 #: Of one snapshot and of several; chains, processes and leases say their own.
@@ -203,7 +203,7 @@ def select(
     reached = set(history.reached(kept))
     for one in snapshots:
         if one.snapshot_id not in reached and one.committed_at >= cutoff:
-            _keep(stay, [one.snapshot_id], KeepReason.UNREFERENCED, "no branch or tag reaches it, and it is young")
+            _keep(stay, [one.snapshot_id], KeepReason.UNREFERENCED, "no branch or tag reaches it, but it is too recent")
     needed = dict(of_refs)
     _keep_needed(needed, history, kept, config, target, now)
     named = {one for one in target.snapshot_ids if one in history.known}
@@ -259,7 +259,7 @@ def _keep_branch(
         count = max(ref.min_snapshots_to_keep, 1)
     for number, snapshot in enumerate(ancestors(history.known, ref.snapshot_id), 1):
         if snapshot.committed_at >= cutoff:
-            _keep(stay, [snapshot.snapshot_id], KeepReason.AGE, f"in the history of {ref.name}, and young")
+            _keep(stay, [snapshot.snapshot_id], KeepReason.AGE, f"recent, in the history of {ref.name}")
         elif number <= count:
             _keep(stay, [snapshot.snapshot_id], KeepReason.COUNT, f"one of the {count} newest of {ref.name}")
         else:
@@ -319,7 +319,7 @@ def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
 def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
     if snapshot_id in named:
         return "named"
-    return "older than is to be kept" if snapshot_id in reached else "no branch or tag reaches it, and it is old"
+    return "past its retention" if snapshot_id in reached else "no branch or tag reaches it"
 
 
 def duration_text(age: timedelta) -> str:

@@ -92,7 +92,7 @@ def trash_of(properties: Mapping[str, str], identifier: TableIdentifier, locatio
             f"{SWITCH}=true asks for deleted files to be moved to a trash, and a move in {scheme}:// is a copy: "
             "none is deleted",
             reason="configuration",
-            hint=f"Condemned files can be restored until they are due. To have them deleted then: {SWITCH}=false.",
+            hint=f"Files can be restored until they are due. To have them deleted then: {SWITCH}=false.",
         )
     if (scheme, authority) != split_place(location)[:2]:
         raise TableRefused(

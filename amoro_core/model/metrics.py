@@ -79,11 +79,11 @@ LATE_DELETES = _counter(
     "late_deletes", "Snapshots of other writers that delete rows of files after their replacement: these rows remain."
 )
 MAINTAINED = _counter("maintenance_processes", "Ended maintenance processes, by result.", "action", "result")
-CONDEMNED = _counter("files_condemned", "Files condemned by maintenance, by kind.", "kind")
-DELETED = _counter("files_deleted", "Deleted condemned files, by kind.", "kind")
-DELETED_BYTES = _counter("deleted_bytes", "Bytes of deleted condemned files, as far as their sizes are known.")
-DELETE_FAILURES = _counter("delete_failures", "Failed attempts to delete condemned files.")
-TRASH = _gauge("trash_bytes", "Bytes of condemned files that are not deleted yet, as far as their sizes are known.")
+CONDEMNED = _counter("files_condemned", "Files that maintenance marked for deletion, by kind.", "kind")
+DELETED = _counter("files_deleted", "Files deleted from the trash, by kind.", "kind")
+DELETED_BYTES = _counter("deleted_bytes", "Bytes of files deleted from the trash, as far as their sizes are known.")
+DELETE_FAILURES = _counter("delete_failures", "Failed attempts to delete files of the trash.")
+TRASH = _gauge("trash_bytes", "Bytes of files that wait to be deleted, as far as their sizes are known.")
 HELD = _gauge("maintenance_held", "Processes held by a breaker or the guard until they are confirmed.", "action")
 PAUSED = _gauge(
     "maintenance_paused",
@@ -91,7 +91,7 @@ PAUSED = _gauge(
     "action",
 )
 LEASES = _gauge("leases", "Active snapshot leases.")
-GUARD_HITS = _counter("guard_hits", "Condemned files that the guard found to be needed right before their deletion.")
+GUARD_HITS = _counter("guard_hits", "Files of the trash that the guard found to be needed right before their deletion.")
 LOST_REFS = _counter("lost_refs", "Branches and tags removed by a concurrent expiry and restored.")
 LEADER = _gauge("leader", "1 while this coordinator owns the state directory, else 0.")
 EPOCH = _gauge("coordinator_epoch", "Number of coordinators that have opened the state database so far.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.group_config import (
     EXTERNAL,
     InstancesView,
@@ -274,13 +275,11 @@ def _why(group: str, members: Sequence[Member]) -> str:
 def _what_next(group: str, container: str, kept: InstancesView) -> str:
     if container == EXTERNAL:
         return f"start one with amoro optimizer run --group {group}"
-    failed = f" after {_starts_text(kept.failed_starts)} in a row ({kept.failure})" if kept.failed_starts else ""
+    failed = (
+        f" after {many(kept.failed_starts, 'failed start')} in a row ({kept.failure})" if kept.failed_starts else ""
+    )
     if kept.has_given_up:
         return f"container {container} has given up{failed}; amoro group scale {group} N makes it try again"
     if kept.wanted == 0:
         return f"container {container} keeps 0 of them; amoro group scale {group} 1 starts one"
     return f"container {container} is starting {kept.wanted}{failed}"
-
-
-def _starts_text(count: int) -> str:
-    return f"{count} failed start{'' if count == 1 else 's'}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amoro_core.containers import spark
 from amoro_core.containers.base import Container
+from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, InvalidArgument, OptimizerNotFound
 from amoro_core.logger import get_logger
 from amoro_core.model import group_config
@@ -116,7 +117,7 @@ class ContainerService:
             least = parse_scaling(group.properties).min_instances
             if instances < least:
                 raise InvalidArgument(
-                    f"group {name!r} keeps at least {least} instances ({MIN_INSTANCES})",
+                    f"group {name!r} keeps at least {many(least, 'instance')} ({MIN_INSTANCES})",
                     hint=f"Remove the minimum first: amoro group update {name} --unset {MIN_INSTANCES}.",
                 )
             if instances and not self._container(group.container).launches:
@@ -126,7 +127,7 @@ class ContainerService:
                 )
             before = groups.get_scaling(db, name).instances
             groups.save_scaling(db, name, Scaling(instances))
-            words = f"group {name} is to have {instances} instances, before {before}"
+            words = f"group {name} is scaled from {before} to {many(instances, 'instance')}"
             append_event(db, EventKind.SCALED, words, About(group=name), self.clock(), {"instances": instances})
 
         self.store.write(enter)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from amoro_core.actions.action_api import Action, Sweeping
+from amoro_core.documents.formatting import format_bytes, many
 from amoro_core.errors import (
     AmoroError,
     CatalogUnavailable,
@@ -190,7 +191,7 @@ class AckGuardService:
 def _sweeping(find_action: Callable[[str], Action], process: OptimizingProcess) -> Sweeping:
     action = find_action(process.type)
     if not isinstance(action, Sweeping):
-        raise IllegalState(f"{process.type} deletes no condemned files")
+        raise IllegalState(f"{process.type} deletes no files of the trash")
     return action
 
 
@@ -250,9 +251,12 @@ class SweepingService:
         """
         done = Counter(dict.fromkeys(("bytes_deleted", "files_absent", "files_changed", "files_failed"), 0))
         self._sweep(case, done, self._settle_tasks(case, done) if case.tasks else set())
-        words = f"deleted {sum(number for name, number in done.items() if name.endswith('_files_deleted'))} files"
+        deleted = sum(number for name, number in done.items() if name.endswith("_files_deleted"))
+        words = f"deleted {many(deleted, 'file')} ({format_bytes(done['bytes_deleted'])})"
         if moved := done["files_moved"]:
-            words += f", moved {moved} to the trash"
+            words = f"{f'{words}, ' if deleted else ''}moved {many(moved, 'file')} to the trash folder"
+        if failed := done["files_failed"]:
+            words += f", failed to delete {failed}"
         figures = tuple(
             Figure(name, value, "bytes" if name == "bytes_deleted" else "files") for name, value in done.items()
         )

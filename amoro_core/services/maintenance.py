@@ -96,7 +96,7 @@ _UPGRADE_ROLES = frozenset({Role.COMMIT, Role.MAINTAIN})
 #: Attempts to upgrade while others commit.
 _TRIES = 20
 _UPGRADE_NOTES = (
-    "It can't be taken back: no engine makes a table of an earlier format of it.",
+    "It can't be undone: no engine can convert a table to an earlier format.",
     "Engines that don't know format 3 can't read or write the table any more.",
     "Files keep their place. Their rows get ids with the next commit; earlier snapshots have none.",
     "Deletion vectors take the place of position deletes as files are rewritten or converted.",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+from amoro_core.documents.formatting import many
 from amoro_core.errors import InvalidArgument, OptimizerNotFound, UnknownToken
 from amoro_core.logger import get_logger
 from amoro_core.model.group_config import parse_group
@@ -115,7 +116,7 @@ class OptimizerService:
                     hint=f"Start it with --memory {-(-least // 1024**2)}MB, or in another group.",
                 )
             groups.add_optimizer(db, optimizer)
-            words = f"optimizer {optimizer.optimizer_id} joined group {group} with {threads} threads"
+            words = f"optimizer {optimizer.optimizer_id} joined group {group} with {many(threads, 'thread')}"
             about = About(optimizer_id=optimizer.optimizer_id, group=group)
             append_event(db, EventKind.JOINED, words, about, now, {"threads": threads})
             # The rest stays with the earlier registration until that is lost.

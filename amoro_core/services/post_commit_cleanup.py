@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from amoro_core.actions.action_api import Action, Condemning, Mending, Sweeping, Tidying
+from amoro_core.documents.formatting import format_bytes, many
 from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, FileStillReferenced, TableNotFound
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import Committable, Role, with_roles
@@ -121,7 +122,9 @@ class ClearingService:
         ]
         if mended:
             figures.append(Figure("mended", len(mended), ""))
-        words = "; ".join((process.receipt.words, *mended))
+        marked = many(sum(counts.values()) - counts["bytes_condemned"], "file")
+        trash = (f"marked {marked} ({format_bytes(counts['bytes_condemned'])}) for deletion",) if counts else ()
+        words = "; ".join((process.receipt.words, *trash, *mended))
         return replace(process.receipt, words=words, more=(*process.receipt.more, *figures))
 
     def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
@@ -137,7 +140,9 @@ class ClearingService:
             event: process_machine.ProcessEvent = process_machine.Cleared(receipt)
             if kept:
                 why = given_up.message if given_up else "the table names them, or they could not be removed"
-                event = process_machine.ClearedPartly(given_up.code if given_up else "", f"{kept} files stay: {why}")
+                event = process_machine.ClearedPartly(
+                    given_up.code if given_up else "", f"{many(kept, 'file')} not removed: {why}"
+                )
             elif landed is not None and is_partial(case, landed):
                 event = process_machine.ClearedPartly("", "")
             process = move_process(db, process_id, event, now)

@@ -170,7 +170,7 @@ def _waiting(db: Connection, prefix: str) -> tuple[OptimizingProcess, list[Batch
     batches = pending_deletions.list_facts(db, process_id=process.process_id)
     if not batches:
         raise ProcessNotFound(
-            f"process {process.process_id} ({process.type}) has no condemned files that wait",
+            f"process {process.process_id} ({process.type}) has no files in the trash",
             hint="`amoro trash list` shows those that have.",
         )
     return process, batches

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from amoro_core.documents.formatting import many
 from amoro_core.errors import CommitConflict, IllegalState, WorkFailed
 from amoro_core.model.processes import (
     IN_NO_LANE,
@@ -148,7 +149,9 @@ def _by_groups(
     left = len(tasks) - len(settled.committed)
     if left == 0:
         return EndCommitted()
-    reason = f"{left} of {len(tasks)} groups were not committed; the first: {whys[0] if whys else 'it was not begun'}"
+    reason = (
+        f"{left} of {many(len(tasks), 'group')} not committed; the first: {whys[0] if whys else 'it was not begun'}"
+    )
     code = (lost[0].failure_code or WorkFailed.code) if lost else CommitConflict.code
     return EndCommitted(code, reason) if settled.committed else FailProcess(code, reason)
 
@@ -174,12 +177,10 @@ def _loss(task: OptimizingTask) -> str:
     if task.status is TaskStatus.CANCELED:
         return f"task {number} was cancelled: {task.failure}"
     if is_poisoned(task):
-        return (
-            f"task {number} lost {task.lost_attempts} attempts over {len(task.lost_optimizers)} optimizers "
-            f"and is not retried; last: {task.failure}"
-        )
-    times = "once" if task.failed_runs == 1 else f"{task.failed_runs} times"
-    return f"task {number} failed {times}; last: {task.failure}"
+        optimizers = many(len(task.lost_optimizers), "optimizer")
+        lost = f"task {number} lost {many(task.lost_attempts, 'attempt')} on {optimizers}"
+        return f"{lost} and is not retried; last: {task.failure}"
+    return f"task {number} failed {many(task.failed_runs, 'time')}; last: {task.failure}"
 
 
 #: Lanes that exclude each other: files that one removes from the metadata look like orphans to the other.

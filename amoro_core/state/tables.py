@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
+from amoro_core.documents.formatting import many
 from amoro_core.errors import IllegalState
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
@@ -182,5 +183,6 @@ def _blocked_reason(runtime: TableRuntime, skip_reason: str | None, now: datetim
     if skip_reason is not None:
         return skip_reason
     if runtime.retry_at is not None and runtime.retry_at > now:
-        return f"after {runtime.failures} failures in a row it is retried at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        failures = many(runtime.failures, "failure")
+        return f"after {failures} in a row it is retried at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
     return None

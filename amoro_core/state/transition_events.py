@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.metrics import Sample, TableFigures
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
@@ -100,8 +101,8 @@ def _done(process: OptimizingProcess) -> str:
         return f"{process.type} has ended"
     if receipt.words:
         return f"{process.type}: {receipt.words}"
-    files = f"{receipt.data_files_before} data files became {receipt.data_files_after}"
-    return f"{process.type} committed snapshot {receipt.snapshot_id}: {files}, {receipt.rows_after} rows"
+    files = f"{many(receipt.data_files_before, 'data file')} became {receipt.data_files_after}"
+    return f"{process.type} committed snapshot {receipt.snapshot_id}: {files}, {many(receipt.rows_after, 'row')}"
 
 
 def process_samples(before: OptimizingProcess | None, after: OptimizingProcess) -> list[Sample]:
@@ -148,9 +149,10 @@ def table_events(before: TableRuntime, after: TableRuntime) -> list[EventText]:
         kind = EventKind.ENABLED if after.enabled else EventKind.DISABLED
         found.append(EventText(kind, f"{kind.value} by {after.enabled_origin}"))
     if after.failures > before.failures and after.retry_at is not None:
-        times = "failure" if after.failures == 1 else "failures"
         until = f"{after.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        found.append(EventText(EventKind.BACKED_OFF, f"{after.failures} {times} in a row: tried again at {until}"))
+        found.append(
+            EventText(EventKind.BACKED_OFF, f"{many(after.failures, 'failure')} in a row: tried again at {until}")
+        )
     return found
 
 

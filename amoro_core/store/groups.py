@@ -1,5 +1,6 @@
 """Optimizer groups, their resources and optimizers."""
 
+from amoro_core.documents.formatting import many
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, UnknownToken
 from amoro_core.model.group_config import Capacity, Resource, Scaling, parse_group
 from amoro_core.model.processes import Optimizer, ResourceGroup
@@ -43,7 +44,7 @@ def remove(db: Connection, name: str) -> None:
     for what, table, where in _USERS:
         if used := db.count(table, where, {"name": name}):
             raise IllegalState(
-                f"optimizer group {name!r} is used by {used} {what}{'' if used == 1 else 's'}; it stays",
+                f"optimizer group {name!r} is used by {many(used, what)}; it stays",
                 hint="Scale it to 0 or drain its optimizers, and give its tables another self-optimizing.group.",
             )
     db.execute("DELETE FROM resource_group WHERE group_name = :name", {"name": name})

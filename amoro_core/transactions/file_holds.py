@@ -30,7 +30,7 @@ def needed_text(needed: Mapping[str, str]) -> str:
     """Why nothing of a batch was deleted, for people."""
     path, why = next(iter(sorted(needed.items())))
     more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
-    return f"the table needs {path} ({why}){more}, which was condemned"
+    return f"the table needs {path} ({why}){more}, which was marked for deletion"
 
 
 _BACK = (Ended.MOVED, Ended.ABSENT)

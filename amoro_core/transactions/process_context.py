@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action, Based, Request, Undoing
+from amoro_core.documents.formatting import many
 from amoro_core.errors import CannotUndo, CatalogNotFound, CommitConflict, TableBusy, TableRefused
 from amoro_core.formats.ports import OpenTable
 from amoro_core.formats.tables import Tables
@@ -193,7 +194,7 @@ def require_unreserved(
     both = [path for path in data_files if normalise(path) in since.paths]
     if both:
         raise TableBusy(
-            f"{len(both)} files of the plan are in another one by now: {both[0]} is in that of "
+            f"another plan now has {many(len(both), 'file')} of this one: {both[0]} is in that of "
             f"{since.paths[normalise(both[0])]}",
             hint="Try again: they are left out then.",
         )
@@ -257,7 +258,7 @@ def retry_commit(
     while not attempt():
         spent = now() - started
         if spent >= limit.total_seconds():
-            raise CommitConflict(f"other writers were faster {tries} times in {spent:.0f} s")
+            raise CommitConflict(f"other writers were faster {many(tries, 'time')} in {spent:.0f} s")
         wait(random.uniform(longest / 2, longest))  # noqa: S311 - jitter, no secret
         longest = min(max(2 * longest, _FIRST_WAIT_S), _LONGEST_WAIT_S)
         tries += 1
@@ -318,7 +319,7 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
     """End the process, noting its progress: its tasks are cancelled, and its table is free."""
     counts = queue_stats.count_by_status(db, process.process_id)
     done, every = counts[TaskStatus.SUCCESS], sum(counts.values())
-    reason = f"{ending.reason}; {done} of {every} tasks were done" if every else ending.reason
+    reason = f"{ending.reason}; {done} of {many(every, 'task')} done" if every else ending.reason
     event = partial_end(db, process, ending.code, reason) or process_machine.ProcessClosed(reason, ending.code)
     end_process(db, process, event, now)
     cancel_open_tasks(db, process.process_id, ending.reason, now)
@@ -331,7 +332,7 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
 
 def close_unconfirmed(db: Connection, after: timedelta, now: datetime) -> list[str]:
     """Close processes that were not confirmed within this time; their ids."""
-    ending = Ending(f"nobody confirmed it within {after.days} days")
+    ending = Ending(f"nobody confirmed it within {many(after.days, 'day')}")
     held = [process for process in processes.list_active(db) if process.status == ProcessStatus.HELD]
     old = [process for process in held if process.created_at <= now - after]
     for optimizing_process in old:

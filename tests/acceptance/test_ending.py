@@ -263,7 +263,7 @@ def test_what_runs_in_the_interrupted_process_is_cancelled(installation: Install
     assert process.output.splitlines()[-1] == "Interrupted."
     assert look(table) == before
     (closed,) = installation.ask("process", "list")["processes"]
-    said = f"cancelled by user {getpass.getuser()} with the token admin; 0 of 1 tasks were done"
+    said = f"cancelled by user {getpass.getuser()} with the token admin; 0 of 1 task done"
     assert (closed["status"], closed["failure"]) == ("closed", said)
 
     assert installation.run("optimize", name_of(table), "--type", "full").status == 0

@@ -188,7 +188,7 @@ def test_snapshots_expire_but_for_what_is_leased_and_come_back(site: Installatio
     site.ask("lease", "release", lease["lease_id"])
 
     looked = site.ask(*action, "--dry-run")
-    assert looked["reason"].startswith(f"{before.snapshots - 1} of {before.snapshots} snapshots go")
+    assert looked["reason"].startswith(f"{before.snapshots - 1} of {before.snapshots} snapshots to expire")
     done = site.ask(*action, "--wait")
     assert done["outcome"] == "success"
     after = look(table)

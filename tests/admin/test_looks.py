@@ -159,7 +159,7 @@ def test_each_change_of_a_plan_is_told_and_none_of_what_is_skipped(planned: Rig)
     grown.partitions.add(partition="day=1", type="minor", data_files=4, input_bytes=10)
     assert changes(found, grown) == ("Partition day=1: minor of 4 data files, it was minor of 3.",)
     many = [pb.PlannedPartition(partition=str(number), type="full") for number in range(15)]
-    assert changes(found, changed(*many))[-1] == "5 more partitions differ."
+    assert changes(found, changed(*many))[-1] == "5 more partitions changed."
 
 
 def test_of_a_large_plan_the_first_partitions_are_kept_and_a_change_beyond_them_is_told(planned: Rig) -> None:

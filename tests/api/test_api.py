@@ -328,10 +328,11 @@ def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(c
     ]
     size = files[0].file_size_bytes
     assert told == [("part=a", 0, 2, 1, size), ("part=b", 1, 0, 0, 0)]
-    assert f"1 pos ({format_bytes(size)} to fold)" in planned.explain()
+    assert f"1 pos ({format_bytes(size)} to convert)" in planned.explain()
     assert "1 vec" in planned.explain()
-    assert f"to fold into deletion vectors: 1 position delete file of {format_bytes(size)}, for 2 data files" in str(
-        planned
+    assert (
+        f"to be converted to deletion vectors: 1 position delete file of {format_bytes(size)}, for 2 data files"
+        in str(planned)
     )
 
     done = optimize(table, type="minor", home=home)
@@ -341,7 +342,7 @@ def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(c
     assert oracle.live_rows(table) == rows
     again = plan(table, type="minor", home=home)
     assert [(one.deletion_vectors, one.files_to_fold) for one in again.partitions] == [(2, 0), (1, 0)]
-    assert "to fold" not in again.explain()
+    assert "to be converted" not in again.explain()
     stored = sum(one.file.file_size_in_bytes for one in table.refresh().scan().plan_files())
     assert sum(one.data_bytes for one in again.partitions) == stored
     assert {one.type for one in again.partitions} == {None}

@@ -135,7 +135,7 @@ def test_auto_takes_the_two_of_ten_columns_that_queries_filter_by(
     queries.write_text("".join(json.dumps({"columns": [NAMES[3 + 4 * (at % 2)]]}) + "\n" for at in range(200)))
     with connect(home=home) as client, embedded_optimizer(coordinator, 1, MEMORY):
         waiting = client.plan("cat.db.t", type="cluster")
-        assert waiting.reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 0 are known"
+        assert waiting.reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 0"
         learned = client.learn("db.t", queries=queries)
         assert (learned.table, learned.scans, learned.recent_scans, learned.enough_scans) == ("cat.db.t", 200, 200, 100)
         assert [(one.column, one.scans) for one in learned.columns] == [("c3", 100), ("c7", 100)]

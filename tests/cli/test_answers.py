@@ -187,7 +187,7 @@ RETENTION = snapshots.Retention(
     table=TABLE, going=1, staying="1 stays (1 branch)",
     snapshots=[
         snapshots.SnapshotFate(snapshot_id=8, committed_ms=NOON, ground="branch", reason="branch main"),
-        snapshots.SnapshotFate(snapshot_id=7, committed_ms=NOON, goes=True, reason="older than is to be kept"),
+        snapshots.SnapshotFate(snapshot_id=7, committed_ms=NOON, goes=True, reason="past its retention"),
     ],
     refs=[
         snapshots.RefFate(name="main", snapshot_id=8, branch=True),
@@ -420,7 +420,7 @@ ROWS = (
         "health            61/100, as Amoro scores it\n"
         "fragmentation     5% by count: 48 of 1,054 data files are fragments, 16 MB or less\n"
         "small files       21/40: 48 fragments, 6 undersized of 1,054 files\n"
-        "coarse            2 files of target size, 220 MB: small row groups that minor copied, until major or full\n"
+        "small row groups  2 files of target size, 220 MB: minor copied them; major or full encodes them\n"
         "equality deletes  30/40: 9 files\n"
         "position deletes  10/20: 3 files\n"
         "weight            100%: share of its faults charged to a partition; in full from 12 files and 96 MB on\n"
@@ -628,7 +628,7 @@ def test_a_score_of_few_or_tiny_files_is_explained(cli: Cli, admin: FakeAdmin) -
     assert lines[2:6] == [
         "fragmentation     100% by count: 1 of 1 data file is a fragment, 16 MB or less",
         "small files       40/40: 1 fragment, 0 undersized of 1 file",
-        "coarse            none of target size",
+        "small row groups  no file of target size",
         "equality deletes  40/40: 1 file",
     ]
     many = pb.FileSummary(data_files=42, fragment_files=42, data_bytes=42_000)
@@ -648,20 +648,20 @@ def test_differences_of_snapshots_are_told_with_their_sign_and_unknown_totals_as
     assert told["delete files"] == ["3", "+3"]
     assert told["rows"] == ["10", "0"]
     assert told["position deletes"] == ["4", "-"]
-    assert lines[-1] == "3 commits from one to the other, 1 of them Amoro's"
+    assert lines[-1] == "3 commits between them, 1 by Amoro"
     admin.script("CompareSnapshots", snapshots.SnapshotComparison(before=COMPARISON.before, after=COMPARISON.after))
-    assert lines_of(cli, f"table compare {TABLE} 7 8")[-1] == "The first did not lead to the second."
+    assert lines_of(cli, f"table compare {TABLE} 7 8")[-1] == "The first snapshot is no ancestor of the second."
 
 
 def test_what_goes_and_what_stays_is_told_with_the_reason(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("GetRetention", RETENTION)
     lines = lines_of(cli, f"table retention {TABLE}")
     assert [line.split()[0] for line in lines[1:3]] == ["8", "7"]
-    assert lines[1].endswith("stays  branch main")
-    assert lines[2].endswith("goes   older than is to be kept")
+    assert lines[1].endswith("stays    branch main")
+    assert lines[2].endswith("expires  past its retention")
     assert lines[3:] == [
-        "tag old goes: tag old is older than 5d",
-        "1 snapshot would go with the next expiry; 1 stays (1 branch)",
+        "tag old expires: tag old is older than 5d",
+        "The next expiry would remove 1 snapshot; 1 stays (1 branch)",
     ]
 
 

@@ -167,14 +167,14 @@ def test_suggested_columns_are_shown_with_their_reasons_and_what_auto_chooses(cl
             pb.SuggestedColumn(column="id", reason="it is an identifier field", files_met=38.5),
             pb.SuggestedColumn(column="ts", reason="the table's sort order names it"),
         ],
-        auto_reason="auto chooses columns by 100 scans in 7 d, 3 are known",
+        auto_reason="auto needs 100 scans in 7 d to choose columns, and knows 3",
     )
     admin.script("SuggestColumns", answer)
     assert cli("cluster", "suggest", "db.orders").out.splitlines() == [
         "sales.db.orders  40 files",
         "  id: a point query reads 38.5 files; it is an identifier field",
         "  ts: the table's sort order names it",
-        "  auto: auto chooses columns by 100 scans in 7 d, 3 are known",
+        "  auto: auto needs 100 scans in 7 d to choose columns, and knows 3",
     ]
     chosen = pb.ChosenColumns(columns=[pb.ChosenColumn(column="id", saved=0.98)], strategy="linear", scans=200)
     admin.script("SuggestColumns", pb.SuggestedColumns(table=TABLE, auto=chosen, auto_reason="chosen by 200 scans"))

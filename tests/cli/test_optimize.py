@@ -18,9 +18,8 @@ from tests.cli.messages import PROCESS, nothing, plan, process, receipt, table
 PLANNED = f"{PROCESS}  planned minor optimizing of sales.db.orders, 3 tasks: 12 small files in dt=2026-09-20\n"
 RECEIPT = (
     f"{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n"
-    "  files    54 → 10\n"
+    "  files    54 → 10, 310 MB → 298 MB\n"
     "  deletes  14 → 0\n"
-    "  bytes    310 MB → 298 MB\n"
     "  rows     9,812,004 = 9,812,004 ✓\n"
     f"  undo     amoro undo {PROCESS}\n"
 )
@@ -46,7 +45,7 @@ def test_nothing_to_do_has_its_reason_and_when_the_next_comes(cli: Cli, admin: F
     assert (result.status, result.err) == (0, "")
     assert result.out == (
         "Nothing to do for sales.db.orders: below all triggers; next minor by interval\n"
-        "Next by the clock: 2026-09-21 14:13:20Z\n"
+        "Next scheduled: 2026-09-21 14:13:20Z\n"
     )
     body = json.loads(cli("optimize", "sales.db.orders", "-o", "json").out)
     assert (body["schema"], body["table"], body["outcome"]) == ("amoro.optimize/v1", "sales.db.orders", "nothing_to_do")
@@ -83,7 +82,7 @@ def test_a_receipt_as_json_is_exact(cli: Cli, admin: FakeAdmin) -> None:
             "bytes_before": 325058560, "bytes_after": 312475648, "rows_before": 9812004, "rows_after": 9812004,
             "snapshot_id": 5120000000000000902, "base_snapshot_id": 5120000000000000881, "duration_ms": 14200,
             "revertible": True, "equality_delete_files_after": 0, "disputed_deletes": 0, "words": "", "figures": [],
-            "equations": [], "encoded": [],
+            "equations": [], "encoded": [], "carried": [],
         },
         "tasks_total": 3, "tasks_done": 3, "exit_status": 0, "waiting": "", "retry_at": None, "no_optimizer": "",
         "where": "", "task_counts": None, "input_bytes": 0, "input_bytes_done": 0, "busy_optimizers": 0, "table_id": 0,
@@ -277,7 +276,7 @@ def test_many_reasons_to_skip_are_cut_down_to_the_most_frequent(cli: Cli, admin:
         "  skipped 2 partitions: reason 2\n"
         "  and 3 partitions for other reasons: see --explain\n"
         "Nothing to do for sales.db.orders: below all triggers; next minor by interval\n"
-        "Next by the clock: 2026-09-21 14:13:20Z\n"
+        "Next scheduled: 2026-09-21 14:13:20Z\n"
     )
 
 
@@ -386,7 +385,7 @@ def test_what_is_not_compared_is_said(cli: Cli, admin: FakeAdmin) -> None:
     assert (result.status, result.out) == (
         0,
         "Nothing to compare: the parent of snapshot 12 is 11, which has expired.\n"
-        "Not compared, since others changed rows there: 2 snapshots 7, 8\n"
+        "Not compared, because other writers changed rows: 2 snapshots 7, 8\n"
         "files  all 1 of snapshot 13 exist with their sizes, 0 dangling deletes\n",
     )
 
@@ -407,7 +406,7 @@ DOCUMENT = {"process_id": PROCESS, "type": "minor", "operation": "replace", "dat
 
 
 def answer(**changes: object) -> pb.MaintainTableResponse:
-    reason, document = f"takes back process {PROCESS} (minor)", json.dumps(DOCUMENT)
+    reason, document = f"undoes process {PROCESS} (minor)", json.dumps(DOCUMENT)
     values = {"table": "sales.db.orders", "action": "undo", "is_due": True, "reason": reason, "document": document}
     return pb.MaintainTableResponse(**{**values, **changes})
 
@@ -416,7 +415,7 @@ def test_a_dry_run_tells_what_would_change(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("PreviewUndo", answer())
     result = cli("undo", PROCESS, "--dry-run")
     assert result.out == (
-        f"sales.db.orders  undo: would be done: takes back process {PROCESS} (minor)\n"
+        f"sales.db.orders  undo: would be done: undoes process {PROCESS} (minor)\n"
         f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
     )
     assert admin.asked("PreviewUndo") == [pb.UndoRequest(process_id=PROCESS)]
@@ -427,7 +426,7 @@ def test_it_is_planned_and_followed_by_its_own_process(cli: Cli, admin: FakeAdmi
     admin.script("GetProcess", process())
     admin.script("UndoProcess", answer(process_id=NEWER))
     result = cli("undo", PROCESS)
-    assert result.out == f"sales.db.orders  undo: planned as {NEWER}, takes back process {PROCESS} (minor)\n" + (
+    assert result.out == f"sales.db.orders  undo: planned as {NEWER}, undoes process {PROCESS} (minor)\n" + (
         f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
     )
     assert result.err.splitlines() == [
@@ -447,7 +446,7 @@ def test_waiting_ends_with_the_receipt(cli: Cli, admin: FakeAdmin) -> None:
 # What a receipt, a plan and a comparison say on top
 
 OF_JAVA = (
-    "  {} by the specification, but Iceberg's Java readers, such as Spark, pass over {} by the bounds of keys (as of "
+    "  {} by the specification, but Iceberg's Java readers, such as Spark, skip {} by the bounds of keys (such as "
     "UUIDs): they {} fewer rows after the rewrite"
 )
 
@@ -472,8 +471,8 @@ def figures(**values: int) -> list[pb.Figure]:
                 ],
             },
             [
-                *("files copied 9", "files encoded 3", "encoded since its footer is encrypted (2 files)"),
-                "encoded since other (1 file)",
+                *("files copied 9", "files encoded 3", "not copied 2 files: its footer is encrypted"),
+                "not copied 1 file: other",
             ],
         ),
         ({"disputed_deletes": 2}, [OF_JAVA.format("2 equality deletes apply", "them", "show").strip()]),
@@ -488,7 +487,7 @@ def figures(**values: int) -> list[pb.Figure]:
 )  # fmt: skip
 def test_a_receipt_says(cli: Cli, admin: FakeAdmin, more: dict[str, Any], says: list[str]) -> None:
     admin.script("GetProcess", process(receipt=receipt(**more)))
-    lines = [" ".join(line.split()) for line in cli("process", "show", PROCESS).out.splitlines()]
+    lines = [" ".join(line.split()) for line in cli("process", "show", PROCESS, "-o", "wide").out.splitlines()]
     assert [line for line in says if line not in lines] == []
     assert not [line for line in lines if "spill" in line]
     document = json.loads(cli("process", "show", PROCESS, "-o", "json").out)["receipt"]
@@ -506,7 +505,10 @@ def test_a_receipt_says(cli: Cli, admin: FakeAdmin, more: dict[str, Any], says: 
                 "files": pb.FileSummary(data_files=54, coarse_files=2, coarse_bytes=220 * 2**20),
             },
             [],
-            ["  copying: every row is encoded anew: no file is Parquet\n  coarse: 2 files of target size, 220 MB\n"],
+            [
+                "  copying: every row is encoded anew: no file is Parquet\n"
+                "  small row groups: 2 files of target size, 220 MB\n"
+            ],
         ),
         (
             {"equality_delete_files": 1, "position_delete_files": 5, "deletion_vectors": 3},
@@ -518,8 +520,8 @@ def test_a_receipt_says(cli: Cli, admin: FakeAdmin, more: dict[str, Any], says: 
             {"delete_files_to_fold": 3, "files_to_fold": 30, "bytes_to_fold": 2100},
             {},
             [
-                "  to fold into deletion vectors: 3 position delete files of 2.1 kB, for 30 data files\n",
-                "  9 eq, 3 pos (2.1 kB to fold)  ",
+                "  to be converted to deletion vectors: 3 position delete files of 2.1 kB, for 30 data files\n",
+                "  9 eq, 3 pos (2.1 kB to convert)  ",
             ],
             [],
         ),
@@ -542,3 +544,33 @@ def test_a_comparison_says_that_readers_in_java_passed_over_deletes(cli: Cli, ad
     admin.script("VerifyTable", found)
     line = OF_JAVA.format("3 equality deletes apply", "them", "show")
     assert line in cli("verify", "sales.db.orders").out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "wide"),
+    [
+        ("", 5, ["  spill bytes   5 B", "  not copied    2 files: its footer is encrypted"]),
+        (
+            "expired 3 of 7 snapshots; marked 12 files (3.0 MB) for deletion", 2,
+            ["  data files marked for deletion  12", "  branches and tags removed       2"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_receipt_has_five_lines_at_most_and_the_rest_in_wide(
+    cli: Cli, admin: FakeAdmin, words: str, lines: int, wide: list[str]
+) -> None:
+    more = {"figures": figures(files_copied=9, spill_bytes=5), "encoded": [
+        pb.EncodedFiles(reason="its footer is encrypted", files=2)
+    ]}  # fmt: skip
+    of_expiry = [
+        pb.Figure(name="data_files_condemned", value=12, unit="files"),
+        pb.Figure(name="refs_removed", value=2, unit="refs"),
+    ]
+    done = receipt(words=words, **({"figures": of_expiry} if words else more))
+    kind = "expire-snapshots" if words else "minor"
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=plan(), process_id=PROCESS))
+    admin.script("GetProcess", *[process(type=kind, receipt=done)] * 6)
+    shown = cli("optimize", "sales.db.orders", "--wait").out.splitlines()
+    assert (len(shown), [line for line in wide if line in shown]) == (lines, [])
+    shown = cli("process", "show", PROCESS, "-o", "wide").out.splitlines()
+    assert [line for line in wide if line not in shown] == []

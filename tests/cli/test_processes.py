@@ -148,7 +148,9 @@ def test_a_finished_process_is_shown_with_its_receipt(cli: Cli, admin: FakeAdmin
     admin.script("GetProcess", process())
     out = cli("process", "show", PROCESS).out
     assert "finished  2026-09-21 14:13:35Z, after 15.0 s\n" in out
-    assert f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10\n" in out
+    assert (
+        f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10, 310 MB → 298 MB\n" in out
+    )
 
 
 def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
@@ -182,18 +184,18 @@ def test_a_task_is_shown_with_its_attempts_and_its_failure(cli: Cli, admin: Fake
     result = cli("task", "show", "01997a-2")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        f"task        {PROCESS}-2\n"
-        "table       sales.db.orders\n"
-        "status      failed\n"
-        "attempt     3, 2 failed, 1 lost\n"
-        "partition   dt=2026-09-20\n"
-        "input       18 files, 100 MB\n"
-        "optimizer   o-1/2\n"
-        "handed out  2026-09-21 14:13:19Z\n"
-        "started     2026-09-21 14:13:20Z\n"
-        "finished    2026-09-21 14:13:22Z, after 2.0 s\n"
-        "rows        500/1,000\n"
-        "failure     [AMORO-1001] out of memory\n"
+        f"task       {PROCESS}-2\n"
+        "table      sales.db.orders\n"
+        "status     failed\n"
+        "attempt    3, 2 failed, 1 lost\n"
+        "partition  dt=2026-09-20\n"
+        "input      18 files, 100 MB\n"
+        "optimizer  o-1/2\n"
+        "assigned   2026-09-21 14:13:19Z\n"
+        "started    2026-09-21 14:13:20Z\n"
+        "finished   2026-09-21 14:13:22Z, after 2.0 s\n"
+        "rows       500/1,000\n"
+        "failure    [AMORO-1001] out of memory\n"
     )
     body = json.loads(cli("task", "show", f"{PROCESS}-2", "-o", "json").out)
     assert (body["schema"], body["process_id"], body["task_id"]) == ("amoro.task/v1", PROCESS, 2)

@@ -436,7 +436,7 @@ def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> No
         "tasks-wait  page      2026-09-21 14:13:20Z  tasks-wait in group a\n"
         "\n"
         "tasks-wait: Mend tasks-wait.\n"
-        "Watched, not for long enough yet: disk-low\n"
+        "Not for long enough to be reported: disk-low\n"
     )
     told = json.loads(cli("status", "-o", "json").out)
     assert (told["schema"], told["tables"]) == ("amoro.status/v1", 1234)

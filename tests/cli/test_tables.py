@@ -39,7 +39,7 @@ health parts    small files 21/40, equality deletes 30/40, position deletes 10/2
 snapshot        5120000000000000881
 files           1,054, 310 MB
 small           48 of 1,054 data files are fragments, 6 undersized
-coarse          2 files of target size, 220 MB
+row groups      small in 2 files of target size, 220 MB
 deletes         9 equality, 3 position, 2.0 kB, 1 dangling
 records         9,812,104, deletes not subtracted
 group           default
@@ -485,7 +485,7 @@ class Input:
 def _answered(admin: FakeAdmin) -> None:
     def answer(request: snapshots_pb2.UpgradeTableRequest) -> snapshots_pb2.TableUpgrade:
         return snapshots_pb2.TableUpgrade(
-            table=request.table, before=2, after=3, is_done=not request.dry_run, notes=["It can't be taken back."]
+            table=request.table, before=2, after=3, is_done=not request.dry_run, notes=["It can't be undone."]
         )
 
     admin.script("UpgradeTable", answer)
@@ -500,7 +500,7 @@ def dry_runs(admin: FakeAdmin) -> Sequence[bool]:
 def test_a_dry_run_says_what_it_means(cli: Cli, admin: FakeAdmin) -> None:
     done = cli(*COMMAND, "--dry-run")
     assert (done.status, done.err) == (0, "")
-    assert done.out == f"{NAME}: would be upgraded from format 2 to 3\n  It can't be taken back.\n"
+    assert done.out == f"{NAME}: would be upgraded from format 2 to 3\n  It can't be undone.\n"
     assert dry_runs(admin) == [True]
 
 
@@ -508,7 +508,7 @@ def test_with_yes_it_does_not_ask_and_without_a_terminal_it_wants_yes(cli: Cli, 
     done = cli(*COMMAND)
     assert (done.status, done.out, dry_runs(admin)) == (2, "", [True])
     assert "there is no terminal to ask" in done.err
-    assert "Say --yes." in done.err
+    assert "Add --yes." in done.err
     done = cli(*COMMAND, "--yes", "-o", "json")
     assert (done.status, done.err, dry_runs(admin)) == (0, "", [True, True, False])
     body = json.loads(done.out)
@@ -526,5 +526,5 @@ def test_it_asks_and_does_what_is_answered(
     monkeypatch.setattr("sys.stdin", Input(answer))
     done = cli(*COMMAND)
     assert (done.status, dry_runs(admin)) == expected
-    assert "It can't be taken back." in done.err
+    assert "It can't be undone." in done.err
     assert f"Upgrade {NAME} from format 2 to 3? [y/N]\n" in done.err

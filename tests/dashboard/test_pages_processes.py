@@ -43,7 +43,7 @@ def test_a_running_process_shows_steps_lanes_and_tasks(site: Site) -> None:
     assert re.findall(r'<li class="([a-z-]+)"', page) == ["done", "done", "current", "to-come", "to-come"]
     assert page.count('class="bar ') >= 8
     assert "5 of 12 done" in words(page)
-    assert "12 of 12 tasks" in words(page)
+    assert "Tasks: 12 of 12" in words(page)
     assert "day=2026-01-07" in page
 
 
@@ -74,8 +74,8 @@ def test_a_receipt_says_why_files_were_encoded(site: Site) -> None:
         states.ended(db, one, ENDED, receipt=replace(builders.RECEIPT, more=more, encoded=why))
 
     page = site(encoded).get(f"/processes/{ENDED}").text
-    assert "files copied 1 files encoded 2 encoded since its column" in words(page)
-    assert "its column &#39;&lt;b&gt;&#39; has no type (2 files)" in page
+    assert "files copied 1 files encoded 2 not copied" in words(page)
+    assert "2 files: its column &#39;&lt;b&gt;&#39; has no type" in page
 
 
 def test_a_failure_is_told_whole(site: Site) -> None:
@@ -94,7 +94,7 @@ def test_a_commit_whose_outcome_is_unknown_waits(site: Site) -> None:
 def test_tasks_come_in_pages_of_a_hundred(site: Site) -> None:
     client = site(lambda db: many(db, 250))
     first = client.get(f"/processes/{RUNNING}").text
-    assert "100 of 250 tasks" in words(first)
+    assert "Tasks: 100 of 250" in words(first)
     following = re.search(r'rel="next" href="([^"]+)"', first)
     assert following is not None
     second = client.get(following[1].replace("&amp;", "&")).text
@@ -202,7 +202,7 @@ def happen(db: Connection) -> None:
 
 def test_events_are_filtered_by_kind_table_and_process(site: Site) -> None:
     client = site(happen)
-    assert "3 of 3 events" in words(client.get("/events?kind=failed&table=lake.sales.orders").text)
+    assert "Events: 3 of 3" in words(client.get("/events?kind=failed&table=lake.sales.orders").text)
     assert "amoro event list --kind=failed" in client.get("/events?kind=failed").text
     assert "150" in words(client.get(f"/events?process={RUNNING}").text)
     wrong = client.get("/events?kind=faild")
@@ -259,7 +259,7 @@ def test_an_action_on_a_page_is_in_the_audit(site: Site) -> None:
     assert "Nobody has changed anything yet." in client.get("/audit").text
     client.post(f"/processes/{RUNNING}/cancel")
     page = words(client.get("/audit").text)
-    assert "1 of 1 calls" in page
+    assert "Calls: 1 of 1" in page
     assert "CancelProcess" in page
     assert "page" in page
     assert "No call matches." in client.get("/audit?outcome=refused").text
@@ -268,9 +268,9 @@ def test_an_action_on_a_page_is_in_the_audit(site: Site) -> None:
 def test_what_waits_is_listed_in_its_order(site: Site) -> None:
     client = site("typical")
     page = words(client.get("/queue").text)
-    assert "1 of 1 tables, by group" in page
+    assert "1 of 1 table, by group" in page
     assert "18 fragments, 2 partitions" in page
-    assert "1 of 1 processes, by group" in page
+    assert "1 of 1 process, by group" in page
     assert "default" in page
     assert "No table waits for a plan." in client.get("/queue?group=nightly").text
 

@@ -56,8 +56,8 @@ def test_a_released_optimizer_is_gone_and_its_tasks_are_planned_again(site: Site
     answer = client.post("/optimizers/optimizer-1/release")
     assert answer.status_code == 303
     page = words(client.get(answer.headers["location"]).text)
-    assert re.search(r"optimizer-1 is released; \d tasks are planned again", page)
-    assert "1 of 1 optimizers" in page
+    assert re.search(r"optimizer-1 is released; \d tasks? planned again", page)
+    assert "Optimizers: 1 of 1" in page
 
 
 def test_the_system_is_checked_and_backed_up(site: Site, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_the_system_tells_of_its_state_and_the_last_backup(site: Site, tmp_path:
     assert f"File {tmp_path / 'amoro.db'} Size" in page
     assert f"Leader process {os.getpid()} holds the lock of the directory, and alone may write" in page
     assert "Last backup none that the audit knows" in page
-    assert f"SQLite {sqlite3.sqlite_version} Schema 1 " in page
-    assert re.search(r"Applied 1 first schema \d{4}-\d\d-\d\d", page)
+    assert re.search(rf"SQLite {re.escape(sqlite3.sqlite_version)} Schema [0-9]+ ", page)
+    assert re.search(r"Applied .*1 first schema \d{4}-\d\d-\d\d", page)
     client.post("/system/backup", data={"path": str(tmp_path / "copy.db")})
     client.post("/system/backup", data={"path": str(tmp_path / "copy.db")})  # it exists: no backup was made
     client.post("/system/backup", data={"path": "relative.db"})
@@ -110,15 +110,15 @@ def test_maintenance_runs_only_where_the_tables_name_was_typed(site: Site) -> No
 
 def test_condemned_files_are_listed_and_restored(site: Site) -> None:
     client = site(condemn)
-    assert "1 of 1 processes" in words(client.get("/trash").text)
+    assert "Processes: 1 of 1" in words(client.get("/trash").text)
     page = client.get(f"/trash/{CONDEMNED}").text
     assert "s3://lake/old-1.parquet" in page
     assert "amoro trash restore" in client.get(f"/trash/{CONDEMNED}/restore").text
     answer = client.post(f"/trash/{CONDEMNED}/restore")
     assert answer.status_code == 303
     after = words(client.get(answer.headers["location"]).text)
-    assert "2 files of lake.sales.orders are restored." in after
-    assert "Nothing is condemned." in after
+    assert "Restored 2 files of lake.sales.orders." in after
+    assert "The trash is empty." in after
 
 
 def test_trash_is_hurried_only_with_the_name_of_its_table(site: Site) -> None:
@@ -128,7 +128,7 @@ def test_trash_is_hurried_only_with_the_name_of_its_table(site: Site) -> None:
     wrong = client.post("/trash/hurry", data={"table": "lake.sales.orders", "confirm": "orders"})
     assert wrong.status_code == 400
     right = client.post("/trash/hurry", data={"table": "lake.sales.orders", "confirm": "lake.sales.orders"})
-    assert "2 files are due for deletion now." in client.get(right.headers["location"]).text
+    assert "2 files due for deletion now." in client.get(right.headers["location"]).text
 
 
 def hold(db: Connection) -> None:

@@ -113,7 +113,7 @@ def test_the_overview_counts_with_links_to_the_rows(site: Site) -> None:
     assert tiles["/processes?status=running"] == "1"
     for url, figure in tiles.items():
         if url.startswith("/tables"):
-            total = re.search(r"of (\S+) tables", client.get(url.replace("&amp;", "&")).text)
+            total = re.search(r"Tables: \S+ of ([\d,+]+)", client.get(url.replace("&amp;", "&")).text)
             assert (total[1] if total else "0") == figure, url
     assert "0199aaaa-0001-7000" in page
 

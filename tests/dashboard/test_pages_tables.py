@@ -46,7 +46,7 @@ def test_tables_are_listed_fifty_on_a_page_and_each_once(site: Site) -> None:
     client = site(lambda db: states.fill(db, 120))
     first = client.get("/tables").text
     assert len(_names(first)) == 50
-    assert "50 of 120 tables" in first
+    assert "Tables: 50 of 120" in first
     names = _followed(client, "/tables")
     assert len(names) == len(set(names)) == 120
     assert names == sorted(names)
@@ -153,10 +153,10 @@ def test_the_processes_of_a_table_are_its_own(site: Site) -> None:
 
     client = site(fill)
     page = client.get("/tables/lake.sales.orders/processes").text
-    assert "50 of 60 processes" in page
+    assert "Processes: 50 of 60" in page
     (following,) = re.findall(r'<a rel="next" href="([^"]*)"', page)
     rest = client.get(following.replace("&amp;", "&")).text
-    assert "10 of 60 processes" in rest
+    assert "Processes: 10 of 60" in rest
     assert "0199eeee" not in page + rest
     assert (
         "No process of this table has this status"
@@ -350,7 +350,7 @@ def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, tabl
     assert f"<code>amoro verify cat.db.t --before {first} --after {last}</code>" in asked.text
     done = client.post(f"{AT}/verify", data={"before": "", "after": str(last)}, headers=OWN)
     page = words(client.get(done.headers["location"]).text)
-    assert f"All 5 live files of snapshot {last} exist with their sizes" in page
+    assert f"5 live files of snapshot {last}: all exist with their sizes" in page
     Path(table.inspect.files()["file_path"][0].as_py().removeprefix("file://")).unlink()
     done = client.post(f"{AT}/verify", headers=OWN)
     page = words(client.get(done.headers["location"]).text)
@@ -461,7 +461,7 @@ def test_what_undoing_would_do_is_shown_before_it_is_done(site: Site) -> None:
         ({"no_optimizer": "start one"}, "No optimizer takes its tasks"),
         ({"next_due_ms": FAR_MS}, "Next due at 2286-11-20"),
         ({"blockers": [pb.Blocker(operations=["optimize"], expires_ms=FAR_MS)]}, "Blocked: optimize"),
-        ({"group": "full"}, "Its group has no free thread Each of the 2 threads of full has a task."),
+        ({"group": "full"}, "Its group has no free thread full has 2 threads, and each has a task."),
         ({"group": "used"}, "Its quota is used up It runs 2 tasks; its quota of 0.5 allows 2 threads now."),
     ],
 )

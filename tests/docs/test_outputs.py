@@ -24,7 +24,7 @@ STATUSES = {"not-found": 3, "usage": 2, "refused": 6}
 #: The coordinator may already have started the process when the command answers.
 IN_PROGRESS = {"returns-enable": re.compile(r"status (planning|minor|committing) since <time>.*")}
 #: A short stall of the machine shows conditions that have not lasted long enough.
-WATCHED = "Watched, not for long enough yet:"
+WATCHED = "Not for long enough to be reported:"
 
 
 @pytest.fixture(scope="module")

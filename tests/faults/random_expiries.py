@@ -108,7 +108,7 @@ def expire(
         require_whole(world, table, process_id, tags)
         if status is ProcessStatus.SUCCESS:
             receipt = world.optimizing.find_process(process_id).process.receipt
-            totals["back"] += receipt is not None and "brought" in receipt.words
+            totals["back"] += receipt is not None and "restored" in receipt.words
             gone = {one.snapshot_id for one in before.snapshots} - set(ids(table))
             (done,) = [one for one in attempts if one.outcome is CommitOutcome.DONE]
             assert set(done.evidence.snapshot_ids) <= gone

@@ -101,7 +101,7 @@ def test_orphans_go_to_the_trash_come_back_and_are_deleted_from_there(
     condemning, emptied = run("clean-orphan-files"), run("empty-trash")
     assert (condemning.status, emptied.status) == (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS)
     assert emptied.receipt is not None
-    assert emptied.receipt.words == "deleted 0 files, moved 1 to the trash"
+    assert emptied.receipt.words == "moved 1 file to the trash folder"
     storage = ArrowStorage(place, hdfs)
     assert storage.stat(orphan) is None
     assert world.trash.restore(condemning.process_id).files == 1

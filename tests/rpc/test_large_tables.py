@@ -112,7 +112,7 @@ def test_two_optimizers_list_a_table(coordinator: Coordinator, catalog: SqlCatal
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
         receipt = coordinator.optimizing.find_process(process_id).process.receipt
         assert receipt is not None
-        assert receipt.words == f"condemned {len(orphans)} orphan files"
+        assert receipt.words.startswith(f"marked {len(orphans)} orphan files (")
         assert all(path.exists() for path in orphans)
         assert ended(coordinator, begin(coordinator, "empty-trash")) == ProcessStatus.SUCCESS
     assert not any(path.exists() for path in orphans)

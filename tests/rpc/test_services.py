@@ -294,7 +294,7 @@ def test_a_cancelled_process_says_by_whom_and_how_far_it_was(
     with grpc.insecure_channel(coordinator.address) as channel:
         request = pb.CancelProcessRequest(process_id=process_id)
         answer = AdminServiceStub(channel).CancelProcess(request, metadata=metadata, timeout=90)
-    assert (answer.status, answer.failure) == ("closed", f"cancelled by {who}; 0 of 1 tasks were done")
+    assert (answer.status, answer.failure) == ("closed", f"cancelled by {who}; 0 of 1 task done")
 
 
 def test_the_command_line_says_who_calls(
@@ -305,4 +305,4 @@ def test_the_command_line_says_who_calls(
     monkeypatch.setenv("LOGNAME", "alice")
     with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
         failure = client.CancelProcess(pb.CancelProcessRequest(process_id=process_id)).failure
-    assert failure == "cancelled by user alice with the token admin; 0 of 1 tasks were done"
+    assert failure == "cancelled by user alice with the token admin; 0 of 1 task done"

@@ -83,7 +83,7 @@ def test_a_file_that_the_table_names_stays_and_is_told(place: Place) -> None:
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
     assert place.left() == []
     assert all(Path(path.removeprefix("file://")).exists() for path in live)
-    kept = f"{len(live)} files stay: the table names them, or they could not be removed"
+    kept = f"{len(live)} file not removed: the table names them, or they could not be removed"
     assert place.of(process_id).failure == kept
 
 
@@ -169,7 +169,7 @@ def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> Non
         with pytest.raises(AccessDenied):
             place.world.committing.commit(process_id)
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.of(process_id).failure == "3 files stay: no right to delete"
+    assert place.of(process_id).failure == "3 files not removed: no right to delete"
     assert len(place.left()) == 3
 
 
@@ -178,7 +178,7 @@ def test_a_table_that_is_gone_or_another_ends_it(place: Place) -> None:
     process_id = place.begin()
     place.world.catalog.drop_table("db.t")
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.of(process_id).failure.startswith("1 files stay: ")
+    assert place.of(process_id).failure.startswith("1 file not removed: ")
     assert len(place.left()) == 1
 
 

@@ -145,7 +145,7 @@ def test_a_group_whose_rows_others_deleted_gives_way_and_the_others_are_committe
     work_on(world, process_id, optimizer)
     process = world.process(process_id)
     assert process.status is ProcessStatus.PARTIAL
-    assert "1 of 6 groups were not committed" in process.failure
+    assert "1 of 6 groups not committed" in process.failure
     assert process.receipt is not None
     assert process.receipt.data_files_after == 5
     oracle.assert_same_rows(before, rows(world))
@@ -309,7 +309,7 @@ def test_a_plan_whose_file_was_taken_while_it_was_made_is_not_stored(world: Worl
 
     with pytest.MonkeyPatch.context() as patch:
         plan_groups_with(patch, meanwhile)
-        with pytest.raises(TableBusy, match="12 files of the plan are in another one by now"):
+        with pytest.raises(TableBusy, match="another plan now has 12 files of this one"):
             cluster_with(world, grouping, SCHEDULED)
     assert [one.process_id for one in world.store.read(processes.list_active)] == made
 

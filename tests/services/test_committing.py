@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.admin.processes import find_process
-from amoro_core.documents.formatting import encoded_lines
+from amoro_core.documents.formatting import detail_lines
 from amoro_core.errors import (
     CommitConflict,
     CommitRefused,
@@ -234,7 +234,7 @@ def test_a_receipt_names_the_deletes_of_others_that_were_carried_over(world: Wor
 def carried_lines(world: World, process_id: str) -> list[tuple[str, str]]:
     """What people are shown of it."""
     shown = find_process(world.services, process_id).receipt
-    return [line for line in encoded_lines(shown) if line[0] == "rows carried over"]
+    return [line for line in detail_lines(shown) if line[0] == "rows carried over"]
 
 
 def test_many_deletes_of_others_are_named_up_to_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -738,7 +738,7 @@ def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_rem
     done = world.run_one(optimizer)
     running = world.take(optimizer)
     view = world.optimizing.cancel(process[:13], "somebody cancelled it")
-    how_far = "somebody cancelled it; 1 of 2 tasks were done"
+    how_far = "somebody cancelled it; 1 of 2 tasks done"
     assert (view.process.status, view.process.failure) == (ProcessStatus.CLOSED, how_far)
     assert sorted(task.status for task in view.tasks) == [TaskStatus.CANCELED, TaskStatus.SUCCESS]
     assert world.heard.left_over == [process]

@@ -249,7 +249,7 @@ def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers:
     with pytest.raises(InvalidArgument, match="min-instances needs a container"):
         containers.check(ResourceGroup("h", properties=(("min-instances", "1"),)))
     world.groups.create(ResourceGroup("least", properties=(("min-instances", "1"),), container="yard"))
-    with pytest.raises(InvalidArgument, match="keeps at least 1 instances"):
+    with pytest.raises(InvalidArgument, match="keeps at least 1 instance "):
         containers.scale("least", 0)
     assert containers.find("least").wanted == 1
 

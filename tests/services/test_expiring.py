@@ -116,7 +116,8 @@ def test_old_snapshots_go_and_their_files_after_their_time(world: World, table: 
     assert not any(Path(local_path(path)).exists() for path in gone)
     assert (oracle.live_rows(table), condemned_paths(world)) == (rows, [])
     assert process.receipt is not None
-    assert process.receipt.words == f"expired {len(going)} of {len(going) + 1} snapshots"
+    marked = f"marked {len(gone)} files"
+    assert process.receipt.words.startswith(f"expired {len(going)} of {len(going) + 1} snapshots; {marked} (")
     figures = {one.name: one.value for one in process.receipt.figures}
     assert figures["snapshots_expired"] == len(going)
     assert figures["statistics_files_condemned"] == 1
@@ -135,7 +136,7 @@ def test_the_preview_tells_by_sparks_names_what_goes_and_why_and_changes_nothing
     location = table.refresh().metadata_location
     found = world.maintaining.preview(world.table().identifier, NAME)
     assert found.plan is not None
-    assert found.plan.reason == "2 of 4 snapshots go; 2 stay (1 branch, 1 tag)"
+    assert found.plan.reason == "2 of 4 snapshots to expire; 2 stay (1 branch, 1 tag)"
     document = found.plan.document
     counts = {key: value for key, value in document.items() if key.startswith("deleted_") and key.endswith("_count")}
     assert counts == {
@@ -180,7 +181,7 @@ def test_without_anything_old_there_is_nothing_to_do_and_it_says_what_stays(worl
     ("options", "told"),
     [
         ({"older_than": timedelta(hours=23, minutes=59)}, "below 24 h"),
-        ({"retain_last": 0}, "0 snapshots"),
+        ({"retain_last": 0}, "--retain-last is 0"),
         ({"snapshot_ids": (7,)}, "no snapshot 7"),
         ({"locations": ("s3://b/x",)}, "takes no --location"),
         ({"file_list": "x.csv"}, "takes no --file-list"),
@@ -228,7 +229,7 @@ def test_of_too_many_files_the_oldest_snapshots_go_first_and_the_rest_next_time(
     aged(table, {one: 8.0 - at for at, one in enumerate(every)})
     limits(files_of_an_expiry=3)
     first = expire(world)
-    assert first.reason.endswith("; 4 more are left to the next time")
+    assert first.reason.endswith("; 4 more left for the next run")
     assert (ids(table), set(table.metadata.refs)) == (every[3:], {"main", "late"})  # the tag's snapshot is left, too
     limits(files_of_an_expiry=4)
     expire(world)
@@ -424,7 +425,7 @@ def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_to
         assert back != first
         assert (oracle.live_rows(table, back), {one.path for one in oracle.live_files(table, back)}) == (rows, files)
         receipt = world.receipt(process_id)
-        assert receipt.words.endswith("; brought mine back, which was made meanwhile")
+        assert receipt.words.endswith("; restored mine, which was created meanwhile")
         begun = world.maintaining.begin(world.table("rest.db.t").table_id, "empty-trash", trigger="request")
         assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
         whole(table)

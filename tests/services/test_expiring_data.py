@@ -250,7 +250,7 @@ def test_nothing_expires_where_it_is_not_known_when_data_came(world: World) -> N
     writer.remove_files(table, [oracle.live_files(table)[0].path])  # brings no data
     writer.expire_snapshots(table)
     begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
-    assert (begun.process_id, begun.reason) == ("", "it is not known when data last came to the table")
+    assert (begun.process_id, begun.reason) == ("", "it is not known when the last data were added to the table")
 
 
 def with_deletes(world: World) -> Table:
@@ -281,7 +281,7 @@ def test_data_and_the_deletes_that_only_they_need_go_in_one_snapshot(world: Worl
     assert (said["deleted-data-files"], said["removed-delete-files"], said["deleted-records"]) == ("1", "2", "2")
     assert (said["total-data-files"], said["total-delete-files"], said["total-records"]) == ("1", "2", "5")
     receipt = world.receipt(process_id)
-    assert receipt.words == "removed 1 data files whose rows had expired"
+    assert receipt.words == "removed 1 data file with 2 expired rows"
     assert receipt.figures[:3] == (
         Figure("removed_data_files", 1, "files"),
         Figure("removed_delete_files", 2, "files"),
@@ -334,7 +334,7 @@ def test_a_partition_that_got_a_file_meanwhile_is_left_out_and_the_others_go(wor
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert ids(table) == [1, 2, 3, 4, 9]
     receipt = world.receipt(process_id)
-    assert receipt.words.endswith("; 1 others were left out since the table had changed")
+    assert receipt.words.endswith("; left 1 planned file out, as the table had changed")
 
 
 def test_a_file_that_is_gone_is_left_out(world: World) -> None:
@@ -355,7 +355,7 @@ def test_where_nothing_is_left_as_planned_it_ends_as_a_conflict(world: World) ->
     process_id = begin(world)
     fill(table, [(9, "2021-12-30T13:00")])
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "nothing of what had expired" in world.process(process_id).failure
+    assert "no expired file is in the table" in world.process(process_id).failure
     assert ids(table) == [1, 3, 4, 9]
 
 

@@ -299,7 +299,7 @@ def test_a_dry_run_changes_nothing_and_says_what_it_means(world: World, table: T
     before = loaded(table).metadata_location
     told = upgrade(world, dry_run=True)
     assert (told.before, told.after, told.is_done, loaded(table).metadata_location) == (2, 3, False, before)
-    assert "can't be taken back" in told.notes[0]
+    assert "can't be undone" in told.notes[0]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -416,7 +416,7 @@ def test_auto_waits_for_scans_and_its_choice_is_kept_when_it_is_made(learner: Wo
     identifier, table_id = learner.table().identifier, learner.table().table_id
     learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 60)])
     waiting = learner.maintaining.begin(table_id, CLUSTER, trigger="request")
-    assert waiting.reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 60 are known"
+    assert waiting.reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 60"
     learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 40)])
     looked = learner.maintaining.preview(identifier, CLUSTER)
     assert isinstance(looked.verdict, ClusterVerdict)
@@ -450,7 +450,7 @@ def test_columns_are_suggested_with_reasons_also_without_reports(learner: World)
     for number in range(3):
         writer.append(table, [row(number), row(number + 10)])
     found = learning(learner).suggest(parse_table("cat.db.t"))
-    assert {one.column: one.reason for one in found.columns}["id"] == "it lies deep"
+    assert {one.column: one.reason for one in found.columns}["id"] == "its values are spread over many files"
     assert (found.auto.choice, found.files) == (None, 4)
     with_property(learner, {"self-optimizing.filter": "value > 'a' and id >= 0"})
     again = learning(learner).suggest(parse_table("cat.db.t"))

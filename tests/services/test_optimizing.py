@@ -492,7 +492,7 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
         world.optimizing.dismiss(optimizer, "killed", lost=True)
     view = world.optimizing.find_process(process)
     assert view.process.status is ProcessStatus.FAILED
-    assert view.process.failure.startswith("task 1 lost 3 attempts over 3 optimizers")
+    assert view.process.failure.startswith("task 1 lost 3 attempts on 3 optimizers")
 
 
 def test_with_partial_commit_what_succeeded_is_committed(world: World) -> None:

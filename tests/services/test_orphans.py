@@ -122,7 +122,7 @@ def test_orphans_are_condemned_and_deleted_and_nothing_else(place: Place) -> Non
     done = place.run()
     assert done.status is ProcessStatus.SUCCESS
     assert done.receipt is not None
-    assert done.receipt.words == "condemned 1 orphan files"
+    assert done.receipt.words == "marked 1 orphan file (3 B) for deletion"
     assert [(one.name, one.value) for one in done.receipt.more] == [("condemned_files", 1), ("condemned_bytes", 3)]
     assert os.path.exists(place.orphan)
     assert place.found() == []  # condemned already
@@ -704,7 +704,7 @@ def test_tasks_of_optimizers_find_what_the_coordinator_finds(large: Place, worke
     assert condemned_now(large) == sorted(one.path for one in shown.plan.condemned)
     assert kept_document(large, done) == shown.plan.document
     assert done.receipt is not None
-    assert done.receipt.words == f"condemned {len(shown.plan.condemned)} orphan files"
+    assert done.receipt.words == f"marked {len(shown.plan.condemned)} orphan files (6 B) for deletion"
     before = {str(path) for path in large.root.rglob("*") if path.is_file()}
     worker.run("empty-trash")
     after = {str(path) for path in large.root.rglob("*") if path.is_file()}
@@ -806,7 +806,7 @@ def test_what_a_task_does_not_name_is_counted_said_and_found_by_the_next(
         large.put(f"data/part=a/{number}.parquet", b"12345")
     first = worker.run(NAME)
     assert first.receipt is not None
-    assert first.receipt.words == "condemned 2 orphan files; 3 more are left for the next process"
+    assert first.receipt.words == "marked 2 orphan files (10 B) for deletion; 3 more left for the next run"
     assert kept_document(large, first)["kept"] == {"beyond what one process takes": 3}
     assert len(condemned_now(large)) == 2
     worker.run(NAME)

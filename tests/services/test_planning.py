@@ -266,7 +266,7 @@ def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str)
     view = world.optimizing.cancel_unwanted(world.table().table_id)
     assert view is not None
     assert (view.process.process_id, view.process.status) == (process, ProcessStatus.CLOSED)
-    assert view.process.failure == "optimizing was switched off; 0 of 2 tasks were done"
+    assert view.process.failure == "optimizing was switched off; 0 of 2 tasks done"
     assert {task.status for task in view.tasks} == {TaskStatus.CANCELED}
     assert world.heard.left_over == [process]
     assert world.table().status is OptimizingStatus.IDLE

@@ -168,7 +168,7 @@ def test_a_commit_that_waits_can_be_cancelled_and_leaves_nothing_behind(world: W
 
     assert (view.process.status, view.process.failure, view.process.delay) == (
         ProcessStatus.CLOSED,
-        "no more; 2 of 2 tasks were done",
+        "no more; 2 of 2 tasks done",
         None,
     )
     assert world.table().status is OptimizingStatus.IDLE
@@ -191,7 +191,7 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(w
     assert world.committing.commit(process) is ProcessStatus.CLOSED
 
     assert (attempts(world, process), metadata_files(world)) == ((), before)
-    assert world.process(process).failure == "no more; 2 of 2 tasks were done"
+    assert world.process(process).failure == "no more; 2 of 2 tasks done"
 
 
 @pytest.mark.parametrize("when", ["sent", "unknown"])
@@ -428,7 +428,7 @@ def test_a_running_process_is_ended_once_its_table_is_seen_to_be_another(world: 
     assert (view.process.status, view.process.failure_code, view.process.failure) == (
         ProcessStatus.CLOSED,
         CommitConflict.code,
-        planned_on(world, process, anew) + "; 0 of 2 tasks were done",
+        planned_on(world, process, anew) + "; 0 of 2 tasks done",
     )
     assert {task.status for task in view.tasks} == {TaskStatus.CANCELED}
     assert world.table().status is OptimizingStatus.IDLE

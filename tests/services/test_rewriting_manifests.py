@@ -143,7 +143,7 @@ def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
     assert said["total-data-files"] == head.summary.additional_properties["total-data-files"]
     assert said["amoro.process-id"] == process_id
     receipt = world.receipt(process_id)
-    assert receipt.words == "wrote 17 manifests anew as 2"
+    assert receipt.words == "rewrote 17 manifests as 2"
     assert receipt.figures[0] == Figure("replaced_manifests", 17, "files")
 
 
@@ -451,7 +451,7 @@ def test_a_table_where_none_dangles_is_left_as_it_is(world: World, table: Table)
     clean(world)
     snapshots = len(table.refresh().metadata.snapshots)
     begun = world.maintaining.begin(world.table().table_id, DANGLING, trigger="request")
-    assert (begun.process_id, begun.reason) == ("", "no delete file dangles")
+    assert (begun.process_id, begun.reason) == ("", "no dangling delete files")
     assert len(table.refresh().metadata.snapshots) == snapshots
 
 
@@ -475,7 +475,7 @@ def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table:
     process_id = clean_up(world)
     writer.rollback(table, table.refresh().metadata.snapshots[2].snapshot_id)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "no delete file dangles any more" in world.process(process_id).failure
+    assert "no dangling delete files any more" in world.process(process_id).failure
     assert len(deletes(table)) == 4
     assert ids(table) == [1, 11]
 

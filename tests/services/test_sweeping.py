@@ -100,7 +100,7 @@ def test_what_is_condemned_stays_for_its_time_and_goes_then(place: Place) -> Non
         (BatchStatus.WAITING, 3, timedelta(days=1))
     ]
     begun = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request")
-    assert (begun.process_id, begun.reason) == ("", "nothing that was condemned is due")
+    assert (begun.process_id, begun.reason) == ("", "no file in the trash is due to be deleted")
     place.world.later(DAY_S)
     swept = place.run("empty-trash")
     assert (swept.status, place.left(), place.batches()) == (ProcessStatus.SUCCESS, [], [])
@@ -357,7 +357,7 @@ def test_what_is_restored_stays_and_is_not_condemned_any_more(trashed: Place) ->
     begun = trashed.world.maintaining.begin(trashed.table_id, "empty-trash", trigger="request")
     assert begun.process_id == ""
     assert len(trashed.left()) == 3
-    with pytest.raises(ProcessNotFound, match="has no condemned files that wait"):
+    with pytest.raises(ProcessNotFound, match="has no files in the trash"):
         trashed.world.trash.restore(process_id)
 
 
@@ -514,7 +514,7 @@ def test_due_files_are_moved_by_day_and_deleted_from_there_when_their_days_are_o
     assert (moved.status, moving.left()) == (ProcessStatus.SUCCESS, [])
     assert moving.trashed() == [f"20260301/{condemning}{moving.data}/stray-data-{one}.parquet" for one in range(2)]
     assert moved.receipt is not None
-    assert moved.receipt.words == "deleted 0 files, moved 2 to the trash"
+    assert moved.receipt.words == "moved 2 files to the trash folder"
     assert figures(moved)["files_moved"] == 2
     (batch,) = moving.batches()
     assert (batch.status, batch.files, batch.purge_at - moving.world.now) == (BatchStatus.MOVED, 2, timedelta(days=7))

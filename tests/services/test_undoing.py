@@ -112,7 +112,7 @@ def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(world: World, 
     receipt = world.receipt(process_id)
     plan = world.maintaining.preview_undo(process_id).plan
     assert plan is not None
-    assert plan.reason == f"takes back process {process_id} (full)"
+    assert plan.reason == f"undoes process {process_id} (full)"
     assert plan.document == {
         "process_id": process_id,
         "type": "full",
@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
         lambda table: writer.expire_snapshots(
             table, [one.snapshot_id for one in table.refresh().metadata.snapshots[:-1]]
         ),
-        "has expired, so that nothing tells any more what it replaced",
+        "has expired, so what it replaced is no longer known",
     ),
 }
 
@@ -186,7 +186,7 @@ def test_what_is_undone_can_t_be_undone_again_nor_can_an_undo(world: World, tabl
     process_id = optimize(world)
     begun = world.maintaining.undo(process_id)
     world.committing.commit(begun.process_id)
-    with pytest.raises(CannotUndo, match=f"is no longer live.*; process {begun.process_id} took it back$"):
+    with pytest.raises(CannotUndo, match=f"is no longer live.*; process {begun.process_id} undid it$"):
         world.maintaining.undo(process_id)
     with pytest.raises(CannotUndo, match="undo-optimizing has no undo"):
         world.maintaining.undo(begun.process_id)
@@ -318,7 +318,7 @@ def test_a_tag_goes_as_it_was_made(world: World, old_table: Table) -> None:
     assert refs(old_table)
     assert undone(world, process_id).words == f"removed tag {name}"
     assert refs(old_table) == {}
-    with pytest.raises(CannotUndo, match=f"tag {name} is not there any more; process .* took it back$"):
+    with pytest.raises(CannotUndo, match=f"tag {name} no longer exists; process .* undid it$"):
         world.maintaining.undo(process_id)
 
 
@@ -328,7 +328,7 @@ def test_a_tag_that_was_moved_stays(world: World, old_table: Table) -> None:
     begun = world.maintaining.undo(process_id)
     other = old_table.metadata.snapshots[0].snapshot_id
     old_table.manage_snapshots().remove_tag(name).create_tag(other, name).commit()
-    with pytest.raises(CannotUndo, match=f"tag {name} points at snapshot {other} by now"):
+    with pytest.raises(CannotUndo, match=f"tag {name} now points at snapshot {other}"):
         world.maintaining.preview_undo(process_id)
     assert world.committing.commit(begun.process_id) is ProcessStatus.FAILED
     assert refs(old_table) == {name: other}
@@ -508,7 +508,7 @@ def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Tab
     process_id, orphan = orphaned(world, old_table)
     assert statuses(world, process_id) == {BatchStatus.WAITING}
     receipt = undone(world, process_id)
-    assert receipt.words == "1 files are condemned no more"
+    assert receipt.words == "restored 1 file from the trash"
     assert statuses(world, process_id) == {BatchStatus.RESTORED}
     world.later(timedelta(days=30).total_seconds())
     assert world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request").process_id == ""
@@ -520,7 +520,7 @@ def test_orphans_that_were_deleted_stay_deleted(world: World, old_table: Table) 
     world.later(timedelta(days=30).total_seconds())
     run(world, "empty-trash")
     assert not orphan.exists()
-    with pytest.raises(CannotUndo, match="none of its files is condemned any more"):
+    with pytest.raises(CannotUndo, match="none of its files is marked for deletion any more"):
         world.maintaining.undo(process_id)
 
 
@@ -583,7 +583,7 @@ def test_after_its_time_it_is_refused(world: World, dated: Table) -> None:
     world.later(KEEP_S)
     assert world.maintaining.preview_undo(process_id).plan is not None
     world.later(1)
-    with pytest.raises(CannotUndo, match=r"it can't be undone after 7 days \(maintenance.undo.keep\)"):
+    with pytest.raises(CannotUndo, match=r"it could be undone for 7 d \(maintenance.undo.keep\)"):
         world.maintaining.undo(process_id)
     with dated.transaction() as change:
         change.set_properties({"maintenance.undo.keep": "8d"})

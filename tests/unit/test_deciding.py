@@ -58,7 +58,7 @@ def _poisoned(number: int, status: TaskStatus = TaskStatus.PLANNED) -> Optimizin
 DONE = _task(1, TaskStatus.SUCCESS)
 DONE_TOO = _task(2, TaskStatus.SUCCESS)
 PARTIAL_ALLOWED = replace(RUNNING, allow_partial_commit=True)
-POISON = "task 3 lost 3 attempts over 2 optimizers and is not retried; last: silent"
+POISON = "task 3 lost 3 attempts on 2 optimizers and is not retried; last: silent"
 TOO_OFTEN = "task 3 failed 6 times; last: no such file"
 
 
@@ -152,17 +152,17 @@ GONE_INPUT = "f is gone"
         (
             [DONE, DONE_TOO],
             Settled(frozenset({1}), {2: GONE_INPUT}),
-            EndCommitted("AMORO-5001", f"1 of 2 groups were not committed; the first: {GONE_INPUT}"),
+            EndCommitted("AMORO-5001", f"1 of 2 groups not committed; the first: {GONE_INPUT}"),
         ),
         (
             [DONE, _failed(3, 6)],
             Settled(frozenset({1})),
-            EndCommitted("AMORO-1002", f"1 of 2 groups were not committed; the first: {TOO_OFTEN}"),
+            EndCommitted("AMORO-1002", f"1 of 2 groups not committed; the first: {TOO_OFTEN}"),
         ),
         (
             [DONE, DONE_TOO],
             Settled(frozenset(), {1: GONE_INPUT, 2: GONE_INPUT}),
-            FailProcess("AMORO-5001", f"2 of 2 groups were not committed; the first: {GONE_INPUT}"),
+            FailProcess("AMORO-5001", f"2 of 2 groups not committed; the first: {GONE_INPUT}"),
         ),
         ([_failed(3, 6)], Settled(), FailProcess("AMORO-1002", TOO_OFTEN)),
         ([DONE, _failed(3, 1)], Settled(frozenset({1})), RetryTask(TaskId("0199-process", 3))),
@@ -170,7 +170,7 @@ GONE_INPUT = "f is gone"
         (
             [DONE, _failed(3, 1)],
             Settled(frozenset({1}), {3: GONE_INPUT}),
-            EndCommitted("AMORO-5001", f"1 of 2 groups were not committed; the first: {GONE_INPUT}"),
+            EndCommitted("AMORO-5001", f"1 of 2 groups not committed; the first: {GONE_INPUT}"),
         ),
         ([DONE, _task(2, TaskStatus.CANCELED, failure=GONE_INPUT)], Settled((), {2: GONE_INPUT}), StartCommit((1,))),
     ],
@@ -204,7 +204,9 @@ def test_there_are_no_more_commits_than_were_allowed(groups: int, most: int, ord
 
 def test_without_retries_the_first_failure_is_the_last() -> None:
     process = replace(RUNNING, max_retries=0)
-    assert decide(process, [DONE, _failed(3, 1)]) == FailProcess("AMORO-1002", "task 3 failed once; last: no such file")
+    assert decide(process, [DONE, _failed(3, 1)]) == FailProcess(
+        "AMORO-1002", "task 3 failed 1 time; last: no such file"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -13,6 +15,7 @@ import pytest
 import amoro_core
 from amoro_core import errors
 from amoro_core.api.client import with_hints
+from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, TableBusy, TableNotFound, TableRefused
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.rpc.calls import status_of
@@ -76,3 +79,54 @@ def test_every_error_has_a_status_that_is_not_ok_and_the_root_alone_is_internal(
         status = status_of(error)
         assert status not in (None, grpc.StatusCode.OK), kind
         assert (status is grpc.StatusCode.INTERNAL) == (kind is AmoroError), kind
+
+
+#: Words of our own for what has an everyday word: files *marked for deletion*, *small row groups*.
+PRIVATE = re.compile(r"\bcondemn(s|ed|ing)?\b|\bcoarse\b(?!-)|\blies deep\b|\bwithout a word\b", re.IGNORECASE)
+#: A key of public JSON.
+PUBLIC = "condemned already"
+
+
+def test_what_users_read_has_no_private_words() -> None:
+    assert [text for text in _read_by_users() if PRIVATE.search(text)] == []
+
+
+def test_a_count_has_its_noun_in_the_right_number() -> None:
+    assert [many(1, "file"), many(2, "more file"), many(0, "row"), many(1054, "process")] == [
+        "1 file", "2 more files", "0 rows", "1,054 processes",
+    ]  # fmt: skip
+    product = [path for path in _sources() if path.name != "formatting.py"]
+    own = re.compile(r"""["']s?["'] if [^"']* == 1 else ["']s?["']""")
+    assert [path.name for path in product if own.search(path.read_text(encoding="utf-8"))] == []
+
+
+def _sources() -> list[Path]:
+    """The product's modules, without generated ones."""
+    packages = (ROOT / name for name in ("amoro_core", "amoro_cli", "amoro_optimizer"))
+    return [path for package in packages for path in package.rglob("*.py") if "_pb2" not in path.name]
+
+
+def _read_by_users() -> Iterator[str]:
+    """Sentences of messages, of the help of commands and operations, of pages and of the documentation."""
+    for path in _sources():
+        if not PRIVATE.search(source := path.read_text(encoding="utf-8")):
+            continue
+        tree = ast.parse(source)
+        is_help = "commands" in path.parts or path.parent.name == "admin"
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and isinstance(node.body[0], ast.Expr)
+            and not (is_help and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        }
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
+            if isinstance(text, str) and " " in text.strip() and text != PUBLIC:
+                yield text
+    for path in (ROOT / "amoro_core/web/templates").glob("*.html"):
+        yield re.sub(r"\{[{%].*?[%}]\}", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        if page.parent.name != "reference" and not page.name.startswith(("mutants", "proof")):
+            yield from re.sub(r"`[^`\n]*`", "", page.read_text(encoding="utf-8")).split("\n\n")

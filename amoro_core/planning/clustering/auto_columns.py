@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Strategy
 from amoro_core.model.files import DeleteKind
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
@@ -122,8 +123,8 @@ def decide(facts: ClusterFacts) -> Decided:
         return Decided(before, f"chosen {before.chosen_at:%Y-%m-%d}, for {PAUSE.days} d at least")
     if scans < ENOUGH_SCANS:
         if before is not None:
-            return Decided(before, f"{scans} scans in {SCAN_DAYS} d are too few for another choice")
-        return Decided(None, f"auto chooses columns by {ENOUGH_SCANS} scans in {SCAN_DAYS} d, {scans} are known")
+            return Decided(before, f"{many(scans, 'scan')} in {SCAN_DAYS} d: too few for another choice")
+        return Decided(None, f"auto needs {ENOUGH_SCANS} scans in {SCAN_DAYS} d to choose columns, and knows {scans}")
     files = _files(facts)
     usable -= _constants(facts, {item.column for scan_use in counted for item in scan_use.filters} & usable)
     uses = _uses(counted, usable)
@@ -238,6 +239,9 @@ class Suggested:
     files: int  # that the table has
 
 
+_SPREAD = "its values are spread over many files"
+
+
 def suggest(
     facts: ClusterFacts, filtered: Collection[str] = (), distinct: Mapping[int, int] = MappingProxyType({})
 ) -> Suggested:
@@ -277,7 +281,7 @@ def suggest(
     )
     for field_id in rest:
         known = distinct.get(field_id)
-        add([field_id], "it lies deep" if known is None else f"it lies deep and has about {known:,} values")
+        add([field_id], _SPREAD if known is None else f"{_SPREAD}; it has about {many(known, 'value')}")
     found = [
         Suggestion(usable[field_id], "; ".join(reasons[field_id]), met.get(field_id))
         for field_id in [*named, *(one for one in rest if one in reasons)]

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from math import inf
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.clustering import Layout, Sorting, Strategy
 from amoro_core.model.files import DataFile, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
@@ -326,16 +327,11 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes} bytes" if factor == 1 else f"{size_bytes / factor:.1f} {unit}".replace(".0 ", " ")
 
 
-def count(number: int, noun: str) -> str:
-    """The number with the noun in its number."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def chosen(choice: ColumnChoice, reason: str) -> str:
     """The columns that `auto` has chosen, with what each of them adds, and why they stand."""
     each = ", ".join(f"{name} {share:.0%}" for name, share in choice.evidence.items())
     return (
-        f"auto chose {', '.join(choice.columns)} on {choice.chosen_at:%Y-%m-%d} by {count(choice.scans, 'scan')}, "
+        f"auto chose {', '.join(choice.columns)} on {choice.chosen_at:%Y-%m-%d} by {many(choice.scans, 'scan')}, "
         f"which it spares {choice.saved:.0%} of the bytes ({each}); {reason}"
     )
 
@@ -360,7 +356,7 @@ def clustered_otherwise(layouts: Iterable[str], wanted: str) -> str:
 def other_layouts(files: int, size_bytes: int, layouts: Iterable[str], wanted: str) -> str:
     """The note on files that are clustered by other columns."""
     return (
-        f"{count(files, 'file')} of {size(size_bytes)} clustered by {' and '.join(layouts)} stay as they are: to "
+        f"{many(files, 'file')} of {size(size_bytes)} clustered by {' and '.join(layouts)} stay as they are: to "
         f"cluster them by {wanted}, too, use --full, or {PREFIX}relayout=true for the schedule"
     )
 
@@ -402,7 +398,7 @@ def by_depth(ratio: float, trigger: float) -> str:
 
 def by_commits(commits: int, enough: int) -> str:
     """Why a partition is due by commits."""
-    return f"{count(commits, 'commit')} since it was clustered, {enough} are enough"
+    return f"{many(commits, 'commit')} since it was clustered; {enough} are enough"
 
 
 def by_interval(last: datetime | None, interval: timedelta) -> str:
@@ -425,7 +421,7 @@ def of_table(partitions: Sequence[PartitionDepth], path_of: Callable[[PartitionK
     due = [partition_depth for partition_depth in partitions if partition_depth.is_due]
     if due:
         first = due[0]
-        more = f"; {len(due)} of {len(partitions)} partitions need work" if len(partitions) > 1 else ""
+        more = f"; {len(due)} of {len(partitions)} partitions to be clustered" if len(partitions) > 1 else ""
         return f"{_named(first, path_of)}{more}"
     if len(partitions) == 1:
         return partitions[0].reason

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.paths import normalise
@@ -112,31 +113,31 @@ def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOp
 
 def too_short(stats: PartitionStats, minor: str) -> str:
     """Why what is due as minor becomes major: a single deleted row of a file would exceed the ratio."""
-    files = _count(stats.too_short, "file")
+    files = many(stats.too_short, "file")
     return f"{minor}; on {files} of which one deleted row is too many, so they are rewritten at once"
 
 
 def combinable(stats: PartitionStats) -> str:
     """Why minor is due to combine position deletes."""
-    return f"{_count(stats.combinable, 'file')} with several position deletes"
+    return f"{many(stats.combinable, 'file')} with several position deletes"
 
 
 def duplicates(stats: PartitionStats, config: OptimizingConfig) -> str:
     """Why major is due by its ratio."""
     ratio = config.major_trigger_duplicate_ratio
-    return f"{_count(stats.duplicates, 'file')} with more than {ratio:.3g} of the rows deleted"
+    return f"{many(stats.duplicates, 'file')} with more than {ratio:.3g} of the rows deleted"
 
 
 def undersized(stats: PartitionStats, config: OptimizingConfig) -> str:
     """Why major is due by undersized files."""
     sizes = stats.undersized
-    return f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))} in all, target {_size(config.target_size)}"
+    return f"{many(len(sizes), 'undersized file')} of {_size(sum(sizes))} in all, target {_size(config.target_size)}"
 
 
 def coarse(stats: PartitionStats, config: OptimizingConfig) -> str:
     """Why major is due by files whose row groups were copied."""
-    files = f"{_count(stats.coarse, 'file')} with small row groups, {_size(stats.coarse_bytes)} in all"
-    return f"{files}, none encoded for more than {config.coarse_interval}"
+    files = f"{many(stats.coarse, 'file')} with small row groups, {_size(stats.coarse_bytes)} in all"
+    return f"{files}, and nothing was encoded for more than {config.coarse_interval}"
 
 
 def full_interval(config: OptimizingConfig, last: LastOptimized) -> str:
@@ -148,15 +149,15 @@ def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> s
     """The reason for a requested type."""
     stats = partition.stats
     found = [
-        _count(stats.fragments, "fragment"),
-        _count(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
+        many(stats.fragments, "fragment"),
+        many(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
         _coarse_files(stats) if kind is not OptimizingType.MINOR else "",
-        _count(len(stats.equality_deletes), "equality delete"),
-        _count(len(stats.position_deletes) - stats.vectors, "position delete"),
-        _count(stats.vectors, "deletion vector"),
-        _count(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
+        many(len(stats.equality_deletes), "equality delete"),
+        many(len(stats.position_deletes) - stats.vectors, "position delete"),
+        many(stats.vectors, "deletion vector"),
+        many(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
     ]
-    words = ", ".join(words for words in found if words and not words.startswith("0 ")) or _count(
+    words = ", ".join(words for words in found if words and not words.startswith("0 ")) or many(
         stats.data_files, "file"
     )
     return f"{kind} requested{' by force' if force else ''}: {words}"
@@ -198,9 +199,9 @@ def nothing(
     if carried := _carried(stats):
         found.append(carried)
     if within := len(stats.position_deletes) - stats.vectors - len(stats.to_fold):
-        found.append(f"{_count(within, 'position delete')} within bounds")
+        found.append(f"{many(within, 'position delete')} within bounds")
     if stats.vectors:
-        found.append(f"{_count(stats.vectors, 'deletion vector')} within bounds")
+        found.append(f"{many(stats.vectors, 'deletion vector')} within bounds")
     if due_at is not None and kind is not None:
         found.append(f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval")
     return f"nothing to do: {'; '.join(found)}"
@@ -220,7 +221,7 @@ def of_table(verdicts: Sequence[PartitionVerdict], path_of: Callable[[PartitionK
     due = [verdict for verdict in verdicts if verdict.type is not None]
     if due:
         first = min(due, key=lambda verdict: (-verdict.cost, order_of(verdict.key)))
-        more = f"; {len(due)} of {len(verdicts)} partitions need work" if len(verdicts) > 1 else ""
+        more = f"; {len(due)} of {len(verdicts)} partitions to be optimized" if len(verdicts) > 1 else ""
         return f"{_named(first, path_of)}{more}"
     if len(verdicts) == 1:
         return verdicts[0].reason
@@ -245,36 +246,32 @@ def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | N
 
 
 def _coarse_files(stats: PartitionStats) -> str:
-    return f"{_count(stats.coarse, 'coarse file')} of {_size(stats.coarse_bytes)}"
+    return f"{many(stats.coarse, 'file')} with small row groups, {_size(stats.coarse_bytes)}"
 
 
 def _small_files(stats: PartitionStats) -> str:
-    words = _count(stats.small_files, "small file")
+    words = many(stats.small_files, "small file")
     among = []
     if stats.fresh_equality_deletes:
-        among.append(_count(stats.fresh_equality_deletes, "equality delete"))
+        among.append(many(stats.fresh_equality_deletes, "equality delete"))
     if stats.to_fold:
-        files = _count(stats.files_to_fold, "file")
-        among.append(f"{_count(len(stats.to_fold), 'position delete')} of {files} to fold")
+        files = many(stats.files_to_fold, "file")
+        among.append(f"{many(len(stats.to_fold), 'position delete')} of {files} to convert")
     return f"{words} ({', '.join(among)} among them)" if among else words
 
 
 def _carried(stats: PartitionStats) -> str:
     """The equality deletes that remain after conversions, because other files still need them."""
     carried = len(stats.equality_deletes) - stats.fresh_equality_deletes
-    return f"{_count(carried, 'equality delete')} held by position deletes" if carried else ""
+    return f"{many(carried, 'equality delete')} held by position deletes" if carried else ""
 
 
 def _undersized_short(stats: PartitionStats, config: OptimizingConfig) -> str:
     sizes = stats.undersized
-    words = f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))}"
+    words = f"{many(len(sizes), 'undersized file')} of {_size(sum(sizes))}"
     if sum(sizes) < config.target_size:
         return f"{words}, {_size(config.target_size)} needed"
     return f"{words}, no two fit into {_size(config.target_size)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _size(size_bytes: int) -> str:

@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amoro_core.admin.context import require
-from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, short_id
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many, short_id
 from amoro_core.errors import AmoroError, InvalidArgument, UnknownToken, WaitTimeout
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.properties import parse_time
@@ -533,6 +533,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "lasting": format_duration,
     "moment": moment,
     "number": format_count,
+    "many": many,
     "short_id": short_id,
     "size": format_bytes,
     "spoken": spoken,

@@ -2,6 +2,7 @@
 
 from starlette.routing import Route
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.charts import Chart
@@ -92,7 +93,7 @@ async def ask_to_scale(visit: PageRequest) -> Page:
     group = await _group_of(visit)
     path = to("groups", group.name)
     effects = (
-        f"The container {group.container} starts or drains optimizers of {group.name} until there are so many. "
+        f"The container {group.container} starts or drains optimizers of {group.name} until this number runs. "
         f"It keeps {group.wanted_instances} now, of which {len(group.instances)} are there.",
         "Instances that are drained finish the tasks that they run.",
     )
@@ -106,7 +107,7 @@ async def scale(visit: PageRequest) -> Redirect:
     typed = await visit.form("instances")
     count = whole_number(typed["instances"], "number of instances", _MOST_INSTANCES) or 0
     group = await visit.ask("ScaleGroup", pb.ScaleGroupRequest(name=visit.named("group"), instances=count), pb.Group)
-    return Redirect(to("groups", group.name), f"{group.name} is to have {group.wanted_instances} instances.")
+    return Redirect(to("groups", group.name), f"{group.name} is scaled to {many(group.wanted_instances, 'instance')}.")
 
 
 async def _group_of(visit: PageRequest) -> pb.Group:
@@ -166,7 +167,9 @@ async def release(visit: PageRequest) -> Redirect:
     await visit.form()
     request = pb.ReleaseOptimizerRequest(optimizer_id=visit.named("optimizer"))
     response = await visit.ask("ReleaseOptimizer", request, pb.ReleaseOptimizerResponse)
-    return Redirect("/optimizers", f"{response.optimizer_id} is released; {response.tasks} tasks are planned again.")
+    return Redirect(
+        "/optimizers", f"{response.optimizer_id} is released; {many(response.tasks, 'task')} planned again."
+    )
 
 
 async def show_logs(visit: PageRequest) -> Page:

@@ -144,7 +144,7 @@ async def ask_to_cancel(visit: PageRequest) -> Page:
     process = await process_of(visit)
     path = to("processes", process.process_id)
     effects = (
-        f"The {process.type} process on {process.table} ends. What its {process.tasks_done} finished tasks have "
+        f"The {process.type} process on {process.table} ends. What its finished tasks have "
         "written is removed, and the table stays as it is.",
         "A commit that was sent already can't be cancelled; then nothing happens.",
     )
@@ -164,7 +164,7 @@ async def ask_to_start(visit: PageRequest) -> Page:
     """The confirmation of starting the stored plan."""
     process = await process_of(visit)
     path = to("processes", process.process_id)
-    effects = (f"The plan of {process.tasks_total} tasks on {process.table} begins: optimizers take its tasks.",)
+    effects = (f"The plan of {many(process.tasks_total, 'task')} on {process.table} begins: optimizers run it.",)
     same = f"amoro process start {process.process_id}"
     return confirm_page(f"Start {process.process_id}?", effects, f"{path}/start", "Start", path, same)
 
@@ -206,7 +206,7 @@ async def ask_to_undo(visit: PageRequest) -> Page:
     process = await process_of(visit)
     path = to("processes", process.process_id)
     effects = (
-        f"A process of its own takes back what this one did to {process.table}, and keeps what others have written.",
+        f"A new process undoes what this one did to {process.table}, and keeps what others have written.",
         "Where that is not possible any more it says why, and changes nothing.",
         "First a dry run shows what it would do. It reads the table, and changes nothing.",
     )
@@ -241,7 +241,7 @@ _FILES = 100  # of one process
 
 
 async def show_trash(visit: PageRequest) -> Page:
-    """Condemned files by process, the next to be deleted first."""
+    """Files marked for deletion by process, the next to be deleted first."""
     query = visit.query(table=(), after=())
     response = await visit.ask("ListTrash", pb.ListTrashRequest(**query, limit=ROWS), pb.ListTrashResponse)
     listed = page_of_list("/trash", "processes", query, response, response.trash)
@@ -265,7 +265,7 @@ async def ask_to_restore(visit: PageRequest) -> Page:
     trash = (await _trash_of(visit, 1)).trash
     path = to("trash", trash.process_id)
     effects = (
-        f"{many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)}) stay in place and are "
+        f"{many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)}) will stay in place and will "
         "not deleted any more.",
         "No snapshot names them afterwards either: to bring rows back, undo the process itself.",
     )
@@ -277,15 +277,15 @@ async def restore(visit: PageRequest) -> Redirect:
     """Keep the files that the process has condemned."""
     await visit.form()
     response = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
-    return Redirect("/trash", f"{many(response.files, 'file')} of {response.table} are restored.")
+    return Redirect("/trash", f"Restored {many(response.files, 'file')} of {response.table}.")
 
 
 async def ask_to_hurry(visit: PageRequest) -> Page:
     """The confirmation of deleting a table's condemned files sooner."""
     table = visit.query(table=())["table"]
     effects = (
-        f"Every condemned file of {table} is deleted at the next emptying, without the days that are left to take it "
-        "back. Deleted files can't be restored.",
+        f"Every file in the trash of {table} is deleted the next time the trash is emptied, without further waiting. "
+        "Deleted files can't be restored.",
     )
     fields = (
         Field("table", "Table", table, "hidden"),
@@ -301,9 +301,7 @@ async def hurry(visit: PageRequest) -> Redirect:
     """Make the table's condemned files due at once."""
     request = pb.HurryTrashRequest(**await visit.form("table", "confirm"))
     response = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
-    return Redirect(
-        to("trash", table=response.table), f"{many(response.files, 'file')} are due for deletion now.", "wait"
-    )
+    return Redirect(to("trash", table=response.table), f"{many(response.files, 'file')} due for deletion now.", "wait")
 
 
 async def _trash_of(visit: PageRequest, files: int, after: str = "") -> pb.ShowTrashResponse:

@@ -4,15 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amoro_core.documents.formatting import (
-    encoded_lines,
-    format_bytes,
-    format_count,
-    format_duration,
-    label,
-    own_figures,
-    row_equation,
-)
+from amoro_core.documents.formatting import detail_lines, format_bytes, format_count, format_duration, row_equation
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
@@ -63,12 +55,7 @@ def receipt_lines(result: pb.Receipt) -> list[tuple[str, str]]:
             ("delete files", f"{format_count(result.delete_files_before)} → {format_count(result.delete_files_after)}"),
             ("bytes", f"{format_bytes(result.bytes_before)} → {format_bytes(result.bytes_after)}"),
         ]
-    lines += [*own_figures(result.figures), *encoded_lines(result)]
-    for one in result.equations:
-        if (one.left, one.right) == ("rows_before", "rows_after"):
-            continue
-        sign, mark = ("=", "✓") if one.holds else ("≠", "✗")
-        lines.append(("check", f"{label(one.left)} {sign} {label(one.right)} {mark}"))
+    lines += detail_lines(result)
     if result.snapshot_id:
         lines.append(("snapshot", f"{result.snapshot_id} on {result.base_snapshot_id or 'none'}"))
     lines.append(("took", format_duration(result.duration_ms)))

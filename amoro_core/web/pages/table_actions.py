@@ -342,7 +342,7 @@ class Verifications:
         effects = (
             f"The rows of {table.table} {_between(request)} are read and compared, partition by partition, and every "
             "live file is looked for. Data files that both have are not read.",
-            f"Nothing is changed. It ends after {self._deadline_s / 60:g} minutes; the command line waits longer.",
+            f"Nothing is changed. It ends after {self._deadline_s / 60:g} min; the command line waits longer.",
         )
         fields = tuple(Field(name, "", query[name], "hidden") for name in ("before", "after"))
         target, same = _path(table, "verify"), _verify_command(request)

@@ -251,11 +251,12 @@ def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:
     if group is None:
         return
     if group.threads and group.running_tasks >= group.threads:
-        text = f"Each of the {format_count(group.threads)} threads of {group.name} has a task."
+        text = f"{group.name} has {many(group.threads, 'thread')}, and each has a task."
         yield Reason("wait", "Its group has no free thread", text, "group")
     for use in group.uses:
         if use.table == table.table and 0 < use.limit <= use.running_tasks:
-            text = f"It runs {use.running_tasks} tasks; its quota of {use.quota:g} allows {use.limit} threads now."
+            allowed = f"its quota of {use.quota:g} allows {many(use.limit, 'thread')} now"
+            text = f"It runs {many(use.running_tasks, 'task')}; {allowed}."
             yield Reason("wait", "Its quota is used up", text, "group")
 
 

@@ -410,9 +410,9 @@ def test_what_goes_is_told_with_its_reason_and_the_oldest_first() -> None:
     chain = [snapshot(1, None, 7), snapshot(2, 1, 8), snapshot(3, 1, 9), snapshot(4, 2, 2), snapshot(5, 4, 1)]
     selected = select(chain, [main(5)], DEFAULT, Target(snapshot_ids=(4,)), NOW)
     assert list(selected.go.items()) == [
-        (3, "no branch or tag reaches it, and it is old"),
-        (2, "older than is to be kept"),
-        (1, "older than is to be kept"),
+        (3, "no branch or tag reaches it"),
+        (2, "past its retention"),
+        (1, "past its retention"),
         (4, "named"),
     ]
 
@@ -421,4 +421,4 @@ def test_what_stays_is_told_by_its_grounds() -> None:
     chain = [*history(9, 8, 4, 3, 1), snapshot(6, 1, 2)]
     refs = [main(5), Ref("a", 1, False), Ref("b", 2, False)]
     assert select(chain, refs, DEFAULT, Target(), NOW).staying == "6 stay (1 branch, 2 tags, 3 age)"
-    assert select(history(9), [], DEFAULT, Target(), NOW).staying == "none stays"
+    assert select(history(9), [], DEFAULT, Target(), NOW).staying == "none would stay"

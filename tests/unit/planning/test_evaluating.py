@@ -130,12 +130,12 @@ def test_due_time_is_the_first_at_which_the_trigger_fires() -> None:
 
 def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
     day, files = timedelta(days=1), [data(f"f{SUFFIX}", 110 * MIB), data("g", 110 * MIB)]
-    reason = "nothing to do: 1 coarse file of 110 MiB; next major at 2026-03-01 12:00 UTC by interval"
+    reason = "nothing to do: 1 file with small row groups, 110 MiB; next major at 2026-03-01 12:00 UTC by interval"
     assert said(evaluated(scan_of(files), ago=day)) == (None, reason, NOW + MS)
     due = evaluated(scan_of(files), ago=day + MS)
     assert said(due) == (
         MAJOR,
-        "1 file with small row groups, 110 MiB in all, none encoded for more than 1 day, 0:00:00",
+        "1 file with small row groups, 110 MiB in all, and nothing was encoded for more than 1 day, 0:00:00",
         None,
     )
     assert [file.data.path for task in due.partitions[0].work for file in task.rewritten] == [files[0].path]
@@ -170,8 +170,8 @@ def test_copied_files_are_encoded_when_copying_is_switched_off() -> None:
 
 def test_requested_major_and_full_encode_copied_files() -> None:
     scan = scan_of([data(f"f{SUFFIX}", 110 * MIB)])
-    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 coarse file of 110 MiB"
-    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 coarse file of 110 MiB"
+    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 file with small row groups, 110 MiB"
+    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 file with small row groups, 110 MiB"
     assert said(evaluated(scan, requested=MINOR))[0] is None
     assert evaluated(scan_of([data("f", 110 * MIB)]), requested=FULL).type is None
 
@@ -211,7 +211,9 @@ def test_partitions_are_evaluated_each_by_its_own_times() -> None:
     evaluation = evaluate(scan, CONFIG, last, NOW, path_of=names.__getitem__)
     assert [(verdict.key, verdict.type) for verdict in evaluation.partitions] == [(b, None), (a, MINOR)]
     assert evaluation.due_at == NOW + HOUR + MS
-    assert evaluation.reason == "p=a: 2 small files, last minor more than 1:00:00 ago; 1 of 2 partitions need work"
+    assert (
+        evaluation.reason == "p=a: 2 small files, last minor more than 1:00:00 ago; 1 of 2 partitions to be optimized"
+    )
     quiet = evaluate(
         scan,
         CONFIG,

@@ -117,7 +117,8 @@ def test_position_delete_files_are_folded_once_they_are_enough_for_minor() -> No
     found = verdict(enough)
     assert found.type is MINOR
     assert (
-        found.reason == "12 small files (12 position deletes of 12 files to fold among them), 12 are enough for minor"
+        found.reason
+        == "12 small files (12 position deletes of 12 files to convert among them), 12 are enough for minor"
     )
     assert (converted(found), found.files_to_fold) == (files, 12)
     assert verdict(fewer).type is None
@@ -135,7 +136,7 @@ def test_a_shared_position_delete_file_counts_once_and_all_its_files_are_convert
     assert (found.delete_files_to_fold, found.bytes_to_fold) == (12, sum(one.size_bytes for one in shared))
     assert converted(found) == files[1:]
     assert verdict(scan_of(files, [*shared[1:], own])).reason.startswith(
-        "nothing to do: 11 small files (11 position deletes of 19 files to fold among them), 12 needed;"
+        "nothing to do: 11 small files (11 position deletes of 19 files to convert among them), 12 needed;"
         " 1 deletion vector within bounds; next minor at "
     )
 
@@ -153,8 +154,8 @@ def test_an_upgrade_changes_the_verdict_on_the_same_files() -> None:
     live = LiveFiles.of(scan.files)
     before, after = replace(scan, files=live, format_version=2), replace(scan, files=live)
     small = verdict(before).reason
-    assert "to fold" not in small
-    assert "to fold" in verdict(after).reason
+    assert "to convert" not in small
+    assert "to convert" in verdict(after).reason
 
 
 def random_scan(chance: random.Random) -> tuple[TableScan, OptimizingConfig] | None:

@@ -71,7 +71,7 @@ def test_one_column_with_nearly_all_is_linear() -> None:
 
 def test_fewer_scans_than_a_hundred_in_a_week_are_too_few() -> None:
     assert decide(facts(uses(("a", 99)))).choice is None
-    assert decide(facts(uses(("a", 99)))).reason == "auto chooses columns by 100 scans in 7 d, 99 are known"
+    assert decide(facts(uses(("a", 99)))).reason == "auto needs 100 scans in 7 d to choose columns, and knows 99"
     assert decide(facts(uses(("a", 100)))).choice is not None
     old = uses(("a", 1000), at=START - timedelta(days=7))
     assert decide(facts(old)).choice is None

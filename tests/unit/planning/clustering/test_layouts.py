@@ -247,7 +247,7 @@ def test_what_the_table_says_of_its_rows_comes_before_what_lies_deep() -> None:
         Suggestion("a", "equality deletes go by it", 4.0),
         Suggestion("d", "the table's sort order names it"),
         Suggestion("f", "self-optimizing.filter names it"),
-        Suggestion("b", "it lies deep", 4.0),
+        Suggestion("b", "its values are spread over many files", 4.0),
     )
     assert found.files == 4
     assert found.auto.choice is None
@@ -257,7 +257,7 @@ def test_deep_columns_with_many_values_come_first() -> None:
     assert names(suggest(table().facts(), distinct={1: 10, 2: 2000})) == ["b", "a"]
     assert names(suggest(table().facts(), distinct={1: 10, 2: 5})) == ["a", "b"]
     assert suggest(table().facts(), distinct={1: 10, 2: 2000}).columns[0].reason == (
-        "it lies deep and has about 2,000 values"
+        "its values are spread over many files; it has about 2,000 values"
     )
 
 

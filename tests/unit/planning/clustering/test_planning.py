@@ -314,7 +314,7 @@ def test_files_in_order_are_not_due_and_say_how_deep_they_are() -> None:
 def test_commits_and_intervals_are_due_though_the_depth_is_bearable() -> None:
     values = {"trigger_depth_ratio": 100.0}
     assert wide(**values).plan().plan is None
-    assert wide(**values, trigger_commits=1).plan().reason == "1 commit since it was clustered, 1 are enough"
+    assert wide(**values, trigger_commits=1).plan().reason == "1 commit since it was clustered; 1 are enough"
     assert wide(**values, trigger_commits=2).plan().plan is None
     assert wide(**values, trigger_interval=timedelta(days=1)).plan().reason == "never clustered"
     table = clustered(8)
@@ -548,7 +548,10 @@ def test_files_clustered_by_other_columns_are_told_with_the_way_to_cluster_them_
 def test_what_is_suggested_says_how_files_are_clustered() -> None:
     table = clustered(columns=("b",))
     found = [(one.column, one.reason) for one in suggest(table.facts(groups={})).columns]
-    assert found == [("b", "files are clustered by linear(b), others with --full"), ("a", "it lies deep")]
+    assert found == [
+        ("b", "files are clustered by linear(b), others with --full"),
+        ("a", "its values are spread over many files"),
+    ]
 
 
 def test_depths_are_told_of_all_partitions_to_those_who_want_to_know() -> None:
@@ -562,7 +565,7 @@ def test_depths_are_told_of_all_partitions_to_those_who_want_to_know() -> None:
 def test_the_reason_of_several_partitions_names_the_first_and_counts_the_others() -> None:
     table = parted(3)
     assert table.plan().reason.startswith("2: a point query meets")
-    assert table.plan().reason.endswith("; 3 of 3 partitions need work")
+    assert table.plan().reason.endswith("; 3 of 3 partitions to be clustered")
     table.settle()
     assert table.plan().reason == "nothing to do in 3 partitions: no unclustered files"
 
@@ -602,7 +605,7 @@ def test_a_choice_whose_column_has_one_value_by_now_gains_nothing_and_refuses_no
 
 def test_auto_waits_for_scans() -> None:
     table = wide(columns=("auto",))
-    assert table.plan().reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 0 are known"
+    assert table.plan().reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 0"
     verdict = table.plan(scans=scans("b", 20))
     assert verdict.choice is not None
     assert verdict.choice.columns == ("b",)
