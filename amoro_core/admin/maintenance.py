@@ -50,10 +50,14 @@ def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.
 
 
 def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:
-    """Every action on the table: on or off and why, last, next, what runs."""
+    """Every action on the table, on or off and why, last, next, what runs; or what is known of it, or of all tables."""
+    if request.known_only or not request.table:
+        stored, total = services.maintaining.list_stored(table_id(services, request.table), request.limit)
+        actions = [_action(status, identifier) for identifier, status in stored]
+        return pb.ListActionsResponse(table=request.table, actions=actions, total=total)
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    actions = map(_action, services.maintaining.list_actions(runtime))
-    return pb.ListActionsResponse(table=str(runtime.identifier), actions=actions)
+    actions = [_action(item, runtime.identifier) for item in services.maintaining.list_actions(runtime)]
+    return pb.ListActionsResponse(table=str(runtime.identifier), actions=actions, total=len(actions))
 
 
 def _begin(services: Services, request: pb.MaintainTableRequest, options: Options) -> pb.MaintainTableResponse:
@@ -87,11 +91,12 @@ def _answer(identifier: TableIdentifier, action: str, result: Maintained) -> pb.
     )
 
 
-def _action(item: ActionStatus) -> pb.TableAction:
+def _action(item: ActionStatus, table: TableIdentifier) -> pb.TableAction:
     return as_message(
         pb.TableAction,
         item,
         item.record,
+        table=str(table),
         is_on=item.consent.is_given,
         by=item.consent.reason,
         next_ms=milliseconds(item.due_at),

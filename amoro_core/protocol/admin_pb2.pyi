@@ -2904,15 +2904,24 @@ class ListActionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
+    KNOWN_ONLY_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """"": of all tables, as the coordinator knows them"""
+    known_only: _builtins.bool
+    """as the coordinator knows them: the catalog is not asked"""
+    limit: _builtins.int
+    """of what is known; 0: 1000"""
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
+        known_only: _builtins.bool = ...,
+        limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_only", b"known_only", "limit", b"limit", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2924,18 +2933,24 @@ class ListActionsResponse(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     ACTIONS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    total: _builtins.int
+    """of them without a limit"""
     @_builtins.property
-    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableAction]: ...
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableAction]:
+        """what is known: failing and paused ones first, then the next due"""
+
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         actions: _abc.Iterable[Global___TableAction] | None = ...,
+        total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "table", b"table", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2960,6 +2975,8 @@ class TableAction(_message.Message):
     IS_DUE_FIELD_NUMBER: _builtins.int
     PAUSED_MS_FIELD_NUMBER: _builtins.int
     PAUSED_FOR_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     is_on: _builtins.bool
     """it is scheduled"""
@@ -2981,6 +2998,8 @@ class TableAction(_message.Message):
     """since when its schedule is paused; 0: it is not"""
     paused_for: _builtins.str
     """why"""
+    table: _builtins.str
+    table_id: _builtins.int
     def __init__(
         self,
         *,
@@ -2997,10 +3016,12 @@ class TableAction(_message.Message):
         is_due: _builtins.bool = ...,
         paused_ms: _builtins.int = ...,
         paused_for: _builtins.str = ...,
+        table: _builtins.str = ...,
+        table_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "failures", b"failures", "is_due", b"is_due", "is_on", b"is_on", "last_ms", b"last_ms", "next_ms", b"next_ms", "paused_for", b"paused_for", "paused_ms", b"paused_ms", "process_id", b"process_id", "process_status", b"process_status", "reason", b"reason", "retry_ms", b"retry_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "failures", b"failures", "is_due", b"is_due", "is_on", b"is_on", "last_ms", b"last_ms", "next_ms", b"next_ms", "paused_for", b"paused_for", "paused_ms", b"paused_ms", "process_id", b"process_id", "process_status", b"process_status", "reason", b"reason", "retry_ms", b"retry_ms", "table", b"table", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

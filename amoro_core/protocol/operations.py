@@ -193,7 +193,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "LearnScans": _change(
         OPERATOR, TOUCHING, _post("/tables/{table}/clustering/scans", "amoro.learned/v1", "scans"), on="table"
     ),
-    "ListActions": _read(VIEWER, TOUCHING, _get("/tables/{table}/maintenance", "amoro.actions/v1")),
+    "ListActions": _read(
+        VIEWER,
+        TOUCHING,
+        _get("/tables/{table}/maintenance", "amoro.actions/v1"),
+        _items("/maintenance", "actions", name="ListAllActions"),
+    ),
     "ListTrash": _read(
         VIEWER, TOUCHING, _items("/tables/{table}/trash", "trash", name="ListTableTrash"), _items("/trash", "trash")
     ),

@@ -26,6 +26,7 @@ from amoro_core.maintenance.schedule import MaintenanceConfig, opening
 from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions
 from amoro_core.model.maintenance import NO_OPTIONS, Options, refuse_options
 from amoro_core.model.optimizing_config import decide_enabled, parse_config
+from amoro_core.model.paging import page_limit
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessContext, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime, summary_count
@@ -197,6 +198,27 @@ class MaintenanceService:
         def read(db: Connection) -> list[ActionStatus]:
             active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
             return [status(db, name, active.get(name)) for name in self.names]
+
+        return self.store.read(read)
+
+    def list_stored(self, table_id: int | None, limit: int) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
+        """Actions on one table or all as they are stored, without asking a catalog; and how many there are.
+
+        What fails or is paused is first, then the next due.
+        """
+        now = self.clock()
+
+        def read(db: Connection) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
+            records = actions.list_first(db, table_id, page_limit(limit))
+            names = {one.table_id: one.identifier for one in tables.list_by_id(db, [one.table_id for one in records])}
+            active = {(number, one.action): one for number in names for one in processes.list_active_of(db, number)}
+
+            def status(record: ActionRecord) -> ActionStatus:
+                process, at = active.get((record.table_id, record.action)), record.next_at
+                is_on = ScheduleDecision(at is not None, "")
+                return ActionStatus(record, is_on, process, at, at is not None and at <= now)
+
+            return [(names[one.table_id], status(one)) for one in records], actions.count(db, table_id)
 
         return self.store.read(read)
 

@@ -32,6 +32,23 @@ def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
     return _RECORDS.select(db, "SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
 
 
+_OF_ONE_OR_ALL = f"action_name <> '{OPTIMIZING_ACTION}' AND (:table_id IS NULL OR table_id = :table_id)"
+
+
+def list_first(db: Connection, table_id: int | None, limit: int) -> list[ActionRecord]:
+    """Records but those of optimizing, of one table or all: what fails or is paused first, then the next due."""
+    sql = (
+        f"SELECT * FROM table_action WHERE {_OF_ONE_OR_ALL} ORDER BY retry_at_ms IS NULL AND paused_at_ms IS NULL, "
+        "next_at_ms IS NULL, next_at_ms, table_id, action_name LIMIT :limit"
+    )
+    return _RECORDS.select(db, sql, {"table_id": table_id, "limit": limit})
+
+
+def count(db: Connection, table_id: int | None) -> int:
+    """The number of records but those of optimizing, of one table or all."""
+    return db.count("table_action", _OF_ONE_OR_ALL, {"table_id": table_id})
+
+
 def list_due(db: Connection, now: datetime, table_id: int | None = None) -> list[tuple[int, str, str]]:
     """Table, action and catalog of everything that is due by now, the longest due first; of one table or all.
 
