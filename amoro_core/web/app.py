@@ -16,6 +16,7 @@ from amoro_core.logger import get_logger
 from amoro_core.web import mcp_endpoint, pages, static
 from amoro_core.web.app_context import AppContext, bearer, context_of
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
+from amoro_core.web.pages.framework import Site
 from amoro_core.web.rest import handler
 
 log = get_logger("amoro.http")
@@ -23,19 +24,20 @@ log = get_logger("amoro.http")
 
 def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
     """The application over these parts; it answers to loopback's names and to `hosts`."""
+    site = Site()
     routes = [
         *_probe_routes(),
         *static.routes(),
         *handler.routes(),
         *mcp_endpoint.routes(),
         *handler.scan_report_routes(),
-        *pages.routes(),
+        *pages.routes(site),
     ]
     timing = Middleware(Timing, meters=parts.meters, routes=routes)
     app = Starlette(
         routes=routes,
         middleware=[timing, Middleware(HeaderGuard), Middleware(HostGuard, hosts=hosts), Middleware(OriginGuard)],
-        exception_handlers={Exception: _failed},
+        exception_handlers={404: site.missing, Exception: _failed},
     )
     app.state.context = parts
     return app

@@ -14,7 +14,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from amoro_core.documents.formatting import format_bytes, format_count, format_time
+from amoro_core.documents.formatting import format_bytes, format_count, format_time, short_id
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.text_sanitizing import printable
 
@@ -165,9 +165,14 @@ class Line:
 def lines(
     series: Sequence[Line], start_ms: int, end_ms: int, title: str, write: Callable[[float], str] = "{:g}".format
 ) -> Chart:
-    """The lines over the range of time; `write` tells a value. Points outside the range are left out."""
-    length = end_ms - start_ms
+    """The lines over the range of time, or from their first value on; points outside the range are left out.
+
+    `write` tells a value. A line alone needs no legend: the title says what it is.
+    """
     kept = [_thinned(line, start_ms, end_ms) for line in series]
+    begun = [(line.points[0][0], line.step_ms) for line in kept if line.points]
+    start_ms = max(start_ms, min((min(at, end_ms - step) for at, step in begun), default=start_ms))
+    length = end_ms - start_ms
     top = ceiling(max((value for line in kept for _, value in line.points), default=0))
     marks = ticks_at(moments(start_ms, end_ms), _TOP, _TOP + _PLOT)
     for share in (0.0, 0.5, 1.0):
@@ -184,7 +189,7 @@ def lines(
     marks += [label(write(top * share), 0, _TOP + _PLOT * (1 - share) + 11, "axis") for share in (0.5, 1.0)]
     if not curves:
         marks.append(label("No values in this time.", 0.5, _TOP + _PLOT / 2, "nothing", "middle"))
-    legend = tuple((f"line s{number % 6}", line.name) for number, line in enumerate(kept))
+    legend = tuple((f"line s{number % 6}", line.name) for number, line in enumerate(kept) if len(kept) > 1)
     return Chart(drawing(marks, title, _TOP + _PLOT + _AXIS), title, _figures(kept, write), legend)
 
 
@@ -325,7 +330,7 @@ def gantt(bars: Sequence[Bar], title: str) -> Chart:
     top, optimizer = 0, None
     for (name, thread), own in shown.items():
         if name != optimizer:
-            marks.append(label(f"optimizer {_short(name)}", 0, top + 12, "lane"))
+            marks.append(label(f"optimizer {short_id(name)}", 0, top + 12, "lane"))
             top, optimizer = top + _HEAD, name
         marks.append(element("rect", x=0, y=top, width="100%", height=_GANTT_LANE - 2, class_="track"))
         marks += _density(own, start, length, top, bins) if dense else _bars(own, start, length, top, thread)
@@ -404,11 +409,6 @@ def _gantt_figures(lanes: Mapping[Lane, Sequence[Bar]], length: int) -> Figures:
         rows.append((printable(name), place, f"{len(bars):,}", duration(took), used, longest, str(failed)))
     headers = ("Optimizer", "Thread", "Attempts", "Busy", "In use", "Longest", "Failed or lost")
     return Figures(headers, tuple(rows))
-
-
-def _short(name: str) -> str:
-    """Enough of an id to tell it from others: UUIDv7s of one minute begin alike."""
-    return name if len(name) <= 18 else f"{name[:8]}…{name[-8:]}"
 
 
 _HISTOGRAM_TOP, _HISTOGRAM_PLOT, _HISTOGRAM_AXIS = 18, 140, 22  # pixels

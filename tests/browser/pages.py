@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import product
 
-from tests.dashboard.states import CONDEMNED
+from tests.dashboard.states import CONDEMNED, CROWDED_HELD, CROWDED_PROCESS, CROWDED_TABLE
 
 WIDTHS = (360, 768, 1280, 1920)
 SCHEMES = ("light", "dark")
@@ -29,21 +29,31 @@ EVERYWHERE = (
     "/optimizers?group=default&range=7d",
     "/queue",
     "/events",
+    "/report",
     "/audit",
     "/maintenance",
     "/trash",
     "/users",
     "/settings",
     "/system",
+    "/rest",
     "/login",
 )
-OF_A_TABLE = ("", "/files", "/snapshots", "/processes", "/properties", "/plan")
+OF_A_TABLE = ("", "/files", "/snapshots", "/schema", "/processes", "/maintenance", "/properties", "/plan")
 FORMS_OF_A_TABLE = ("/enable", "/disable", "/block", "/optimize")
 
 #: Forms that are the same whatever the state, and what there is in the state "typical" alone.
 FORMS = (
     *("/login/link?code=x", "/users/add", "/users/ann/update", "/users/ann/password", "/users/ann/remove"),
-    *("/tokens/create", "/tokens/any/revoke", "/system/backup", "/groups/default/scale", "/instances/any/kill"),
+    *(
+        "/catalogs/add",
+        "/create-group",
+        "/tokens/create",
+        "/tokens/any/revoke",
+        "/system/backup",
+        "/groups/default/scale",
+        "/instances/any/kill",
+    ),
     *("/optimizers/optimizer-1/drain", "/optimizers/optimizer-1/release", "/trash/hurry"),
     *(f"/trash/{CONDEMNED}", f"/trash/{CONDEMNED}/restore", f"{TABLE}/verify", f"{TABLE}/unblock/1"),
     *(f"/processes/{PROCESSES['typical']}/{form}" for form in ("cancel", "confirm", "start", "undo")),
@@ -52,11 +62,27 @@ FORMS = (
 ELSEWHERE = {
     *("/login/oidc", "/login/oidc/callback"),
     *("/tables/{table}/files/list", "/instances/{instance}/logs"),
+    "/find",  # choices of the search, within other pages
 }
 
 
 #: The pages that are no forms, in the state "typical", with which looks begin.
 ONCE = len(EVERYWHERE) + 1 + len(OF_A_TABLE)
+
+
+#: An address at which there is nothing.
+NOWHERE = "/no/such/page"
+
+
+def crowded() -> Sequence[str]:
+    """The pages of the state "crowded"; optimizers are first, as the coordinator soon misses them."""
+    return (
+        *("/optimizers", "/groups/optimizers-of-the-reporting-team", *EVERYWHERE),
+        *(f"/tables/{CROWDED_TABLE}{below}" for below in (*OF_A_TABLE, *FORMS_OF_A_TABLE, "/verify")),
+        *(f"/processes/{CROWDED_PROCESS}", f"/processes/{CROWDED_HELD}", f"/processes/{CROWDED_HELD}/confirm"),
+        *("/tables?state=failing", "/tables?sort=saving&order=desc", "/events?kind=failed", "/processes?status=failed"),
+        *(f"/trash/{CONDEMNED}", "/catalogs/add", "/create-group", NOWHERE),
+    )
 
 
 def paths_in(state: str) -> Sequence[str]:

@@ -22,7 +22,7 @@ SIZE = (1200, 720)
 #: Each picture: its file, and the page on it in the state "typical".
 PICTURES: Mapping[str, str] = {
     "dashboard-overview.png": "/",
-    "dashboard-tables.png": "/tables?sort=health",
+    "dashboard-tables.png": "/tables?sort=saving&order=desc",
     "dashboard-table.png": "/tables/lake.finance.customers",
     "dashboard-process.png": f"/processes/{PROCESSES['typical']}",
 }

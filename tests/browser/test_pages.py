@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from amoro_core.web import pages
-from tests.browser.chromium import Seat
+from tests.browser.chromium import Seat, expect
 from tests.browser.conftest import Stated
-from tests.browser.pages import ELSEWHERE, ONCE, STATES, TABLE, looks, paths_in
+from tests.browser.pages import ELSEWHERE, NOWHERE, ONCE, STATES, TABLE, crowded, looks, paths_in
 from tests.browser.screenshots import IMAGES, PICTURES, SIZE, take
+from tests.dashboard.states import CROWDED_TABLE
 from tests.tiers import count
 
 if TYPE_CHECKING:
@@ -44,6 +46,52 @@ def test_a_page_reads_in_every_state(
     seat.examine()
     assert seat.wrong == []
     assert seat.page.locator("h1").inner_text()
+
+
+def test_nothing_is_cut_off_where_names_and_texts_are_long(browser: Browser, stated: Stated) -> None:
+    served = stated("crowded")
+    origin = f"http://127.0.0.1:{served.port}"
+    both = {width: Seat.of(browser, origin, served.admin, width=width) for width in (1280, 390)}
+    wrong = {}
+    for path, (width, seat) in product(crowded(), both.items()):
+        seat.look(path, 404 if path == NOWHERE else 200)
+        seat.measure()
+        if found := [one for one in seat.wrong if "Failed to load resource" not in one]:
+            wrong[width, path] = found[:5]
+    assert wrong == {}
+    for seat in both.values():
+        seat.close()
+
+
+def test_an_id_is_told_by_its_end_which_differs_and_a_click_copies_it(browser: Browser, stated: Stated) -> None:
+    served = stated("crowded")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+    seat.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    seat.look("/processes")
+    shown = seat.page.locator("tbody [data-copy]")
+    short, whole = shown.all_inner_texts(), [one.get_attribute("data-copy") or "" for one in shown.all()]
+    assert len(set(short)) >= len(set(whole)) - 1 == 49, "of one minute; two of them are the test's own"
+    assert short == [one[-8:] for one in whole]
+    seat.page.get_by_role("button", name=f"Copy {whole[7]}").click()
+    assert seat.page.evaluate("navigator.clipboard.readText()") == whole[7]
+    assert seat.wrong == []
+    seat.close()
+
+
+def test_the_search_suggests_tables_and_shows_the_one_that_is_chosen(browser: Browser, stated: Stated) -> None:
+    served = stated("crowded")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+    seat.look("/")
+    search = seat.page.get_by_role("combobox", name="Find a table")
+    with seat.page.expect_response("**/find?text=returns_0"):
+        search.press_sequentially("returns_0", delay=0)
+    choices = seat.page.locator("#found option")
+    expect(choices).to_have_count(10)
+    assert choices.first.get_attribute("value") == CROWDED_TABLE
+    search.fill(CROWDED_TABLE)
+    seat.page.wait_for_url(f"**/tables/{CROWDED_TABLE}")
+    assert seat.wrong == []
+    seat.close()
 
 
 def test_each_route_that_is_read_is_looked_at() -> None:
@@ -124,7 +172,7 @@ def test_a_slash_goes_to_the_search_and_times_are_told_in_both_zones(browser: Br
     page.keyboard.press("Enter")
     page.wait_for_url("**/tables?text=clicks")
     seat.look(TABLE)
-    told = page.locator(".facts").inner_text()
+    told = page.locator(".facts").last.inner_text()
     assert "Z (" in told
     assert " here)" in told
     seat.close()

@@ -55,13 +55,14 @@ BESIDE = {
 }
 #: Forms that look at what the catalog or the object store alone knows, which a page that is read never does.
 LOOKING = {
-    *("/catalogs/{catalog}/check", "/tables/{table}/snapshots", "/tables/{table}/plan", "/maintenance/look"),
-    *("/system/check", "/tables/{table}/verify"),
+    *("/catalogs/{catalog}/check", "/tables/{table}/snapshots", "/tables/{table}/plan", "/tables/{table}/schema"),
+    *("/system/check", "/tables/{table}/verify", "/tables/{table}/maintenance"),
 }
 #: Pages that say what a form will do without asking for anything.
 ASKING_NOTHING = {
     *("/optimizers/{optimizer}/drain", "/optimizers/{optimizer}/release", "/instances/{instance}/kill"),
     *("/trash/hurry", "/system/backup", "/users/add", "/tokens/create", "/tokens/{token}/revoke"),
+    *("/catalogs/add", "/create-group", "/rest"),
 }
 #: What a page asks on top for those who may, and leaves out for others.
 ON_TOP = {"GET /system": ["GetState"]}

@@ -32,7 +32,7 @@ UNKNOWN = "0199dddd-0001-7000-8000-000000000000"
 def test_the_list_is_filtered_by_status_and_table(site: Site) -> None:
     client = site("typical")
     page = client.get("/processes", params={"status": "running", "table": "lake.finance.customers"}).text
-    found = re.search(r'/processes/([^"/]+)">', client.get("/processes?status=running").text)
+    found = re.search(r'/processes/([^"/]+)"', client.get("/processes?status=running").text)
     assert found is not None
     assert found[1] == RUNNING
     assert "No process matches" in page
@@ -80,6 +80,7 @@ def test_a_receipt_says_why_files_were_encoded(site: Site) -> None:
 
 def test_a_failure_is_told_whole(site: Site) -> None:
     page = site("failing").get(f"/processes/{FAILED}").text
+    assert "<h1>minor optimizing of lake.finance.orders</h1>" in page.replace("major", "minor")
     assert page.count("a reason that goes on") >= 40
     assert "AMORO-1002" in page
     assert re.findall(r'<li class="([a-z-]+)"', page)[-1] == "failed"
@@ -98,8 +99,8 @@ def test_tasks_come_in_pages_of_a_hundred(site: Site) -> None:
     following = re.search(r'rel="next" href="([^"]+)"', first)
     assert following is not None
     second = client.get(following[1].replace("&amp;", "&")).text
-    assert '<td class="number">101</td>' in second
-    assert '<td class="number">100</td>' not in second
+    assert '<td class="number" data-label="Task">101</td>' in second
+    assert '<td class="number" data-label="Task">100</td>' not in second
 
 
 def test_cancelling_asks_first_and_then_ends_the_process(site: Site) -> None:
@@ -213,10 +214,10 @@ def test_events_are_filtered_by_kind_table_and_process(site: Site) -> None:
 def test_processes_and_events_are_filtered_by_time_and_type(site: Site) -> None:
     client = site(happen_early)
     late = words(client.get("/processes?type=major&status=failed&since=3d").text)
-    assert "12 of 12 processes" in late
-    assert "1 of 1 processes" in words(client.get("/processes?until=3d").text)
+    assert "Processes: 12 of 12" in late
+    assert "Processes: 1 of 1" in words(client.get("/processes?until=3d").text)
     assert "No process matches." in client.get("/processes?type=full&since=3d").text
-    assert "1 of 1 events" in words(client.get("/events?since=5d&until=3d").text)
+    assert "Events: 1 of 1" in words(client.get("/events?since=5d&until=3d").text)
     assert "--until=3d" in client.get("/events?until=3d").text
     wrong = client.get("/processes?since=yesterday")
     assert (wrong.status_code, "write 12h for 12 hours ago" in wrong.text) == (400, True)
@@ -245,7 +246,7 @@ def test_the_report_shows_what_was_done_what_failed_and_what_got_worse(site: Sit
     assert "major success 1 1 12 → 1 3 → 0 1.2 kB → 1.0 kB" in words(page)
     assert "2 → 113" in words(page)
     (link,) = re.findall(r'href="(/processes\?type=major&amp;status=failed&amp;[^"]*)"', page)
-    assert "12 of 12 processes" in words(client.get(html.unescape(link)).text)
+    assert "Processes: 12 of 12" in words(client.get(html.unescape(link)).text)
     assert "amoro report --since=3d" in page
     none = words(client.get("/report?since=5d&until=4d&table=lake.*").text)
     assert "0 processes ended from" in none

@@ -12,11 +12,13 @@ import pytest
 from amoro_core.model.metrics import Sample
 from amoro_core.model.principals import Role, UserAccount
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.store import accounts, processes, time_series
+from amoro_core.model.tables import ActionRecord
+from amoro_core.store import accounts, actions, processes, time_series
 from amoro_core.store.database import Connection
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, words
 from tests.dashboard.states import CONDEMNED
+from tests.engine import writer
 from tests.store import builders
 
 HELD = "0199aaaa-0002-7000-8000-000000000000"
@@ -99,6 +101,59 @@ def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> Non
 def test_what_is_held_is_listed_for_a_person(site: Site) -> None:
     page = site(hold).get("/maintenance").text
     assert f'href="/processes/{HELD}"' in page
+
+
+def test_the_actions_of_all_tables_are_listed_what_fails_first(site: Site) -> None:
+    def act(db: Connection) -> None:
+        first, second = states.fill(db, 2)
+        now, hour = states.now(), timedelta(hours=1)
+        for table_id, action, fields in (
+            (first.table_id, "expire-snapshots", {"next_at": now + hour, "last_at": now - hour}),
+            (first.table_id, "rewrite-manifests", {"next_at": now - hour}),
+            (second.table_id, "clean-orphan-files", {"failures": 3, "retry_at": now + hour, "reason": "no answer"}),
+            (second.table_id, "write-statistics", {"paused_at": now, "paused_for": "it changed nothing"}),
+        ):
+            actions.save(db, ActionRecord(table_id, action, **fields))
+
+    client = site(act)
+    page = client.get("/maintenance").text
+    rows = [words(row) for row in page.split("<tbody>")[-1].split("</tr>")[:-1]]
+    assert [row.split()[:3] for row in rows] == [
+        ["lake.web.orders", "clean-orphan-files", "failing"],
+        ["lake.web.orders", "write-statistics", "paused"],
+        ["lake.sales.orders", "rewrite-manifests", "due"],
+        ["lake.sales.orders", "expire-snapshots", "scheduled"],
+    ]
+    assert "3 failures in a row, next try" in rows[0]
+    assert "expire-snapshots scheduled 1 h ago in 59 min" in rows[3]
+    assert "4 of 4 actions" in words(page)
+    of_one = words(client.get("/maintenance?table=lake.web.orders").text)
+    assert ("write-statistics" in of_one, "expire-snapshots" in of_one) == (True, False)
+    assert "clean-orphan-files failing" in words(client.get("/tables/lake.web.orders/maintenance").text)
+
+
+def test_a_catalog_is_added_and_a_group_created_by_forms_that_keep_what_was_typed(site: Site, tmp_path: Path) -> None:
+    client = site("empty")
+    typed = {"name": "lake", "type": "sql", "uri": "", "warehouse": "", "properties": "a line", "allowed_locations": ""}
+    wrong = client.post("/catalogs/add", data=typed, headers=OWN)
+    assert (wrong.status_code, "&#39;a line&#39; is not a property." in wrong.text) == (400, True)
+    assert ">a line</textarea>" in wrong.text
+    assert '<option value="sql" selected>' in wrong.text
+    catalog = writer.make_catalog(tmp_path)
+    right = {**typed, "uri": catalog.properties["uri"], "properties": f"warehouse={catalog.properties['warehouse']}\n"}
+    added = client.post("/catalogs/add", data=right, headers=OWN)
+    assert (added.status_code, added.headers["location"].split("&")[0]) == (303, "/tables?catalog=lake"), added.text
+    assert "lake is added." in client.get(added.headers["location"]).text
+    again = client.post("/catalogs/add", data=right, headers=OWN)
+    assert (again.status_code, "exists already" in again.text, 'value="lake"' in again.text) == (409, True, True)
+    catalog.close()
+    group = {"name": "nightly", "scheduling_policy": "balanced", "container": "", "properties": "memory=x"}
+    refused = client.post("/create-group", data=group, headers=OWN)
+    assert (refused.status_code, "memory has the malformed value" in refused.text) == (400, True)
+    created = client.post("/create-group", data={**group, "properties": "memory=2048"}, headers=OWN)
+    page = words(client.get(created.headers["location"]).text)
+    assert "The group nightly is created." in page
+    assert "Policy balanced" in page
 
 
 def test_maintenance_runs_only_where_the_tables_name_was_typed(site: Site) -> None:

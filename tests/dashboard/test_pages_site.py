@@ -40,6 +40,41 @@ def test_an_error_of_an_operation_is_a_page_with_its_status_code_and_hint_or_rem
         assert (answer.status_code, told in words(answer.text)) == (status, True)
 
 
+def test_an_error_stands_in_the_red_box_with_its_sentence_and_a_link(site: Site) -> None:
+    client = site("typical")
+    for path, status, told, on in (
+        ("/processes/0199ffff-ffff", 404, "0199ffff-ffff", "/processes"),
+        ("/tables?sort=none", 400, "&#39;none&#39; is not a value of sort.", "/tables"),
+        ("/no/such/page", 404, "there is no page /no/such/page.", "/"),
+    ):
+        answer = client.get(path, headers={"Accept": "text/html"})
+        box = answer.text.partition('<div class="notice bad" role="alert">')[2].partition("</div>")[0]
+        assert (answer.status_code, told in box, f'<a href="{on}">' in box) == (status, True, True), answer.text
+        assert '<nav class="nav side"' in answer.text
+    plain = client.get("/no/such/page", headers={"Accept": "*/*"})
+    assert (plain.status_code, plain.text) == (404, "Not Found")
+    del client.headers["Authorization"]
+    for path in ("/login", "/no/such/page"):
+        assert "<nav" not in client.get(path, headers={"Accept": "text/html"}).text, "no menu for who is not known"
+
+
+def test_navigation_is_grouped_and_an_empty_column_goes(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 2))
+    page = client.get("/tables").text
+    side = page.partition('<nav class="nav side"')[2].partition("</nav>")[0]
+    assert re.findall(r"<p>(\w+)</p>", side) == ["Tables", "Work", "History", "Administration"]
+    headers = re.findall(r"<th [^>]*><a [^>]*>([^<]+)<|<th [^>]*>([^<]+)</th>", page)
+    assert "Optimizing saves" not in {one or other for one, other in headers}, "nothing is to be saved there"
+    assert 'data-label="Small files"' in page
+
+
+def test_rest_is_described_on_a_page(site: Site) -> None:
+    page = words(site("empty").get("/rest").text)
+    assert "GET /api/v1/tables/{table} " in page
+    assert "POST /api/v1/tables/{table}/optimize" in page
+    assert page.count("operator") >= 20
+
+
 def test_who_is_not_known_is_led_to_the_login_and_back(site: Site) -> None:
     client = site("empty")
     del client.headers["Authorization"]
@@ -116,6 +151,19 @@ def test_the_overview_counts_with_links_to_the_rows(site: Site) -> None:
             total = re.search(r"Tables: \S+ of ([\d,+]+)", client.get(url.replace("&amp;", "&")).text)
             assert (total[1] if total else "0") == figure, url
     assert "0199aaaa-0001-7000" in page
+
+
+def test_the_overview_says_what_fails_and_what_was_done_in_a_day(site: Site) -> None:
+    client = site("failing")
+    page = client.get("/").text
+    box = words(page.partition('<div class="notice bad">')[2].partition("</div>")[0])
+    assert "12 tables are failing." in box
+    assert re.search(r"lake\.\w+\.orders : AMORO-1002 since \S+ \S+Z , 4 times, next try in 1 h", box), box
+    assert "Nothing is wrong." not in page
+    done = words(page.partition("What was done in the last 24 hours")[2])
+    assert re.search(r"major failed \d+ \d+", done)
+    assert re.search(r"\d+ failed with AMORO-1002: lake", done)
+    assert 'href="/processes?type=major&amp;status=failed&amp;since=24h"' in page
 
 
 def test_catalogs_tell_what_can_be_done_there(site: Site) -> None:

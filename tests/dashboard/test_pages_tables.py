@@ -14,11 +14,12 @@ from starlette.testclient import TestClient
 
 from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, parse_table
+from amoro_core.model.tables import OptimizingStatus, Saving, TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import catalogs, events, tables
 from amoro_core.store.connection import Connection
 from amoro_core.transactions.table_registry import new_table
+from amoro_core.web.pages.tables import TABS
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.engine import writer
@@ -27,7 +28,7 @@ from tests.store import builders
 
 
 def _names(page: str) -> list[str]:
-    return re.findall(r'<td class="name"><a href="[^"]*">([^<]*)</a>', page)
+    return re.findall(r'<td class="name"[^>]*><a href="[^"]*">([^<]*)</a>', page)
 
 
 def _followed(client: TestClient, path: str) -> list[str]:
@@ -53,11 +54,14 @@ def test_tables_are_listed_fifty_on_a_page_and_each_once(site: Site) -> None:
 
 
 def test_a_header_sorts_and_sorts_the_other_way_the_second_time(site: Site) -> None:
-    client = site(lambda db: states.fill(db, 3))
-    assert '<a href="/tables?status=idle&amp;sort=health">Health' in client.get("/tables?status=idle").text
-    page = client.get("/tables?sort=health").text
-    assert 'aria-sort="ascending"><a href="/tables?sort=health&amp;order=desc">Health' in page
-    assert 'aria-sort="descending"><a href="/tables?sort=health">' in client.get("/tables?sort=health&order=desc").text
+    client = site(lambda db: states.fill(db, 5))
+    assert '<a href="/tables?status=idle&amp;sort=group">Group' in client.get("/tables?status=idle").text
+    page = client.get("/tables?sort=group").text
+    assert 'aria-sort="ascending"><a href="/tables?sort=group&amp;order=desc">Group' in page
+    assert 'aria-sort="descending"><a href="/tables?sort=group">' in client.get("/tables?sort=group&order=desc").text
+    assert '<a href="/tables?sort=saving&amp;order=desc">Optimizing saves' in page, "figures: the most first"
+    worst = client.get("/tables?sort=saving&order=desc").text
+    assert 'aria-sort="descending"><a href="/tables?sort=saving">Optimizing saves' in worst
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,8 @@ def test_a_header_sorts_and_sorts_the_other_way_the_second_time(site: Site) -> N
         ("text=ORDERS", ["lake.web.orders"]),
         ("namespace=web", ["lake.web.clicks", "lake.web.orders"]),
         ("status=refused", ["lake.finance.clicks"]),
+        ("state=refused", ["lake.finance.clicks"]),
+        ("state=failing", ["lake.web.orders"]),
         ("refused=encryption", ["lake.finance.clicks"]),
         ("enabled=no", ["lake.logs.clicks"]),
         ("health_below=80", ["lake.web.clicks"]),
@@ -81,7 +87,7 @@ def test_filters_leave_what_they_say(site: Site, query: str, names: list[str]) -
                 ("finance", "clicks"): refused,
                 ("logs", "clicks"): {"enabled": False},
                 ("web", "clicks"): dict(zip(("summary", "health"), states.summary(6), strict=True)),
-                ("web", "orders"): {},
+                ("web", "orders"): {"failures": 1, "failure_code": "AMORO-1002"},
             }.items()
         ):
             base = {"enabled": True, **dict(zip(("summary", "health"), states.summary(0), strict=True)), **fields}
@@ -107,17 +113,31 @@ def _one(**fields: object) -> Callable[[Connection], object]:
     return lambda db: states.fill(db, 1, **fields)
 
 
-def test_health_is_told_by_parts_with_what_mends_each(site: Site) -> None:
-    files, health = states.summary(3)
-    page = words(site(_one(summary=files, health=health)).get("/tables/lake.sales.orders").text)
-    assert "Health: 73 of 100" in page
-    assert "small files 25 of 40 15 9 fragments and 3 undersized of 23 data files Merging them" in page
-    assert "equality deletes 31 of 40 9 6 files" in page
-    assert "position deletes 17 of 20 3 3 files, 29 kB with equality deletes, 1 of all deletes dangling" in page
+def test_a_table_says_what_optimizing_would_save_and_lists_rank_by_it(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        for number, saved in enumerate((3, 11, 0)):
+            fields = dict(zip(("summary", "health"), states.summary(3), strict=True))
+            name = TableIdentifier("lake", ("sales",), f"t{number}")
+            tables.add(db, states.table(number, identifier=name, saving=Saving(saved, saved << 20), **fields))
+
+    client = site(lambda db: (states.fill(db, 0), fill(db)))
+    assert _names(client.get("/tables?sort=saving&order=desc").text) == [
+        "lake.sales.t1",
+        "lake.sales.t0",
+        "lake.sales.t2",
+    ]
+    listed = words(client.get("/tables").text)
+    assert "11 files of 11 MB 12 of 23" in listed, "and small files of files"
+    page = words(client.get("/tables/lake.sales.t1").text)
+    assert "it would save 11 files, by rewriting 11 MB small files 12 of 23 deletes 6 equality, 3 position" in page
+    assert "it would save nothing now" in words(client.get("/tables/lake.sales.t2").text)
+    worst = client.get("/").text.partition("The worst tables")[2]
+    assert _names(worst) == ["lake.sales.t1", "lake.sales.t0"]
 
 
 @pytest.mark.parametrize(
-    "below", ["", "/processes", "/properties", "/plan", "/enable", "/disable", "/block", "/optimize"]
+    "below",
+    ["", "/processes", "/properties", "/plan", "/schema", "/maintenance", "/enable", "/disable", "/block", "/optimize"],
 )
 def test_a_table_is_named_or_numbered(site: Site, below: str) -> None:
     slashed = TableIdentifier("lake", ("a/b",), "t ?#%")
@@ -132,7 +152,7 @@ def test_a_table_is_named_or_numbered(site: Site, below: str) -> None:
 def test_a_table_with_a_name_of_other_signs_is_led_to_by_its_name(site: Site) -> None:
     odd = TableIdentifier("lake", ("a b",), "t.?#%\n")
     client = site(_one(identifier=odd))
-    (link,) = re.findall(r'<td class="name"><a href="([^"]*)">', client.get("/tables").text)
+    (link,) = re.findall(r'<td class="name"[^>]*><a href="([^"]*)">', client.get("/tables").text)
     page = client.get(link)
     assert page.status_code == 200
     assert "lake.`a b`.`t.?#%\\n`" in page.text
@@ -255,7 +275,24 @@ def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
 def test_files_are_listed_on_request(client: TestClient) -> None:
     page = client.get(f"{AT}/files/list").text
     assert "5 of 5 live files of snapshot" in words(page)
-    assert page.count('<td class="short">data</td>') == 5
+    assert len(re.findall(r'<td class="short"[^>]*>data</td>', page)) == 5
+
+
+def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> None:
+    assert "Read the schema" in client.get(f"{AT}/schema").text
+    done = client.post(f"{AT}/schema", headers=OWN)
+    assert (done.status_code, done.headers["location"]) == (303, f"{AT}/schema")
+    page = words(client.get(f"{AT}/schema").text)
+    first = SCHEMA.fields[0]
+    assert f"{first.field_id} {first.name} {first.field_type}" in page
+    assert "The table is not partitioned." in page
+
+
+def test_actions_are_shown_as_they_are_stored_and_looked_at_on_request(client: TestClient) -> None:
+    assert "No action was scheduled or run on this table yet." in client.get(f"{AT}/maintenance").text
+    page = words(client.post(f"{AT}/maintenance", headers=OWN).text)
+    assert "expire-snapshots" in page
+    assert "As the table is now." in page
 
 
 def test_snapshots_are_read_remembered_compared_and_their_fates_told(client: TestClient, table: Table) -> None:
@@ -416,7 +453,7 @@ def test_no_page_of_a_table_that_is_not_known_asks_its_catalog(site: Site) -> No
         catalog.settimeout(0)
         properties = (("type", "rest"), ("uri", f"http://127.0.0.1:{catalog.getsockname()[1]}"))
         client = site(lambda db: catalogs.add(db, CatalogConfig("lake", properties)))
-        for below in ("", "/files", "/plan", "/processes", "/properties", "/snapshots", "/enable"):
+        for below in ("", *(f"/{key}" for key, _ in TABS if key), "/enable"):
             assert client.get(f"/tables/lake.sales.orders{below}").status_code == 404, below
         with pytest.raises(BlockingIOError):
             catalog.accept()
@@ -450,6 +487,8 @@ def test_what_undoing_would_do_is_shown_before_it_is_done(site: Site) -> None:
     ("fields", "told"),
     [
         ({"status_reason": "2 fragments"}, "There is nothing to do 2 fragments"),
+        ({"state": "due", "status_reason": "13 small files, 12 are enough"}, "It is due 13 small files, 12 are enough"),
+        ({"state": "observed", "status_reason": "13 small files"}, "It is due 13 small files"),
         ({"status": "refused", "status_reason": "encryption: keys"}, "It is refused encryption: keys"),
         ({"enabled": False, "enabled_origin": ""}, "It is only observed It was never enabled."),
         ({"status": "pending"}, "It waits for its plan."),
@@ -457,6 +496,7 @@ def test_what_undoing_would_do_is_shown_before_it_is_done(site: Site) -> None:
         ({"process_id": "p"}, "A process has not ended."),
         ({"retry_at_ms": FAR_MS}, "It is tried again at 2286-11-20"),
         ({"failure": "no file"}, "The last try failed no file"),
+        ({"failure": "no file", "failures": 3}, "The last 3 tries failed no file"),
         ({"late_deletes": "snapshot 7"}, "Rows that another application deleted came back snapshot 7"),
         ({"no_optimizer": "start one"}, "No optimizer takes its tasks"),
         ({"next_due_ms": FAR_MS}, "Next due at 2286-11-20"),

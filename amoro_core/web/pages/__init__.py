@@ -6,17 +6,19 @@ from starlette.routing import BaseRoute
 
 from amoro_core.web.pages import groups, journal, login, maintenance, overview, processes, table_actions, tables, users
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.table_files import Files, ReadLimiter, Snapshots
+from amoro_core.web.pages.table_files import Files, ReadLimiter, Schemas, Snapshots
 
 
-def routes() -> list[BaseRoute]:
+def routes(site: Site | None = None) -> list[BaseRoute]:
     """The routes of every page and of every form on them."""
-    site = Site()
+    site = site or Site()
     return [
         site.page("/", overview.show_overview),
         site.page("/catalogs", tables.show_catalogs),
+        *site.confirmed("/catalogs/add", tables.ask_for_catalog, tables.add_catalog),
         site.action("/catalogs/{catalog}/check", tables.check),
         site.page("/tables", tables.show_tables),
+        site.page("/find", tables.find),
         *_table_routes(site),
         site.page("/processes", processes.show_processes),
         site.page("/processes/{process}", processes.show_process),
@@ -35,13 +37,16 @@ def _table_routes(site: Site) -> Sequence[BaseRoute]:
     """The routes below /tables/T."""
     at, requests = "/tables/{table}", table_actions.Requests()
     verifications = table_actions.Verifications()
-    plans, files, snapshots = table_actions.Plans(requests), Files(ReadLimiter()), Snapshots(ReadLimiter())
+    plans, files = table_actions.Plans(requests), Files(ReadLimiter())
+    snapshots, schemas = Snapshots(ReadLimiter()), Schemas(ReadLimiter())
     return (
         site.page(at, tables.show_table),
         site.page(f"{at}/files", files.show),
         site.page(f"{at}/files/list", files.list_now),
         site.page(f"{at}/snapshots", snapshots.show),
         site.action(f"{at}/snapshots", snapshots.read),
+        site.page(f"{at}/schema", schemas.show),
+        site.action(f"{at}/schema", schemas.read),
         site.page(f"{at}/processes", tables.show_processes),
         site.page(f"{at}/properties", tables.show_properties),
         site.page(f"{at}/plan", plans.show),

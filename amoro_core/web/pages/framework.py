@@ -2,16 +2,18 @@
 
 import asyncio
 import hashlib
+import re
 import secrets
 import shlex
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
@@ -20,12 +22,12 @@ from google.protobuf.message import Message
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amoro_core.admin.context import require
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many, short_id
-from amoro_core.errors import AmoroError, InvalidArgument, UnknownToken, WaitTimeout
+from amoro_core.errors import AmoroError, InvalidArgument, NotFound, UnknownToken, WaitTimeout
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.properties import parse_time
 from amoro_core.model.tables import parse_table
@@ -114,8 +116,8 @@ class PageRequest:
     def query(self, **known: Collection[str]) -> dict[str, str]:
         """The values of the known parameters of the query, "" where one is left out or empty.
 
-        Each has the collection of its possible values; an empty one: any text. Raises InvalidArgument with the nearest
-        for a parameter or a value that is not known.
+        Each has the collection of its possible values; an empty one: any text. A form that was sent stands in for the
+        query. Raises InvalidArgument with the nearest for a parameter or a value that is not known.
         """
         given = {key: value.strip() for key, value in self.request.query_params.multi_items()}
         given.pop("notice", None)
@@ -124,11 +126,17 @@ class PageRequest:
                 raise _unknown(key, tuple(known), "a parameter of this page")
             if value and known[key] and value not in known[key]:
                 raise _unknown(value, tuple(known[key]), f"a value of {key}")
-        return {key: given.get(key, "") for key in known}
+        return {key: given.get(key) or self.typed.get(key, "") for key in known}
+
+    @property
+    def typed(self) -> Mapping[str, str]:
+        """The fields of the form that was read from the request; none before."""
+        result: Mapping[str, str] = getattr(self.request.state, "typed", {})
+        return result
 
     async def form(self, *known: str) -> dict[str, str]:
         """The fields of the form that was sent, "" where one is left out. Raises InvalidArgument for an unknown one."""
-        given = await read_form(self.request, _LONGEST_FORM)
+        given = self.request.state.typed = await read_form(self.request, _LONGEST_FORM)
         for key in given:
             if key not in known:
                 raise _unknown(key, known, "a field of this form")
@@ -168,6 +176,20 @@ def whole_number(text: str, name: str, most: int) -> int | None:
     return int(text)
 
 
+def typed_lines(text: str) -> list[str]:
+    """The lines of a field that are not empty."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def typed_properties(text: str) -> dict[str, str]:
+    """The properties in a field, KEY=VALUE on each line. Raises InvalidArgument."""
+    pairs = [line.partition("=") for line in typed_lines(text)]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise InvalidArgument(f"{key!r} is not a property", hint="Write KEY=VALUE, one on a line.")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
 @asynccontextmanager
 async def deadline(seconds: float, failure: str, same: str) -> AsyncIterator[None]:
     """Raises WaitTimeout with `failure` after that time; its hint names the command, which waits longer."""
@@ -195,6 +217,9 @@ def _unknown(text: str, known: Collection[str], what: str) -> InvalidArgument:
 
 ROWS = 50  # on a page of a list
 MOST_EXACT = 10_000  # a total is counted up to here
+
+
+_MOST_FIRST = ("saving", "small-files", "deletes", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +262,9 @@ class Listed:
         return self.path + with_query({**self._query(), "after": self.next}) if self.next else ""
 
     def sorted_by(self, key: str) -> str:
-        """The address of the list sorted by the key; a second time in descending order."""
-        order = "desc" if key == self.sort and self.order != "desc" else ""
+        """The address of the list sorted by the key; a second time the other way round. Figures: the most first."""
+        is_second = key == self.sort and (self.order == "desc") == (key in _MOST_FIRST)
+        order = "desc" if is_second != (key in _MOST_FIRST) else ""
         return self.path + with_query({**self.filters, "sort": key, "order": order})
 
     def _query(self) -> dict[str, str]:
@@ -272,7 +298,7 @@ class Field:
     name: str
     label: str
     value: str = ""
-    type: str = "text"  # text, number, password or hidden
+    type: str = "text"  # text, number, password, hidden or lines
     values: Sequence[str] = ()
     any: str = "any"  # the label of the empty choice; "": a value is required
     is_needed: bool = False
@@ -281,14 +307,14 @@ class Field:
 def confirm_page(
     title: str,
     effects: Sequence[str],
-    target: str,
     label: str,
     back: str,
     same: str,
     fields: Sequence[Field] = (),
     is_grave: bool = False,
+    target: str = "",
 ) -> Page:
-    """The page that an action's link leads to: its form is sent to `target` by a button with the label.
+    """The page that an action's link leads to: its form is sent to `target`, "" the page's own path, by a button.
 
     `effects` are sentences, `same` is the command that does the same; grave: it deletes, or can't be taken back.
     """
@@ -336,24 +362,15 @@ class TtlStore(Generic[Value]):
         return value
 
 
-#: Pages that the navigation leads to: path, label, and the role that may read them.
-ENTRIES = (
-    ("/", "Overview", Role.VIEWER),
-    ("/report", "Report", Role.VIEWER),
-    ("/catalogs", "Catalogs", Role.VIEWER),
-    ("/tables", "Tables", Role.VIEWER),
-    ("/processes", "Processes", Role.VIEWER),
-    ("/groups", "Groups", Role.VIEWER),
-    ("/optimizers", "Optimizers", Role.VIEWER),
-    ("/queue", "Queue", Role.VIEWER),
-    ("/maintenance", "Maintenance", Role.VIEWER),
-    ("/trash", "Trash", Role.VIEWER),
-    ("/events", "Events", Role.VIEWER),
-    ("/audit", "Audit", Role.VIEWER),
-    ("/users", "Users", Role.ADMIN),
-    ("/settings", "Settings", Role.ADMIN),
-    ("/system", "System", Role.VIEWER),
-)
+#: Pages that the navigation leads to, by their subject; each with its label. Two are for administrators.
+ENTRIES = {
+    "": {"/": "Overview"},
+    "Tables": {"/tables": "Tables", "/catalogs": "Catalogs", "/maintenance": "Maintenance", "/trash": "Trash"},
+    "Work": {"/processes": "Processes", "/queue": "Queue", "/groups": "Groups", "/optimizers": "Optimizers"},
+    "History": {"/report": "Report", "/events": "Events", "/audit": "Audit"},
+    "Administration": {"/users": "Users", "/settings": "Settings", "/system": "System", "/rest": "REST"},
+}
+_LABELS = {path: label for entries in ENTRIES.values() for path, label in entries.items()}
 
 _HERE = Path(__file__).parent.parent
 _MOST_NOTICES, _NOTICES_LAST = 1000, timedelta(minutes=10)
@@ -377,8 +394,24 @@ class Site:
         return Route(path, self._answering(view), methods=["POST"])
 
     def confirmed(self, path: str, ask: View, act: View) -> tuple[Route, Route]:
-        """A page that asks for confirmation, and the target of its form."""
-        return self.page(path, ask), self.action(path, act)
+        """A page with a form, and the form's target: where that fails, the page says why, with what was typed."""
+
+        async def act_or_ask(visit: PageRequest) -> Page | Redirect:
+            try:
+                return await act(visit)
+            except AmoroError as error:
+                return await _with_error(visit, ask, error)
+
+        return self.page(path, ask), self.action(path, act_or_ask)
+
+    async def missing(self, request: Request, error: Exception) -> Response:
+        """The page of an address at which there is nothing; a line for programs."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse("Not Found", 404)
+        with suppress(AmoroError):
+            await principal_of(request)  # whose menu the page has
+        nothing = NotFound(f"there is no page {request.url.path}", hint="It may have moved, or its address is cut off.")
+        return self.render(request, failed(nothing, request.url.path))
 
     def _answering(self, view: View) -> Any:
         async def answer(request: Request) -> Response:
@@ -393,7 +426,7 @@ class Site:
                     return Response(status_code=404 if error.exit_status in (3, 4) else 503)
                 if isinstance(error, UnknownToken):
                     return _to_login(request)
-                page = failed(error)
+                page = failed(error, request.url.path)
             if is_fragment:
                 return self._fragment(request, page)
             return self._redirect(page) if isinstance(page, Redirect) else self.render(request, page)
@@ -422,11 +455,10 @@ class Site:
 
     def _rendered(self, request: Request, page: Page, *, is_fragment: bool = False) -> str:
         key, principal = request.query_params.get("notice", ""), getattr(request.state, "principal", None)
-        role = principal.role if principal else Role.VIEWER
         return self._templates.get_template(page.template).render(
             title=page.title,
             path=request.url.path,
-            entries=[(path, label) for path, label, needed in ENTRIES if role.allows(needed)],
+            entries=ENTRIES,
             principal=principal,
             may=partial(may, principal),
             notice=self._notices.take(key) if key else None,
@@ -448,11 +480,69 @@ def may(principal: Principal | None, method: str, table: str = "") -> bool:
     return not table or principal.may_act_on(parse_table(table))
 
 
-def failed(error: AmoroError) -> Page:
-    """The page of an error."""
-    status = STATUSES.get(error.exit_status, 500)
-    values = {"error": error, "hint": error.hint or error.remedy, "status": status}
+def failed(error: AmoroError, path: str) -> Page:
+    """The page of an error at the path: it leads on to the list where that is."""
+    status, within_list = STATUSES.get(error.exit_status, 500), f"/{path.split('/')[1]}"
+    on = within_list if within_list in _LABELS else "/"
+    values = {"error": error, "status": status, "on": on, "on_label": _LABELS[on]}
     return Page("error.html", "Not found" if status == 404 else "This did not work", values, status)
+
+
+async def _with_error(visit: PageRequest, ask: View, error: AmoroError) -> Page | Redirect:
+    """The page that asked, with the error and with what was typed. Raises the error where there is no such page."""
+    try:
+        page = await ask(visit)
+    except AmoroError:
+        raise error from None
+    if isinstance(page, Redirect) or page.template != "confirm.html":
+        raise error
+    fields = [
+        one if one.type == "password" else replace(one, value=visit.typed.get(one.name, one.value))
+        for one in page.values["fields"]
+    ]
+    values = {**page.values, "fields": fields, "error": error}
+    return replace(page, values=values, status=STATUSES.get(error.exit_status, 500))
+
+
+_SHORT = 80  # characters that fit into two lines
+_CELL = re.compile(r"<(t[hd])([^>]*)>(.*?)</\1>", re.DOTALL)
+
+
+def tidied(table: str) -> Markup:
+    """A table without the columns in which no row says anything, whose cells have the labels of their columns.
+
+    The style sheet makes cards with them where a page is narrow. Texts of the class `why`, of which it shows two lines,
+    are whole in their titles.
+    """
+    columns, rows = _CELL.findall(table.partition("<tbody>")[0]), str(table).split("</tr>")
+    said = {at for row in rows[1:] for at, (_, _, text) in enumerate(_CELL.findall(row)) if _says(text)}
+    labels = [_text(text).strip(" ▾▴") for _, _, text in columns]
+    priorities = [found[0] if (found := re.search(' data-p="."', given)) else "" for _, given, _ in columns]
+
+    def cell(found: re.Match[str], places: "count[int]", *, is_head: bool) -> str:
+        (name, given, text), at = found.groups(), next(places)
+        if at not in said:
+            return ""
+        if is_head:
+            return found[0]
+        if 'class="why"' in given and "<details" not in text:
+            text = f'<div title="{_text(text)}">{text}</div>' if len(text) > _SHORT else f"<div>{text}</div>"
+        given += f' data-label="{labels[at]}"{priorities[at]}' + ("" if _says(found[3]) else " data-empty")
+        return f"<{name}{given}>{text}</{name}>"
+
+    if not columns or not said:
+        return Markup(table)  # noqa: S704 - a template has made it
+    tidy = (_CELL.sub(partial(cell, places=count(), is_head=not at), row) for at, row in enumerate(rows))
+    return Markup("</tr>".join(tidy))  # noqa: S704 - as the template has made it
+
+
+def _text(marked: str) -> str:
+    """The text between marks, still escaped."""
+    return " ".join(re.sub("<[^>]*>", " ", marked).split()).replace('"', "&#34;")
+
+
+def _says(marked: str) -> bool:
+    return _text(marked) not in ("", "-") or "<input" in marked
 
 
 def _environment() -> Environment:
@@ -472,13 +562,13 @@ def _environment() -> Environment:
 
 #: Badge classes of statuses: done, at work, waiting, needs attention.
 _LOOKS = {
-    "good": ("idle", "success", "yes", "commits", "alive", "running_instance"),
+    "good": ("idle", "success", "yes", "commits", "alive", "running_instance", "healthy"),
     "busy": (
         *("planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing"),
-        *("running", "clearing", "acked", "scheduled", "starting"),
+        *("running", "clearing", "acked", "scheduled", "starting", "optimizing"),
     ),
-    "wait": ("pending", "planned", "held", "draining", "partial", "stopping"),
-    "bad": ("refused", "failed", "commit_unknown", "ended", "lost"),
+    "wait": ("pending", "planned", "held", "draining", "partial", "stopping", "due", "paused", "waiting"),
+    "bad": ("refused", "failed", "commit_unknown", "ended", "lost", "failing"),
 }
 _LOOK_OF = {word: badge_class for badge_class, words in _LOOKS.items() for word in words}
 
@@ -537,6 +627,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "short_id": short_id,
     "size": format_bytes,
     "spoken": spoken,
+    "tidied": tidied,
     "whole": whole,
 }
 

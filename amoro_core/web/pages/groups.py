@@ -18,18 +18,17 @@ from amoro_core.web.pages.framework import (
     group_names,
     page_of_list,
     to,
+    typed_properties,
     whole_number,
 )
-from amoro_core.web.pages.tables import HOUR_MS, read_series
+from amoro_core.web.pages.tables import CHOICES, RANGES, read_series
 
-#: The selectable time ranges in hours, by their names in an address.
-RANGES = {"1h": 1, "6h": 6, "1d": 24, "7d": 168, "30d": 720, "400d": 9600}
 DEFAULT = "1d"
 
 
 async def _load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]:
     """Threads, queue length and queue age over the range: of one group, or busy threads and queues of each."""
-    length_ms = RANGES[range_] * HOUR_MS
+    length_ms = RANGES[range_]
     names = ("threads", "threads-busy", "queue-tasks", "queue-age")
     series = await read_series(visit, names, length_ms, label=group)
     threads = names[:2] if group else names[1:2]
@@ -41,12 +40,14 @@ async def _load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]
 
 
 _MOST_INSTANCES = 100_000
+_POLICIES = ("quota", "balanced")
 
 
 def routes(site: Site) -> list[Route]:
     """The pages of groups, optimizers and instances, and the forms that scale and end them."""
     return [
         site.page("/groups", show_groups),
+        *site.confirmed("/create-group", ask_to_create, create),
         site.page("/groups/{group}", show_group),
         *site.confirmed("/groups/{group}/scale", ask_to_scale, scale),
         site.page("/optimizers", show_optimizers),
@@ -79,12 +80,35 @@ async def show_group(visit: PageRequest) -> Page:
         "optimizers": optimizers.optimizers,
         "more_optimizers": optimizers.total - len(optimizers.optimizers),
         "charts": await _load(visit, range_, group.name),
-        "ranges": tuple(RANGES),
+        "ranges": CHOICES,
         "range": range_,
         "filters": {},
         "properties": sorted(group.properties.items()),
     }
     return Page("group.html", f"Group {group.name}", values, is_live=True)
+
+
+async def ask_to_create(visit: PageRequest) -> Page:
+    """The form of a new group."""
+    visit.query()
+    fields = (
+        Field("name", "Name", is_needed=True),
+        Field("scheduling_policy", "How its threads are shared between tables", _POLICIES[0], values=_POLICIES, any=""),
+        Field("container", "Container that starts its optimizers (empty: they are started by hand)"),
+        Field("properties", "Properties, KEY=VALUE on each line", type="lines"),
+    )
+    effects = ("Tables whose property self-optimizing.group names it are optimized by its optimizers.",)
+    same = "amoro group create NAME --container CONTAINER"
+    return confirm_page("Create a group", effects, "Create", "/groups", same, fields)
+
+
+async def create(visit: PageRequest) -> Redirect:
+    """Create the group."""
+    typed = await visit.form("name", "scheduling_policy", "container", "properties")
+    properties = typed_properties(typed.pop("properties"))
+    request = pb.CreateGroupRequest(**typed, properties=properties)
+    group = await visit.ask("CreateGroup", request, pb.Group)
+    return Redirect(to("groups", group.name), f"The group {group.name} is created.")
 
 
 async def ask_to_scale(visit: PageRequest) -> Page:
@@ -99,7 +123,7 @@ async def ask_to_scale(visit: PageRequest) -> Page:
     )
     count = Field("instances", "Instances", str(group.wanted_instances), "number", is_needed=True)
     same = command("group", "scale", group.name, "N")
-    return confirm_page(f"Scale {group.name}", effects, f"{path}/scale", "Scale", path, same, (count,))
+    return confirm_page(f"Scale {group.name}", effects, "Scale", path, same, (count,))
 
 
 async def scale(visit: PageRequest) -> Redirect:
@@ -129,7 +153,7 @@ async def show_optimizers(visit: PageRequest) -> Page:
         "list": listed,
         "groups": await group_names(visit),
         "charts": await _load(visit, range_, query["group"]),
-        "ranges": tuple(RANGES),
+        "ranges": CHOICES,
         "range": range_,
         "filters": listed.filters,
     }
@@ -141,8 +165,7 @@ async def ask_to_drain(visit: PageRequest) -> Page:
     visit.query()
     name = visit.named("optimizer")
     effects = ("It finishes the tasks that it runs, takes no other, and then leaves.",)
-    target, same = to("optimizers", name, "drain"), f"amoro optimizer drain {name}"
-    return confirm_page(f"Drain {name}?", effects, target, "Drain", "/optimizers", same)
+    return confirm_page(f"Drain {name}?", effects, "Drain", "/optimizers", f"amoro optimizer drain {name}")
 
 
 async def drain(visit: PageRequest) -> Redirect:
@@ -158,8 +181,8 @@ async def ask_to_release(visit: PageRequest) -> Page:
     visit.query()
     name = visit.named("optimizer")
     effects = ("Its registration ends now. The tasks that it runs are planned again, and their work so far is lost.",)
-    target, same = to("optimizers", name, "release"), f"amoro optimizer release {name}"
-    return confirm_page(f"Release {name}?", effects, target, "Release", "/optimizers", same, is_grave=True)
+    same = f"amoro optimizer release {name}"
+    return confirm_page(f"Release {name}?", effects, "Release", "/optimizers", same, is_grave=True)
 
 
 async def release(visit: PageRequest) -> Redirect:
@@ -189,8 +212,7 @@ async def ask_to_kill(visit: PageRequest) -> Page:
         "Its container ends it at once. The tasks that it runs are planned again, and their work so far is lost.",
         "Its group starts another one while it is to have as many instances.",
     )
-    target, same = to("instances", name, "kill"), f"amoro optimizer kill {name}"
-    return confirm_page(f"Kill {name}?", effects, target, "Kill", "/groups", same, is_grave=True)
+    return confirm_page(f"Kill {name}?", effects, "Kill", "/groups", f"amoro optimizer kill {name}", is_grave=True)
 
 
 async def kill(visit: PageRequest) -> Redirect:

@@ -23,10 +23,12 @@ from amoro_core.web.pages.framework import (
     deadline,
     page_of_list,
     to,
+    to_table,
 )
-from amoro_core.web.pages.processes import process_of
+from amoro_core.web.pages.processes import process_of, process_title
+from amoro_core.web.pages.tables import table_of, table_page
 
-_WAITING = 50
+_WAITING, _ACTIONS = 50, 200
 _EXAMPLES = 10  # of each list in a plan
 
 
@@ -34,7 +36,8 @@ def routes(site: Site) -> list[Route]:
     """The pages of maintenance and trash, and their forms."""
     return [
         site.page("/maintenance", show_maintenance),
-        site.action("/maintenance/look", look),
+        site.page("/tables/{table}/maintenance", show_table_maintenance),
+        site.action("/tables/{table}/maintenance", look),
         site.action("/maintenance/preview", preview),
         site.action("/maintenance/run", run),
         site.page("/trash", show_trash),
@@ -45,17 +48,47 @@ def routes(site: Site) -> list[Route]:
 
 
 async def show_maintenance(visit: PageRequest) -> Page:
-    """Processes that wait for a person, and where to begin."""
-    query = visit.query(table=())
-    return Page("maintenance.html", "Maintenance", await _values(visit, query["table"]))
+    """Processes that wait for a person, and every action on every table as it is stored."""
+    table = visit.query(table=())["table"]
+    request = pb.ListActionsRequest(table=table, known_only=True, limit=_ACTIONS)
+    response = await visit.ask("ListActions", request, pb.ListActionsResponse)
+    waiting: list[pb.Process] = []
+    for status in ("held", "requested"):
+        of_status = pb.ListProcessesRequest(status=status, limit=_WAITING)
+        waiting += (await visit.ask("ListProcesses", of_status, pb.ListProcessesResponse)).processes
+    values = {
+        "waiting": waiting,
+        "actions": response.actions,
+        "total": response.total,
+        "table": table,
+    }
+    return Page("maintenance.html", "Maintenance", values)
+
+
+async def show_table_maintenance(visit: PageRequest) -> Page:
+    """Actions on the table as they are stored."""
+    visit.query()
+    return await _table_page(visit, known_only=True)
 
 
 async def look(visit: PageRequest) -> Page:
     """Every action on the table: on or off and why, last and next run. Reads the catalog."""
-    table = (await visit.form("table"))["table"]
-    response = await visit.ask("ListActions", pb.ListActionsRequest(table=table), pb.ListActionsResponse)
-    values = await _values(visit, response.table)
-    return Page("maintenance.html", "Maintenance", {**values, "actions": response.actions})
+    await visit.form()
+    return await _table_page(visit, known_only=False)
+
+
+async def _table_page(visit: PageRequest, *, known_only: bool) -> Page:
+    table = await table_of(visit)
+    request = pb.ListActionsRequest(table=table.table, known_only=known_only)
+    response = await visit.ask("ListActions", request, pb.ListActionsResponse)
+    return table_page(
+        table,
+        "table_maintenance.html",
+        "maintenance",
+        actions=response.actions,
+        is_known_only=known_only,
+        same=command("table", "actions", table.table),
+    )
 
 
 async def preview(visit: PageRequest) -> Page:
@@ -74,7 +107,7 @@ async def preview(visit: PageRequest) -> Page:
         "command": command("table", "maintain", answer.table, "--action", answer.action, "--dry-run"),
         "table_id": table_id,
     }
-    return Page("preview.html", f"Dry run of {answer.action}", values)
+    return Page("preview.html", f"Dry run of {answer.action} on {answer.table}", values)
 
 
 async def run(visit: PageRequest) -> Redirect:
@@ -88,16 +121,8 @@ async def run(visit: PageRequest) -> Redirect:
     request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
     answer = await visit.ask("MaintainTable", request, pb.MaintainTableResponse)
     if not answer.process_id:
-        return Redirect(to("maintenance", table=answer.table), f"Nothing to do: {answer.reason}", "wait")
+        return Redirect(to_table(answer.table, 0, "maintenance"), f"Nothing to do: {answer.reason}", "wait")
     return Redirect(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
-
-
-async def _values(visit: PageRequest, table: str) -> dict[str, Any]:
-    waiting: list[pb.Process] = []
-    for status in ("held", "requested"):
-        request = pb.ListProcessesRequest(status=status, limit=_WAITING)
-        waiting += (await visit.ask("ListProcesses", request, pb.ListProcessesResponse)).processes
-    return {"table": table, "waiting": waiting, "actions": None}
 
 
 def planned(document: str) -> list[tuple[str, str, list[str]]]:
@@ -149,7 +174,7 @@ async def ask_to_cancel(visit: PageRequest) -> Page:
         "A commit that was sent already can't be cancelled; then nothing happens.",
     )
     same = f"amoro process cancel {process.process_id}"
-    return confirm_page(f"Cancel {process.process_id}?", effects, f"{path}/cancel", "Cancel the process", path, same)
+    return confirm_page(f"Cancel {process_title(process)}?", effects, "Cancel the process", path, same)
 
 
 async def cancel(visit: PageRequest) -> Redirect:
@@ -166,7 +191,7 @@ async def ask_to_start(visit: PageRequest) -> Page:
     path = to("processes", process.process_id)
     effects = (f"The plan of {many(process.tasks_total, 'task')} on {process.table} begins: optimizers run it.",)
     same = f"amoro process start {process.process_id}"
-    return confirm_page(f"Start {process.process_id}?", effects, f"{path}/start", "Start", path, same)
+    return confirm_page(f"Start {process_title(process)}?", effects, "Start", path, same)
 
 
 async def start(visit: PageRequest) -> Redirect:
@@ -187,9 +212,7 @@ async def ask_to_confirm(visit: PageRequest) -> Page:
     )
     same = command("table", "maintain", process.table, "--action", process.type, "--confirm", process.table)
     name = Field("confirm", f"Type {process.table} to confirm", is_needed=True)
-    return confirm_page(
-        f"Let {process.process_id} go on?", effects, f"{path}/confirm", "Let it go on", path, same, (name,), True
-    )
+    return confirm_page(f"Let {process_title(process)} go on?", effects, "Let it go on", path, same, (name,), True)
 
 
 async def confirm(visit: PageRequest) -> Redirect:
@@ -211,9 +234,8 @@ async def ask_to_undo(visit: PageRequest) -> Page:
         "First a dry run shows what it would do. It reads the table, and changes nothing.",
     )
     same = command("undo", process.process_id, "--dry-run")
-    return confirm_page(
-        f"Undo {process.process_id}?", effects, f"{path}/undo/preview", "Show what it would do", path, same
-    )
+    title, target = f"Undo {process_title(process)}?", f"{path}/undo/preview"
+    return confirm_page(title, effects, "Show what it would do", path, same, target=target)
 
 
 async def preview_undo(visit: PageRequest) -> Page:
@@ -223,8 +245,9 @@ async def preview_undo(visit: PageRequest) -> Page:
     same = command("undo", process)
     async with deadline(PREVIEW_S, f"what undoing {process} would do was not found", f"{same} --dry-run"):
         answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
+    title = f"Dry run of undoing {process_title(await process_of(visit))}"
     values = {"answer": answer, "plan": planned(answer.document), "process_id": process, "same": same}
-    return Page("undo_preview.html", f"Dry run of undoing {process}", values)
+    return Page("undo_preview.html", title, values)
 
 
 async def undo(visit: PageRequest) -> Redirect:
@@ -256,7 +279,8 @@ async def show_condemned(visit: PageRequest) -> Page:
     process_id = response.trash.process_id
     listed = page_of_list(to("trash", process_id), "files", query, response, response.files)
     values = {"trash": response.trash, "files": response.files, "list": listed}
-    return Page("condemned.html", f"Trash of {process_id}", values)
+    trash = response.trash
+    return Page("condemned.html", f"Files of {trash.table} that {trash.action} marked for deletion", values)
 
 
 async def ask_to_restore(visit: PageRequest) -> Page:
@@ -270,7 +294,7 @@ async def ask_to_restore(visit: PageRequest) -> Page:
         "No snapshot names them afterwards either: to bring rows back, undo the process itself.",
     )
     same = f"amoro trash restore {trash.process_id}"
-    return confirm_page("Restore these files?", effects, f"{path}/restore", "Restore", path, same)
+    return confirm_page("Restore these files?", effects, "Restore", path, same)
 
 
 async def restore(visit: PageRequest) -> Redirect:
@@ -292,9 +316,7 @@ async def ask_to_hurry(visit: PageRequest) -> Page:
         Field("confirm", f"Type {table} to confirm", is_needed=True),
     )
     same = command("trash", "empty", table, "--now", "--confirm", table)
-    return confirm_page(
-        "Delete it now?", effects, "/trash/hurry", "Delete", to("trash", table=table), same, fields, True
-    )
+    return confirm_page("Delete it now?", effects, "Delete", to("trash", table=table), same, fields, True)
 
 
 async def hurry(visit: PageRequest) -> Redirect:

@@ -1,8 +1,8 @@
 """The overview and the page of the system."""
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.routing import Route
 
@@ -14,30 +14,36 @@ from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.app_context import principal_of
 from amoro_core.web.pages.framework import Field, Page, PageRequest, Redirect, Site, confirm_page, may
 from amoro_core.web.pages.tables import RANGES, read_series
+from amoro_core.web.rest import openapi
 
-_RUNNING, _EVENTS = 10, 20
+_RUNNING, _EVENTS, _TABLES = 10, 10, 8
 _STEP_S = 600
-_SICK = 50  # a health below it is shown
 #: Series of the last day, and the titles of their charts.
 _CHARTS = {
-    "backlog-age": "How long the oldest waiting table has waited, 24 h",
-    "threads-busy": "Running tasks, 24 h",
-    "bytes-rewritten": "Bytes rewritten, 24 h",
-    "files-removed": "Files fewer by what was committed, 24 h",
+    "backlog-age": "How long the oldest waiting table has waited",
+    "threads-busy": "Running tasks",
+    "bytes-rewritten": "Bytes rewritten",
+    "files-removed": "Files fewer by what was committed",
 }
 
 
 async def show_overview(visit: PageRequest) -> Page:
-    """Conditions, tiles, charts of the last day, running processes, last events."""
+    """What is wrong, which tables are worst, what was done in a day; running processes, last events."""
     visit.query()
+    failing = await _tables(visit, pb.ListTablesRequest(state="failing", limit=_TABLES))
+    worst = await _tables(visit, pb.ListTablesRequest(sort="saving", order="desc", limit=_TABLES))
     alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     running = pb.ListProcessesRequest(status="running", limit=_RUNNING)
     active = await visit.ask("ListProcesses", running, pb.ListProcessesResponse)
     events = await visit.ask("ListEvents", journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
     series = await read_series(visit, _CHARTS, RANGES["24h"], step_s=_STEP_S)
+    day = journal.GetReportRequest(since_ms=series.since_ms, until_ms=series.until_ms)
     values = {
         "conditions": alerts.conditions,
-        "tiles": await _tiles(visit),
+        "report": await visit.ask("GetReport", day, journal.Report),
+        "failing": failing,
+        "worst": [one for one in worst.tables if one.saved_files > 0 or one.saved_bytes > 0],
+        "tiles": await _tiles(visit, failing),
         "processes": active.processes,
         "running": active.total,
         "events": events.events,
@@ -47,26 +53,27 @@ async def show_overview(visit: PageRequest) -> Page:
     return Page("overview.html", "Overview", values, is_live=True)
 
 
-async def _tiles(visit: PageRequest) -> tuple[tuple[str, str, str], ...]:
+async def _tables(visit: PageRequest, wanted: pb.ListTablesRequest) -> pb.ListTablesResponse:
+    return await visit.ask("ListTables", wanted, pb.ListTablesResponse)
+
+
+async def _tiles(visit: PageRequest, failing: pb.ListTablesResponse) -> tuple[tuple[str, str, str], ...]:
     """Label, figure, and the address of the page of its rows."""
     response = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
-    sick = await visit.ask("ListTables", pb.ListTablesRequest(limit=1, health_below=_SICK), pb.ListTablesResponse)
-    tables: Counter[str] = Counter()
-    for count in response.statuses:
-        tables[count.status] += count.tables
+    states = {"failing": failing}
+    for state in ("due", "observed", "refused"):
+        states[state] = await _tables(visit, pb.ListTablesRequest(state=state, limit=1))
     waited_ms = response.counted_ms - response.oldest_pending_ms if response.oldest_pending_ms else 0
-    sick_figure = format_count(sick.total) + ("" if sick.total_is_exact else "+")
     return (
         ("tables", format_count(response.tables), "/tables"),
         ("enabled tables", format_count(response.enabled_tables), "/tables?enabled=yes"),
-        ("waiting for a plan", format_count(tables["pending"]), "/tables?status=pending"),
-        ("refused", format_count(tables["refused"]), "/tables?status=refused"),
-        (f"health below {_SICK}", sick_figure, f"/tables?health_below={_SICK}"),
+        *(
+            (state, format_count(found.total) + ("" if found.total_is_exact else "+"), f"/tables?state={state}")
+            for state, found in states.items()
+        ),
         ("running processes", format_count(response.running_processes), "/processes?status=running"),
         ("running tasks", format_count(response.running_tasks), "/queue"),
         ("optimizers", format_count(response.optimizers), "/optimizers"),
-        ("rewritten in 24 h", format_bytes(response.rewritten_bytes), "/processes?status=success"),
-        ("fewer files in 24 h", format_count(response.removed_files), "/processes?status=success"),
         ("the longest wait", format_duration(max(0, waited_ms)), "/queue"),
     )
 
@@ -77,6 +84,7 @@ def system_routes(site: Site) -> list[Route]:
         site.page("/settings", show_settings),
         site.page("/system", show_system),
         site.action("/system/check", check),
+        site.page("/rest", show_rest),
         *site.confirmed("/system/backup", ask_to_back_up, back_up),
     ]
 
@@ -87,6 +95,16 @@ async def show_settings(visit: PageRequest) -> Page:
     response = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
     settings = [one for one in response.settings if text.lower() in one.key.lower()]
     return Page("settings.html", "Settings", {"settings": settings, "text": text})
+
+
+async def show_rest(visit: PageRequest) -> Page:
+    """Every route of REST: what it does, who may use it, what it takes."""
+    visit.query()
+    routes: dict[str, list[tuple[str, str, Any]]] = {}
+    for path, methods in openapi.description()["paths"].items():
+        for method, route in methods.items():
+            routes.setdefault(route["tags"][0], []).append((method.upper(), path, route))
+    return Page("rest.html", "REST", {"routes": routes})
 
 
 async def show_system(visit: PageRequest) -> Page:
@@ -122,7 +140,7 @@ async def ask_to_back_up(visit: PageRequest) -> Page:
     )
     path = Field("path", "Absolute path of the new file", is_needed=True)
     same = "amoro state backup PATH"
-    return confirm_page("Back up the state", effects, "/system/backup", "Back up", "/system", same, (path,))
+    return confirm_page("Back up the state", effects, "Back up", "/system", same, (path,))
 
 
 async def back_up(visit: PageRequest) -> Redirect:

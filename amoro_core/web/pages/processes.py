@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from amoro_core.documents.formatting import detail_lines, format_bytes, format_count, format_duration, row_equation
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.web.charts import Bar, Progress, gantt, steps
@@ -68,6 +69,7 @@ def is_balanced(result: pb.Receipt) -> bool:
     return rows and all(one.holds for one in result.equations)
 
 
+_OPTIMIZING = tuple(type_.value for type_ in OptimizingType)
 _STATUSES = tuple(status.value for status in ProcessStatus)
 _TASK_STATUSES = tuple(status.value for status in TaskStatus)
 _TASKS = 100  # on a page
@@ -113,7 +115,12 @@ async def show_process(visit: PageRequest) -> Page:
         "receipt": receipt_lines(process.receipt) if process.HasField("receipt") else [],
         "is_balanced": is_balanced(process.receipt),
     }
-    return Page("process.html", f"Process {process.process_id}", values, is_live=True)
+    return Page("process.html", process_title(process), values, is_live=True)
+
+
+def process_title(process: pb.Process) -> str:
+    """What the process does and on which table, such as "cluster of lake.ops.huge"."""
+    return f"{process.type}{' optimizing' if process.type in _OPTIMIZING else ''} of {process.table}"
 
 
 def _commands(process: pb.Process) -> dict[str, str]:

@@ -44,7 +44,6 @@ async def ask_enable(visit: PageRequest) -> Page:
             "rewritten and committed as a new snapshot.",
             "No row changes. Snapshots before it stay until they expire.",
         ),
-        _path(table, "enable"),
         "Enable",
         _path(table),
         command("table", "enable", table.table),
@@ -65,7 +64,6 @@ async def ask_disable(visit: PageRequest) -> Page:
     return confirm_page(
         f"Disable {table.table}?",
         effects,
-        _path(table, "disable"),
         "Disable",
         _path(table),
         command("table", "disable", table.table),
@@ -84,7 +82,6 @@ async def ask_block(visit: PageRequest) -> Page:
     return confirm_page(
         f"Block {table.table}?",
         ("No optimizing begins on this table until the time is over or the blocker is released.",),
-        _path(table, "block"),
         "Block",
         _path(table),
         command("table", "block", table.table, "--for", "60m", "--reason", "WHY"),
@@ -110,7 +107,6 @@ async def ask_unblock(visit: PageRequest) -> Page:
     return confirm_page(
         f"Release the blocker {blocker}?",
         (f"{table.table} may be optimized again. Whoever took the blocker may still rely on it.",),
-        _path(table, "unblock", blocker),
         "Release",
         _path(table),
         command("table", "unblock", blocker),
@@ -135,7 +131,6 @@ async def ask_optimize(visit: PageRequest) -> Page:
             f"group {table.group}, checked row by row, and committed as a new snapshot.",
             "No row changes. The preview of a plan shows what would be rewritten.",
         ),
-        _path(table, "optimize"),
         "Optimize now",
         _path(table),
         command("optimize", table.table),
@@ -345,8 +340,8 @@ class Verifications:
             f"Nothing is changed. It ends after {self._deadline_s / 60:g} min; the command line waits longer.",
         )
         fields = tuple(Field(name, "", query[name], "hidden") for name in ("before", "after"))
-        target, same = _path(table, "verify"), _verify_command(request)
-        return confirm_page(f"Verify {table.table}?", effects, target, "Verify", _path(table), same, fields)
+        same = _verify_command(request)
+        return confirm_page(f"Verify {table.table}?", effects, "Verify", _path(table), same, fields)
 
     async def begin(self, visit: PageRequest) -> Redirect:
         """Verify, and redirect to the result."""

@@ -91,6 +91,30 @@ class Files:
         return table_page(table, "table_file_list.html", "files", found=response, following=following, same=same)
 
 
+class Schemas:
+    """The page of a table's columns and partitioning, which its catalog is asked for."""
+
+    def __init__(self, limiter: ReadLimiter[snapshots_pb.TableMetadata]) -> None:
+        self._limiter = limiter
+
+    async def show(self, visit: PageRequest) -> Page:
+        """Columns and partitioning, if they were read of the table's known state."""
+        visit.query()
+        table = await table_of(visit)
+        same = command("table", "schema", table.table)
+        return table_page(table, "table_schema.html", "schema", found=self._limiter.recall(_key(table)), same=same)
+
+    async def read(self, visit: PageRequest) -> Redirect:
+        """Read the table's metadata now, and redirect to what it says."""
+        await visit.form()
+        table = await table_of(visit)
+        request = snapshots_pb.GetTableMetadataRequest(table=table.table)
+        async with self._limiter.reading(f"the metadata of {table.table}", command("table", "schema", table.table)):
+            found = await visit.ask("GetTableMetadata", request, snapshots_pb.TableMetadata)
+        self._limiter.remember(_key(table), found)
+        return Redirect(to_table(table.table, table.table_id, "schema"))
+
+
 def _sizes(digest: kept.TableDigest) -> Chart | None:
     """The histogram from the first size that files have to the last; None while no file was read."""
     if not digest.read_ms:

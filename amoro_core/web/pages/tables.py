@@ -11,7 +11,7 @@ from amoro_core.errors import NotFound, TableRefused
 from amoro_core.model.optimizing_config import Origin
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.refusal_reasons import REFUSALS
-from amoro_core.model.tables import OptimizingStatus, Order, TableKey
+from amoro_core.model.tables import OptimizingStatus, Order, TableKey, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
@@ -19,14 +19,18 @@ from amoro_core.web.charts import Chart, Line, lines
 from amoro_core.web.pages.framework import (
     MOST_CHOICES,
     ROWS,
+    Field,
     Page,
     PageRequest,
     Redirect,
     command,
+    confirm_page,
     group_names,
     page_of_list,
     to,
     to_table,
+    typed_lines,
+    typed_properties,
     whole_number,
 )
 
@@ -35,6 +39,8 @@ _KEYS = tuple(key.value for key in TableKey)
 _ORDERS = tuple(order.value for order in Order)
 _REFUSALS = tuple(REFUSALS)
 _YES_OR_NO = ("yes", "no")
+_STATES = tuple(state.value for state in TableState)
+_SUGGESTED = 12
 
 
 async def show_tables(visit: PageRequest) -> Page:
@@ -43,6 +49,7 @@ async def show_tables(visit: PageRequest) -> Page:
         text=(),
         catalog=(),
         namespace=(),
+        state=_STATES,
         status=_TABLE_STATUSES,
         group=(),
         enabled=_YES_OR_NO,
@@ -53,13 +60,15 @@ async def show_tables(visit: PageRequest) -> Page:
         after=(),
     )
     response = await visit.ask("ListTables", _request(query), pb.ListTablesResponse)
-    options = [word for key in ("catalog", "status", "group") if query[key] for word in (f"--{key}", query[key])]
+    options = [
+        word for key in ("catalog", "state", "status", "group") if query[key] for word in (f"--{key}", query[key])
+    ]
     values = {
         "tables": response.tables,
         "list": page_of_list("/tables", "tables", query, response, response.tables, default_sort=TableKey.NAME),
         "catalogs": await _catalog_names(visit),
         "groups": await group_names(visit),
-        "statuses": _TABLE_STATUSES,
+        "states": _STATES,
         "refusals": _REFUSALS,
         "same": command("table", "list", *options),
     }
@@ -67,14 +76,21 @@ async def show_tables(visit: PageRequest) -> Page:
 
 
 def _request(query: Mapping[str, str]) -> pb.ListTablesRequest:
-    own = {key: query[key] for key in ("catalog", "status", "group", "after", "sort", "order", "text", "namespace")}
+    own = ("catalog", "state", "status", "group", "after", "sort", "order", "text", "namespace")
     return pb.ListTablesRequest(
-        **own,
+        **{key: query[key] for key in own},
         limit=ROWS,
         enabled=query["enabled"] == "yes" if query["enabled"] else None,
         refusal=query["refused"],
         health_below=whole_number(query["health_below"], "score", 101) or 0,
     )
+
+
+async def find(visit: PageRequest) -> Page:
+    """Tables whose names have the text in them, as choices of the search."""
+    request = pb.ListTablesRequest(text=visit.query(text=())["text"], limit=_SUGGESTED)
+    response = await visit.ask("ListTables", request, pb.ListTablesResponse)
+    return Page("find.html", "Tables", {"tables": response.tables})
 
 
 async def _catalog_names(visit: PageRequest) -> list[str]:
@@ -100,6 +116,41 @@ async def show_catalogs(visit: PageRequest) -> Page:
     return Page("catalogs.html", "Catalogs", values)
 
 
+_CATALOG_TYPES = ("rest", "sql", "hive", "glue")
+
+
+async def ask_for_catalog(visit: PageRequest) -> Page:
+    """The form of a new catalog."""
+    visit.query()
+    fields = (
+        Field("name", "Name", is_needed=True),
+        Field("type", "Type", _CATALOG_TYPES[0], values=_CATALOG_TYPES, any=""),
+        Field("uri", "Address, such as https://catalog.example/iceberg or sqlite:////data/catalog.db"),
+        Field("warehouse", "Warehouse, where the catalog needs one"),
+        Field("properties", "More properties, KEY=VALUE on each line", type="lines"),
+        Field("allowed_locations", "Allowed locations beside those of its tables, one on each line", type="lines"),
+    )
+    effects = (
+        "It is asked for its tables first, and is not added if it does not answer.",
+        "Its tables are looked at from then on. None is optimized before it is enabled.",
+    )
+    same = "amoro catalog add NAME type=rest uri=https://…"
+    return confirm_page("Add a catalog", effects, "Add", "/catalogs", same, fields)
+
+
+async def add_catalog(visit: PageRequest) -> Redirect:
+    """Add the catalog."""
+    typed = await visit.form("name", "type", "uri", "warehouse", "properties", "allowed_locations")
+    own = {key: typed[key] for key in ("type", "uri", "warehouse") if typed[key]}
+    request = pb.AddCatalogRequest(
+        name=typed["name"],
+        properties={**typed_properties(typed["properties"]), **own},
+        allowed_locations=typed_lines(typed["allowed_locations"]),
+    )
+    added = await visit.ask("AddCatalog", request, pb.Catalog)
+    return Redirect(to("tables", catalog=added.name), f"{added.name} is added. Its tables are shown as they are found.")
+
+
 async def check(visit: PageRequest) -> Redirect:
     """List the catalog's tables now, to see whether it answers."""
     await visit.form()
@@ -111,16 +162,11 @@ async def check(visit: PageRequest) -> Redirect:
     return Redirect(to("catalogs"), f"{name} answers: {many(response.tables, 'table')}, listed in {took}.")
 
 
-HOUR_MS = 3_600_000
-#: Ranges by the word in the address of a page.
-RANGES = {
-    "1h": HOUR_MS,
-    "24h": 24 * HOUR_MS,
-    "7d": 7 * 24 * HOUR_MS,
-    "30d": 30 * 24 * HOUR_MS,
-    "90d": 90 * 24 * HOUR_MS,
-    "400d": 400 * 24 * HOUR_MS,
-}
+_HOUR_MS = 3_600_000
+_HOURS = {"1h": 1, "6h": 6, "1d": 24, "24h": 24, "7d": 168, "30d": 720, "90d": 2160, "400d": 9600}
+#: Ranges in milliseconds by the word in the address of a page.
+RANGES = {name: hours * _HOUR_MS for name, hours in _HOURS.items()}
+CHOICES = tuple(name for name in RANGES if name != "24h")  # which is 1d
 
 
 _MOST_LINES = 6  # of a chart, as many as there are colours
@@ -139,11 +185,11 @@ class TimeSeries:
         """The series of these names as lines, one for each label, or as their sum; a step without values is a gap."""
         own = [one for name in names for one in self.response.series if one.name == name]
         drawn = [self._line(one) for one in own]
-        drawn = _sum(drawn, names[0]) if is_sum else drawn[:_MOST_LINES]
+        drawn = _sum(drawn, title) if is_sum else drawn[:_MOST_LINES]
         return lines(drawn, self.since_ms, self.until_ms, title, _writer(own[0].unit if own else ""))
 
     def _line(self, one: journal.Series) -> Line:
-        name = one.name.replace("-", " ") if self.label else one.label or one.name
+        name = one.label if one.label and not self.label else one.name.replace("-", " ")
         points = [(point.from_ms, _value(one, point)) for point in one.points]
         if one.kind != "state":
             return Line(name, points, self.response.step_s * 1000)
@@ -239,7 +285,9 @@ def _back_off(table: pb.Table, now_ms: int) -> Iterator[Reason]:
             "wait", f"It is tried again at {format_time(table.retry_at_ms)}", "After failures it is left alone."
         )
     if table.failure:
-        yield Reason("bad", "The last try failed", table.failure)
+        tries = f"The last {table.failures} tries failed" if table.failures > 1 else "The last try failed"
+        since = f"Since {format_time(table.failing_since_ms)}: " if table.failing_since_ms else ""
+        yield Reason("bad", tries, f"{since}{table.failure}")
     if table.late_deletes:
         yield Reason("bad", "Rows that another application deleted came back", table.late_deletes)
 
@@ -261,7 +309,9 @@ def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:
 
 
 def _rest(table: pb.Table, now_ms: int) -> Iterator[Reason]:
-    if table.status == OptimizingStatus.IDLE:
+    if table.state in (TableState.DUE, TableState.OBSERVED):
+        yield Reason("wait", "It is due", table.status_reason)
+    elif table.status == OptimizingStatus.IDLE and table.state != TableState.FAILING:
         reason = table.status_reason or "Nothing was found to do when it was last looked at."
         yield Reason("good" if table.enabled else "", "There is nothing to do", reason)
     if table.next_due_ms > now_ms:
@@ -271,10 +321,12 @@ def _rest(table: pb.Table, now_ms: int) -> Iterator[Reason]:
 
 #: The pages of a table: path below it, and label.
 TABS = (
-    ("", "Health"),
+    ("", "State"),
     ("files", "Files"),
     ("snapshots", "Snapshots"),
+    ("schema", "Schema"),
     ("processes", "Processes"),
+    ("maintenance", "Maintenance"),
     ("properties", "Properties"),
     ("plan", "Plan"),
 )
@@ -284,21 +336,10 @@ _LIVE = frozenset({"", "processes"})
 _TREND = "90d"
 #: Series of a table, and the titles of their charts.
 _TRENDS = {
-    "health": "Health over time",
-    "small-files": "Small files over time",
-    "delete-files": "Delete files over time",
+    "small-files": "Small files",
+    "delete-files": "Delete files",
+    "health": "Amoro's health score, 0 to 100",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class HealthPart:
-    """A part of the health score: the points that are left, and how to regain the lost ones."""
-
-    name: str
-    left: int
-    most: int
-    files: str
-    remedy: str
 
 
 async def table_of(visit: PageRequest) -> pb.Table:
@@ -308,8 +349,8 @@ async def table_of(visit: PageRequest) -> pb.Table:
 
 def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Page:
     """A page of the table: its values, with those of the frame around all of its pages."""
-    tabs = [(key, label, to_table(table.table, table.table_id, *filter(None, (key,)))) for key, label in TABS]
-    shown = {"table": table, "tab": tab, "tabs": tabs, **values}
+    at = {key: to_table(table.table, table.table_id, *filter(None, (key,))) for key, _ in TABS}
+    shown = {"table": table, "tab": tab, "tabs": TABS, "at": at, **values}
     return Page(template, f"{table.table}: {dict(TABS)[tab]}", shown, is_live=tab in _LIVE)
 
 
@@ -327,9 +368,8 @@ async def show_table(visit: PageRequest) -> Page:
         table,
         "table.html",
         "",
-        parts_of_health=_health_parts(table),
         charts=[series.chart(title, name) for name, title in _TRENDS.items()],
-        ranges=[(name, name == chosen) for name in RANGES],
+        ranges=[(name, name == chosen) for name in CHOICES],
         reasons=reasons(table, await _group(visit, table.group), round(time.time() * 1000)),
         processes=response.processes,
         facts=_facts(table),
@@ -349,39 +389,6 @@ async def _unknown_table(visit: PageRequest, error: NotFound) -> Page:
     text = name.rpartition(".")[2].strip("`")
     values = {"error": error, "name": name, "events": response.events, "text": text, "hint": hint}
     return Page("table_gone.html", "Not found", values, 404)
-
-
-def _health_parts(table: pb.Table) -> tuple[HealthPart, ...]:
-    """The parts of the score of an evaluated table; none of another."""
-    if not table.HasField("health_parts"):
-        return ()
-    points, files = table.health_parts, table.files
-    small = f"{many(files.fragment_files, 'fragment')} and {files.undersized_files:,} undersized"
-    deletes = many(files.position_delete_files, "file")
-    dangling = f", {files.dangling_delete_files:,} of all deletes dangling" if files.dangling_delete_files else ""
-    return (
-        HealthPart(
-            "small files",
-            points.small_files,
-            40,
-            f"{small} of {many(files.data_files, 'data file')}",
-            "Merging them: minor optimizing takes fragments, major what is undersized.",
-        ),
-        HealthPart(
-            "equality deletes",
-            points.equality_deletes,
-            40,
-            many(files.equality_delete_files, "file"),
-            "Applying them: optimizing rewrites the data files that they delete from.",
-        ),
-        HealthPart(
-            "position deletes",
-            points.position_deletes,
-            20,
-            f"{deletes}, {format_bytes(files.delete_bytes)} with equality deletes{dangling}",
-            "Applying them: major and full optimizing rewrite data files with many deleted rows.",
-        ),
-    )
 
 
 async def _group(visit: PageRequest, name: str) -> pb.Group | None:

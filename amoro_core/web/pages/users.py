@@ -20,7 +20,6 @@ from amoro_core.web.pages.framework import (
     command,
     confirm_page,
     page_of_list,
-    to,
 )
 
 _ROLES = (Role.VIEWER.value, Role.OPERATOR.value, Role.ADMIN.value)
@@ -71,7 +70,7 @@ async def ask_to_add(visit: PageRequest) -> Page:
     )
     effects = ("Whoever has the name and the password can log in with that role.",)
     same = "amoro user add NAME --role ROLE --on PATTERN"
-    return confirm_page("Add a user", effects, "/users/add", "Add", "/users", same, fields)
+    return confirm_page("Add a user", effects, "Add", "/users", same, fields)
 
 
 async def add(visit: PageRequest) -> Redirect:
@@ -97,8 +96,7 @@ async def ask_to_update(visit: PageRequest) -> Page:
         Field("before", "", user.pattern, "hidden"),
     )
     same = command("user", "update", user.name, "--role", "ROLE", "--on", "PATTERN")
-    target = to("users", user.name, "update")
-    return confirm_page(f"Change {user.name}?", effects, target, "Change", "/users", same, fields)
+    return confirm_page(f"Change {user.name}?", effects, "Change", "/users", same, fields)
 
 
 async def update(visit: PageRequest) -> Redirect:
@@ -117,8 +115,7 @@ async def ask_for_password(visit: PageRequest) -> Page:
     name = (await _user_of(visit)).name
     effects = (f"{name} logs in with the new password from now on. The sessions of {name} end at once.",)
     same = command("user", "password", name)
-    target = to("users", name, "password")
-    return confirm_page(f"A new password for {name}?", effects, target, "Set it", "/users", same, (_PASSWORD,))
+    return confirm_page(f"A new password for {name}?", effects, "Set it", "/users", same, (_PASSWORD,))
 
 
 async def set_password(visit: PageRequest) -> Redirect:
@@ -134,9 +131,7 @@ async def ask_to_remove(visit: PageRequest) -> Page:
     name = (await _user_of(visit)).name
     effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
     same = command("user", "remove", name)
-    return confirm_page(
-        f"Remove {name}?", effects, to("users", name, "remove"), "Remove", "/users", same, is_grave=True
-    )
+    return confirm_page(f"Remove {name}?", effects, "Remove", "/users", same, is_grave=True)
 
 
 async def remove(visit: PageRequest) -> Redirect:
@@ -178,7 +173,7 @@ async def ask_to_create(visit: PageRequest) -> Page:
         "With the role enrolment it registers optimizers, and does nothing else.",
     )
     same = "amoro token create NAME --role ROLE --on PATTERN --expires 90d"
-    return confirm_page("Make a token", effects, "/tokens/create", "Make it", "/users", same, fields)
+    return confirm_page("Make a token", effects, "Make it", "/users", same, fields)
 
 
 async def create(visit: PageRequest) -> Page:
@@ -203,9 +198,7 @@ async def ask_to_revoke(visit: PageRequest) -> Page:
         "It can't be brought back: only another one can be made.",
     )
     same = command("token", "revoke", name)
-    return confirm_page(
-        f"Revoke {name}?", effects, to("tokens", name, "revoke"), "Revoke", "/users", same, is_grave=True
-    )
+    return confirm_page(f"Revoke {name}?", effects, "Revoke", "/users", same, is_grave=True)
 
 
 async def revoke(visit: PageRequest) -> Redirect:

@@ -17,6 +17,46 @@ function localize(root) {
   }
 }
 
+/** Lets long names break where their words end, and puts a sign beside each shortened id that copies all of it. */
+function fit(root) {
+  for (const name of root.querySelectorAll("td.name > a, th.name")) {
+    const parts = name.textContent.split(/(?<=[._])/);
+    name.replaceChildren(...parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part])));
+  }
+  if (!navigator.clipboard) return;
+  for (const id of root.querySelectorAll("[data-copy]")) {
+    const sign = document.createElement("button");
+    sign.type = "button";
+    sign.className = "copy";
+    sign.title = "Copy";
+    sign.setAttribute("aria-label", `Copy ${id.dataset.copy}`);
+    id.after(sign);
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const sign = event.target.closest("button.copy");
+  if (sign) {
+    navigator.clipboard.writeText(sign.previousElementSibling.dataset.copy);
+    sign.classList.add("done");
+  }
+  if (!event.target.closest("a")) event.target.closest("td.why > div")?.classList.toggle("open");
+});
+
+// The search suggests tables; one that is chosen is shown.
+const search = document.getElementById("find");
+let typing = 0;
+search?.addEventListener("input", () => {
+  const choices = document.getElementById("found");
+  const chosen = [...choices.options].find((one) => one.value === search.value);
+  if (chosen) return location.assign(chosen.dataset.to);
+  clearTimeout(typing);
+  typing = setTimeout(async () => {
+    const answer = await fetch(`/find?text=${encodeURIComponent(search.value)}`).catch(() => null);
+    if (answer?.ok) choices.innerHTML = await answer.text();
+  }, 150);
+});
+
 /** Opens the confirmation that a link leads to over the page; without it the link leads to a page of its own. */
 async function confirmOver(link) {
   const answer = await fetch(link.href, {headers: {Accept: "text/html"}});
@@ -71,3 +111,4 @@ document.addEventListener("keydown", (event) => {
 });
 
 localize(document);
+fit(document);

@@ -55,6 +55,7 @@ async function fetched() {
   const made = live.cloneNode(false);
   made.innerHTML = await answer.text();
   localize(made);
+  fit(made);
   morph(live, made);
   tag = answer.headers.get("ETag") || "";
   return true;
