@@ -22,6 +22,7 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
     groups: dict[PartitionKey, list[GroupPlan]] = {}
     for group in verdict.plan.groups if verdict.plan else ():
         groups.setdefault(group.key, []).append(group)
+    columns = (column for partition in verdict.partitions for column in partition.columns)
     return pb.Plan(
         table=str(runtime.identifier),
         snapshot_id=verdict.plan.snapshot_id if verdict.plan else runtime.snapshot_id or 0,
@@ -35,7 +36,7 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
         enabled=runtime.enabled,
         enabled_origin=runtime.enabled_origin,
         layout=_layout(verdict),
-        notes=[*verdict.notes, *_column_notes(verdict.partitions)],
+        notes=[*verdict.notes, *dict.fromkeys(column.note for column in columns if column.note)],
         cpu_ms=sum(group.core_ms for group in verdict.plan.groups) if verdict.plan else 0,
     )
 
@@ -93,11 +94,6 @@ def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
         for column in partition.columns:
             columns.setdefault(column.name, []).append((max(1, partition.bytes), column))
     return [_mean(name, weighted) for name, weighted in columns.items()]
-
-
-def _column_notes(partitions: Sequence[PartitionDepth]) -> list[str]:
-    notes = (column.note for partition in partitions for column in partition.columns if column.note)
-    return list(dict.fromkeys(notes))
 
 
 def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDepth:

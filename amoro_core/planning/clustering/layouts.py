@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import floor, inf, log
+from math import floor, log
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from amoro_core.errors import AmoroError, InvalidArgument, TableRefused
-from amoro_core.model.clustering import (
-    BOUND_CHARACTERS,
-    MAX_CURVE_COLUMNS,
-    Layout,
-    LayoutKey,
-    Sorting,
-    SortOrder,
-    Strategy,
-    group_of,
-)
+from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Layout, LayoutKey, Sorting, SortOrder, Strategy, group_of
 from amoro_core.model.files import DataFile
 from amoro_core.planning.clustering.model import (
     AUTO,
@@ -37,7 +28,7 @@ from amoro_core.planning.clustering.model import (
 from amoro_core.scan.columns import FEW, Numbers, Paths
 from amoro_core.scan.live_files import LiveFiles
 
-_METRICS_KEY = "write.metadata.metrics.column."
+METRICS_KEY = "write.metadata.metrics.column."
 #: What metrics say of a column whose bounds are not kept.
 _WITHOUT_BOUNDS = ("none", "counts")
 
@@ -199,7 +190,7 @@ def _without_partition_columns(
 
 def _refuse_without_bounds(facts: ClusterFacts, field_id: int) -> None:
     name = facts.sorting.name_of(field_id)
-    key = f"{_METRICS_KEY}{name}"
+    key = f"{METRICS_KEY}{name}"
     value = facts.properties.get(key, "").strip().lower()
     if value in _WITHOUT_BOUNDS:
         raise TableRefused(
@@ -207,15 +198,6 @@ def _refuse_without_bounds(facts: ClusterFacts, field_id: int) -> None:
             reason="configuration",
             hint=f"Remove it: ALTER TABLE … UNSET TBLPROPERTIES ('{key}'), or cluster by another column.",
         )
-
-
-def bound_characters(properties: Mapping[str, str], column: str) -> float:
-    """The characters of a text that bounds of clustered files have by the table's properties; infinite for all."""
-    mode = properties.get(f"{_METRICS_KEY}{column}") or properties.get("write.metadata.metrics.default", "")
-    if mode.strip().lower() == "full":
-        return inf
-    cut = re.search(r"\d+", mode)
-    return int(cut[0]) if cut else BOUND_CHARACTERS
 
 
 def layout_name(layout: Layout, sorting: Sorting) -> str:

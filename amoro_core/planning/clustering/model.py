@@ -1,11 +1,10 @@
 """Properties, values and messages of clustering plans."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from math import inf
 
 from amoro_core.documents.formatting import many
 from amoro_core.model.clustering import Layout, Sorting, Strategy
@@ -31,6 +30,7 @@ PREFIX = "self-optimizing.cluster."
 COLUMNS_KEY = f"{PREFIX}columns"
 STRATEGY_KEY = f"{PREFIX}strategy"
 PARTITIONS_KEY = f"{PREFIX}partitions"
+RELAYOUT_KEY = f"{PREFIX}relayout"
 PARTITION_FILTER_KEY = f"{PREFIX}partition-filter"
 #: Said in the place of columns: those that queries filter by.
 AUTO = ("auto",)
@@ -159,7 +159,7 @@ class ClusteringConfig:
     trigger_interval: timedelta | None = declared(f"{PREFIX}trigger.interval", "", unless_empty(duration))
     seal_bytes: int | None = declared(f"{PREFIX}seal-bytes", "", unless_empty(properties_size))  # None: 32 × target
     tier_fanout: int = declared(f"{PREFIX}tier-fanout", "4", _fanout)  # 0: sealed groups stay for ever
-    relayout: bool = declared(f"{PREFIX}relayout", "false", boolean)
+    relayout: bool = declared(RELAYOUT_KEY, "false", boolean)
     update_strategy: UpdateStrategy = declared(f"{PREFIX}update-strategy", "carry-over", _word(UpdateStrategy))
     carry_over_max_rows: int = declared(f"{PREFIX}carry-over.max-rows", "100000", whole(0))
     partial_progress: bool = declared(f"{PREFIX}partial-progress", "true", boolean)
@@ -313,6 +313,7 @@ NO_FILES = "nothing to do: the table has no data files"
 NO_COLUMNS = "nothing to do: no columns are set"
 #: Why nothing is planned though a trigger fires or a request was made.
 NO_GROUPS = "nothing to do: no files that would gain together"
+CLUSTERED_OTHERWISE = "nothing to do without --full: files that are clustered by other columns stay as they are"
 RESERVED = "nothing to do yet: other plans have the unclustered files"
 #: The note on what is shown of a table without columns.
 BY_NEWEST_GROUP = (
@@ -346,28 +347,6 @@ def too_little(unclustered: int, least: int) -> str:
     if not unclustered:
         return "nothing to do: no unclustered files"
     return f"nothing to do: {size(unclustered)} unclustered, {size(least)} needed"
-
-
-def clustered_otherwise(layouts: Iterable[str], wanted: str) -> str:
-    """Why files that are clustered by other columns stay so."""
-    return f"nothing to do without --full: all files are clustered by {' and '.join(layouts)}, not by {wanted}"
-
-
-def other_layouts(files: int, size_bytes: int, layouts: Iterable[str], wanted: str) -> str:
-    """The note on files that are clustered by other columns."""
-    return (
-        f"{many(files, 'file')} of {size(size_bytes)} clustered by {' and '.join(layouts)} stay as they are: to "
-        f"cluster them by {wanted}, too, use --full, or {PREFIX}relayout=true for the schedule"
-    )
-
-
-def alike(column: str, shared: int, kept: float) -> str:
-    """The note on a text column whose values begin with the same characters; `kept`: those in bounds of outputs."""
-    key = f"write.metadata.metrics.column.{column}"
-    begin = f"values of {column} share the first {shared} characters or more, where their bounds end"
-    if kept > shared:
-        return f"{begin}: clustered files get {'complete bounds' if kept == inf else f'bounds of {kept} characters'}"
-    return f"{begin}, so readers skip no file by {column}: set {key}=full, or truncate(n) with a greater n"
 
 
 def shallow(ratio: float, trigger: float) -> str:

@@ -1,5 +1,6 @@
 """Whether and how a table is clustered: which partitions, which of their files, in which groups."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -8,8 +9,9 @@ from hashlib import blake2b
 
 import numpy as np
 
+from amoro_core.documents.formatting import many
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.model.clustering import Layout, Sorting, SortKey
+from amoro_core.model.clustering import BOUND_CHARACTERS, Layout, SortKey
 from amoro_core.model.files import ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.tables import SnapshotFacts
@@ -31,12 +33,12 @@ from amoro_core.planning.clustering.grouping import (
     units_of,
 )
 from amoro_core.planning.clustering.layouts import (
+    METRICS_KEY,
     GroupFiles,
     GroupIds,
     Layouts,
     PartitionGroups,
     Resolved,
-    bound_characters,
     clustered_at,
     group_ids,
     groups_in,
@@ -51,6 +53,7 @@ from amoro_core.planning.clustering.model import (
     COLUMNS_KEY,
     PARTITION_FILTER_KEY,
     PARTITIONS_KEY,
+    RELAYOUT_KEY,
     ClusterFacts,
     ClusteringConfig,
     ClusterPlan,
@@ -354,20 +357,28 @@ class PartitionCase:
         if (lower != lower[0]).any() or (upper != upper[0]).any() or lower[0] == upper[0]:
             return ""
         shared = len(self.rows[int(known[0])].data.metrics.lower_bounds[field_id].decode(errors="replace"))
-        kept = bound_characters(self.terms.facts.properties, column.name)
-        return model.alike(column.name, shared, kept) if shared >= _CUT_AT else ""
-
-    @cached_property
-    def others(self) -> tuple[GroupState, ...]:
-        """The groups that have another layout than the table is to have, and keep it."""
-        return tuple(one.group for one in self.groups.kept if not one.group.is_current)
-
-    def clustered_otherwise(self) -> str:
-        """Why nothing is done where all files have other layouts; "" if that is not why."""
-        if not self.others or len(self.groups.unclustered) or any(one.group.is_current for one in self.groups.kept):
+        if shared < _CUT_AT:
             return ""
-        sorting = self.terms.facts.sorting
-        return model.clustered_otherwise(_names(self.others, sorting), layout_name(self.terms.resolved.layout, sorting))
+        key, properties = f"{METRICS_KEY}{column.name}", self.terms.facts.properties
+        mode = properties.get(key) or properties.get("write.metadata.metrics.default", "")
+        length = re.search(r"\d+", mode)
+        is_longer = "full" in mode.lower() or (int(length[0]) if length else BOUND_CHARACTERS) > shared
+        return f"values of {column.name} share the first {shared} characters or more, where their bounds end" + (
+            ": clustered files get longer ones"
+            if is_longer
+            else f", so readers skip no file by {column.name}: set {key}=full, or truncate(n) with a greater n"
+        )
+
+    @property
+    def others(self) -> list[GroupState]:
+        """The groups that have another layout than the table is to have, and keep it."""
+        return [one.group for one in self.groups.kept if not one.group.is_current]
+
+    def waits_for_more(self) -> str:
+        """Why its unclustered files are not clustered yet."""
+        if self.others and not len(self.groups.unclustered):
+            return model.CLUSTERED_OTHERWISE
+        return model.too_little(self.unclustered_bytes, self.terms.config.least_bytes(self.terms.target))
 
     @cached_property
     def last(self) -> datetime | None:
@@ -558,9 +569,10 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     plan = _plan(evaluations, facts.scan, terms)
     others = [group for evaluated in evaluations for group in evaluated.case.others]
     if others and not request.full:
-        files, live_bytes = sum(one.files for one in others), sum(one.live_bytes for one in others)
-        layouts, wanted = _names(others, facts.sorting), layout_name(resolved.layout, facts.sorting)
-        told = replace(told, notes=(*told.notes, model.other_layouts(files, live_bytes, layouts, wanted)))
+        names = sorted({layout_name(one.layout, facts.sorting) for one in others})
+        files = f"{many(sum(one.files for one in others), 'file')} clustered by {' and '.join(names)}"
+        wanted = f"by {layout_name(resolved.layout, facts.sorting)}, too, use --full, or {RELAYOUT_KEY}=true"
+        told = replace(told, notes=(*told.notes, f"{files} stay as they are: to cluster them {wanted}"))
     return replace(
         told,
         is_due=plan is not None,
@@ -570,10 +582,6 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         plan=plan,
         learned=terms.layouts.learned,
     )
-
-
-def _names(groups: Sequence[GroupState], sorting: Sorting) -> list[str]:
-    return sorted({layout_name(one.layout, sorting) for one in groups})
 
 
 def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict | None:
@@ -628,9 +636,7 @@ def _evaluated(case: PartitionCase, scan: TableScan, terms: PlanContext, reading
     reason = model.by_request(case.unclustered_bytes, request.full)
     if not request.asked:
         if not case.has_much and not case.may_merge:
-            enough = config.least_bytes(terms.target)
-            why = case.clustered_otherwise() or model.too_little(case.unclustered_bytes, enough)
-            return _Evaluated(case, case.verdict(False, why, deep=request.explain))
+            return _Evaluated(case, case.verdict(False, case.waits_for_more(), deep=request.explain))
         if (until := case.quiet_until()) is not None:
             return _Evaluated(case, case.verdict(False, model.quiet(until, config.quiet), until))
         reason, due_at = case.trigger()
@@ -657,7 +663,7 @@ def _why_none(case: PartitionCase) -> str:
     if case.has_pinned and not len(case.unclustered):
         return model.RESERVED
     if not len(case.unclustered):
-        return case.clustered_otherwise() or model.too_little(0, 0)
+        return case.waits_for_more()
     if case.ratio > 1.0:
         return model.gains_little(case.ratio, REACHED)
     return model.NO_GROUPS

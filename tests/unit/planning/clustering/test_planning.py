@@ -515,9 +515,9 @@ def test_texts_whose_bounds_are_cut_within_what_they_share_are_told() -> None:
     column, default = "write.metadata.metrics.column.a", "write.metadata.metrics.default"
     useless = f"so readers skip no file by a: set {column}=full, or truncate(n) with a greater n"
     for properties, expected in (
-        ({}, f"{alike}: clustered files get bounds of 64 characters"),
-        ({column: "full", default: "truncate(16)"}, f"{alike}: clustered files get complete bounds"),
-        ({default: "truncate(30)"}, f"{alike}: clustered files get bounds of 30 characters"),
+        ({}, f"{alike}: clustered files get longer ones"),
+        ({column: "full", default: "truncate(16)"}, f"{alike}: clustered files get longer ones"),
+        ({default: "truncate(30)"}, f"{alike}: clustered files get longer ones"),
         ({default: "truncate(16)"}, f"{alike}, {useless}"),
         ({column: "truncate(8)"}, f"{alike}, {useless}"),
     ):
@@ -528,10 +528,10 @@ def test_texts_whose_bounds_are_cut_within_what_they_share_are_told() -> None:
 def test_files_clustered_by_other_columns_are_told_with_the_way_to_cluster_them_anew() -> None:
     table = clustered(columns=("a", "b"))
     other = replace(table, config=config(columns=("c",)))
-    because = "nothing to do without --full: all files are clustered by hilbert(a, b), not by linear(c)"
+    because = "nothing to do without --full: files that are clustered by other columns stay as they are"
     note = (
-        "16 files of 2 GB clustered by hilbert(a, b) stay as they are: to cluster them by linear(c), too, use --full, "
-        "or self-optimizing.cluster.relayout=true for the schedule"
+        "16 files clustered by hilbert(a, b) stay as they are: to cluster them by linear(c), too, use --full, or "
+        "self-optimizing.cluster.relayout=true"
     )
     for request in (ClusterRequest(), ASKED, ClusterRequest(asked=True, shows=True)):
         verdict = other.plan(request)
