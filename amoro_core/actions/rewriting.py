@@ -110,11 +110,16 @@ def _decided(
         return None, f"{_ENCODES}: no file is Parquet"
     sizes = [(data.size_bytes, data.record_count) for data in files]
     size, rows = (sum(column) for column in zip(*sizes, strict=True))
-    copies = f"files without a deleted row are copied, up to {rule.max_row_groups:,} into an output"
+    copies = (
+        "files are copied as they are stored, except those with deleted rows or other columns than the table's; "
+        f"an output has up to {rule.max_row_groups:,} row groups"
+    )
     small = f"smaller than {rule.min_row_group_bytes / (1 << 20):.3g} MiB on average"
     if config.row_group_merge is None and kind is OptimizingType.MINOR:
         if rule.is_coarse(size, rows, sum(max(1, one) for one in groups), row_limit):
-            return replace(rule, min_row_group_bytes=0), f"{copies}; they are {small}: major and full encode them later"
+            return replace(
+                rule, min_row_group_bytes=0
+            ), f"{copies}; row groups are {small}: major and full encode them later"
         return rule, _copies(copies, rule, small)
     for data, count in zip(files, groups, strict=True):
         if data.file_format is FileFormat.PARQUET and not (
@@ -201,6 +206,7 @@ def rewrite_work(
         copy=copy,
         tells_left_out=config.rebase,
         max_hidden_ratio=config.max_hidden_ratio,
+        may_reorder=True,
     )
 
 

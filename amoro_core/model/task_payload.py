@@ -91,6 +91,7 @@ class RewriteInput:
     copy: CopyRule | None = None  # None: nothing is copied
     tells_left_out: bool = False  # the result tells which rows of each rewritten file it left out
     max_hidden_ratio: float = 0.0  # of an output's rows, hidden where an input is gone when it is committed
+    may_reorder: bool = False  # the rewritten files may be written in another order, which the result tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,14 @@ class DeletedRows:
 class PositionMap:
     """Where each row of the rewritten files went.
 
-    The outputs are the rows of the rewritten files in their order without these, cut at the outputs' record counts.
+    The outputs are the rows of the rewritten files, in their order or in `order`, without these, cut at the outputs'
+    record counts.
     """
 
     path: str  # of a Puffin file; empty where every row is in an output
     size_bytes: int
     left_out: tuple[DeletedRows, ...]  # in the order of the inputs; inputs that lost no row are missing
+    order: tuple[int, ...] = ()  # indexes into the rewritten files as they were written; empty: as they are
 
 
 @dataclass(frozen=True, slots=True)

@@ -533,6 +533,7 @@ class RewriteInput(_message.Message):
     COPY_FIELD_NUMBER: _builtins.int
     TELLS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     MAX_HIDDEN_RATIO_FIELD_NUMBER: _builtins.int
+    MAY_REORDER_FIELD_NUMBER: _builtins.int
     sequence_number: _builtins.int
     """S: the data sequence number of the outputs"""
     target_size_bytes: _builtins.int
@@ -544,6 +545,8 @@ class RewriteInput(_message.Message):
     """the result tells which rows of each rewritten file it left out"""
     max_hidden_ratio: _builtins.float
     """of an output's rows, hidden where an input is gone when it is committed"""
+    may_reorder: _builtins.bool
+    """the rewritten files may be written in another order, which the result tells"""
     @_builtins.property
     def table(self) -> Global___TableContext: ...
     @_builtins.property
@@ -576,10 +579,11 @@ class RewriteInput(_message.Message):
         copy: Global___CopyRule | None = ...,
         tells_left_out: _builtins.bool = ...,
         max_hidden_ratio: _builtins.float = ...,
+        may_reorder: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "max_hidden_ratio", b"max_hidden_ratio", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes", "tells_left_out", b"tells_left_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "max_hidden_ratio", b"max_hidden_ratio", "may_reorder", b"may_reorder", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes", "tells_left_out", b"tells_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -619,8 +623,8 @@ Global___LeftOutRows: _TypeAlias = LeftOutRows  # noqa: Y015
 
 @_typing.final
 class PositionMap(_message.Message):
-    """Which rows of the rewritten files the outputs do not hold. The outputs are the rows of the rewritten files in their order
-    without these, cut at the outputs' record counts.
+    """Which rows of the rewritten files the outputs do not hold. The outputs are the rows of the rewritten files, in their order
+    or in `order`, without these, cut at the outputs' record counts.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -628,6 +632,7 @@ class PositionMap(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """of the Puffin file; empty where every row is in an output"""
     size_bytes: _builtins.int
@@ -635,16 +640,21 @@ class PositionMap(_message.Message):
     def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOutRows]:
         """in the order of the inputs; inputs that lost no row are missing"""
 
+    @_builtins.property
+    def order(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """indexes into RewriteInput.rewritten as they were written; empty: as they are"""
+
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         left_out: _abc.Iterable[Global___LeftOutRows] | None = ...,
+        order: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "path", b"path", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "order", b"order", "path", b"path", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,6 +77,8 @@ def map_problems(group: Group) -> Iterator[str]:
     if numbers != sorted(set(numbers)) or any(not 0 <= number < len(group.work.rewritten) for number in numbers):
         yield f"the map of positions tells of the inputs {numbers}"
         return
+    if position_map.order and sorted(position_map.order) != list(range(len(group.work.rewritten))):
+        yield f"the map of positions tells of the inputs in the order {list(position_map.order)}"
     for rows in position_map.left_out:
         if not 1 <= rows.record_count <= group.work.rewritten[rows.input].data.record_count:
             yield f"the map of positions leaves {rows.record_count} rows of input {rows.input} out"

@@ -36,19 +36,23 @@ def translate(
     left_out: Mapping[int, PositionSet],
     hidden: Mapping[int, PositionSet],
     output_rows: Sequence[int],
+    order: Sequence[int] = (),
 ) -> dict[int, PositionSet]:
     """The positions, by the number of the output, of the hidden rows of the inputs.
 
     `rows`: of each input. `left_out`, `hidden`: positions by the number of the input; a hidden row that was left out is
-    in no output. Outputs without a hidden row are missing. Raises ValueError when the inputs' live rows are not as many
-    as the outputs'.
+    in no output. Outputs without a hidden row are missing. `order`: of the inputs, if they were written in another one.
+    Raises ValueError for no such order, and when the inputs' live rows are not as many as the outputs'.
     """
+    order = order or range(len(rows))
+    if sorted(order) != list(range(len(rows))):
+        raise ValueError(f"{len(rows)} inputs can't have the order {list(order)}")
     live = [count - len(left_out.get(at, NO_POSITIONS)) for at, count in enumerate(rows)]
     ends = np.array(list(accumulate(output_rows)), np.int64)
     if sum(live) != (int(ends[-1]) if len(ends) else 0) or min(live, default=0) < 0:
         raise ValueError(f"{sum(live)} rows of the inputs are live, the outputs have {sum(output_rows)}")
     found: dict[int, PositionSet] = {}
-    for at, base in enumerate([0, *accumulate(live)][:-1]):
+    for at, base in zip(order, accumulate((live[at] for at in order), initial=0), strict=False):
         deleted = left_out.get(at, NO_POSITIONS)
         positions = (hidden.get(at, NO_POSITIONS) - deleted).ascending()
         if not len(positions):
@@ -284,7 +288,8 @@ def in_outputs(group: Group, hidden: Mapping[int, PositionSet], view: Validation
     outputs = group.output.data_files
     rows = [given.data.record_count for given in group.work.rewritten]
     left_out = view.read.left_out[group.number]
-    moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
+    order = group.output.position_map.order if group.output.position_map else ()
+    moved = translate(rows, left_out, hidden, [file.record_count for file in outputs], order)
     return {outputs[at]: positions for at, positions in sorted(moved.items())}
 
 

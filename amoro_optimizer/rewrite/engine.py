@@ -19,8 +19,10 @@ from amoro_core.files.file_readers import RowSource, open_rows
 from amoro_core.files.hashing import ThetaSketch, mixed, value_hashes
 from amoro_core.files.parquet.metrics import CopiedFile
 from amoro_core.files.row_groups.checks import (
+    ColumnLayout,
     CopySource,
     NotCopied,
+    OtherLayout,
     Read,
     compared_columns,
     open_source,
@@ -158,10 +160,14 @@ def rewrite(
         sources = Sources(run.watched, rule, options, run.schema) if rule is not None else None
         totals = _Totals(keeps_positions=work.tells_left_out)
         try:
-            for number, file in enumerate(work.rewritten):
-                totals.add(number, *_rewrite_file(run, marks, outputs, file, masks.pop(number, None), sources))
+
+            def rewrite_one(number: int, waits: bool) -> tuple[Mask, list[str]]:
+                file = work.rewritten[number]
+                return _rewrite_file(run, marks, outputs, file, masks.get(number), sources, waits=waits)
+
+            order = _rewrite_files(run, outputs, totals, rewrite_one)
             outputs.finish_file()
-            position_map = outputs.write_map(totals.left_out) if work.tells_left_out else None
+            position_map = outputs.write_map(totals.left_out, order) if work.tells_left_out else None
             positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
             outputs.finish_deletes()
             rows_read = sum(file.data.record_count for file in work.rewritten)
@@ -261,6 +267,10 @@ class RewriteRun:
         files = [file.data for file in (*self.work.rewritten, *self.work.converted)]
         return ReadAhead(self.access, files, self.checkpoint, self.memory_bytes)
 
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Read these files ahead instead, in this order."""
+        self._ahead = ReadAhead(self.access, [file.data for file in files], self.checkpoint, self.memory_bytes)
+
     @cached_property
     def schema(self) -> Schema:
         """The schema of the outputs: the table's, with the rows' lineage where its format has that."""
@@ -359,6 +369,35 @@ def live_count(file: InputFile, packed: Packed | None) -> int:
     return file.data.record_count - deleted
 
 
+def _rewrite_files(
+    run: RewriteRun, outputs: Outputs, totals: "_Totals", rewrite_one: Callable[[int, bool], tuple[Mask, list[str]]]
+) -> tuple[int, ...]:
+    """Write the live rows of all files; returns their order by number, if it is not that of the task.
+
+    Files whose columns are stored in another way than those before them come last, two or more together in outputs of
+    their own. A single one is encoded: of as many outputs as inputs the next plan would make as many again.
+    """
+    files, order = run.work.rewritten, list[int]()
+    waiting: dict[ColumnLayout, list[int]] = {}
+    for number in range(len(files)):
+        try:
+            totals.add(number, *rewrite_one(number, run.work.may_reorder))
+            order.append(number)
+        except OtherLayout as other:
+            waiting.setdefault(other.layout, []).append(number)
+    if not waiting:
+        return ()
+    rest = sorted(waiting.values(), key=lambda numbers: len(numbers) > 1)
+    run.expect([*(files[number] for numbers in rest for number in numbers), *run.work.converted])
+    for numbers in rest:
+        if len(numbers) > 1:
+            outputs.finish_file()
+        for number in numbers:
+            totals.add(number, *rewrite_one(number, False))
+        order += numbers
+    return tuple(order)
+
+
 def _rewrite_file(
     run: RewriteRun,
     marks: DeleteFilter,
@@ -366,8 +405,13 @@ def _rewrite_file(
     file: InputFile,
     packed: Packed | None,
     sources: Sources | None,
+    *,
+    waits: bool,
 ) -> tuple[Mask, list[str]]:
-    """Write the live rows of one file; returns which rows are deleted, and why it was not copied: "" if never meant."""
+    """Write the live rows of one file; returns which rows are deleted, and why it was not copied: "" if never meant.
+
+    Raises OtherLayout before anything was written, if the file `waits` for an output of its layout.
+    """
     reasons = [""] if sources is None else []
     with ExitStack() as closing:
         content = run.fetch(file)
@@ -386,12 +430,12 @@ def _rewrite_file(
         elif mask.any():  # all rows are deleted
             run.advance(file.data.record_count)
         else:
-            _copy_groups(run, outputs, source, decoder, reasons)
+            _copy_groups(run, outputs, source, decoder, reasons, waits=waits)
     return mask, reasons
 
 
 def _copy_groups(
-    run: RewriteRun, outputs: Outputs, source: CopySource, decoder: "_Decoder", reasons: list[str]
+    run: RewriteRun, outputs: Outputs, source: CopySource, decoder: "_Decoder", reasons: list[str], *, waits: bool
 ) -> None:
     """Copy the row groups of a file without deleted rows in order; one that turns out not to be copied is decoded."""
     data = decoder.file.data
@@ -399,8 +443,12 @@ def _copy_groups(
     for number, rows in enumerate(source.rows):
         try:
             outputs.copy(source, number, copied)
+            waits = waits and not rows
             run.advance(rows)
         except NotCopied as reason:
+            if waits and isinstance(reason, OtherLayout):
+                raise
+            waits = False
             reasons.append(str(reason))
             decoder.write(outputs, np.zeros(data.record_count, np.bool_), number, rows)
 

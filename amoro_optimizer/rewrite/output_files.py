@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -79,6 +80,8 @@ class Outputs:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add live rows, in the columns of the table's schema and with their lineage where its format has that."""
         while batch.num_rows:
+            if isinstance(self._open, SplicedOutput) and not self._open.takes_rows:
+                self.finish_file()
             output = self._open if self._open is not None else self._begin()
             taken = batch.num_rows if self._room is None else min(self._room, batch.num_rows)
             output.write(batch.slice(0, taken))
@@ -86,7 +89,7 @@ class Outputs:
             self._take(output, taken)
 
     def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
-        """Add a row group as it is. Raises NotCopied, also where outputs are to be even."""
+        """Add a row group as it is. Raises OtherLayout, and NotCopied, also where outputs are to be even."""
         rows = source.rows[number]
         if self._room is not None and self._open is not None and rows > self._room:
             slack = int(self._even_rows * _UNEVENNESS)
@@ -141,11 +144,11 @@ class Outputs:
         self.delete_files += write_vectors(self._access, path, vectors, number, self._checkpoint)
         failpoint("task.after_file")
 
-    def write_map(self, left_out: Sequence[tuple[int, PositionSet]]) -> PositionMap:
-        """Write which rows of the rewritten files are left out, by the number of the file; no file where none is."""
+    def write_map(self, left_out: Sequence[tuple[int, PositionSet]], order: tuple[int, ...]) -> PositionMap:
+        """Write which rows of the rewritten files are left out, by number, and their `order`; no file where none is."""
         if not left_out:
-            return PositionMap("", 0, ())
-        files = self._work.rewritten
+            return PositionMap("", 0, (), order)
+        files, left_out = self._work.rewritten, sorted(left_out, key=itemgetter(0))
         content, parts = vectors_file([(files[at].data.path, rows) for at, rows in left_out])
         self._map_path = path = self._new_path(files[0].data.partition, "-applied", "puffin")
         self._access.write_bytes(path, content)
@@ -154,7 +157,7 @@ class Outputs:
             DeletedRows(at, part.offset, part.size_bytes, len(positions))
             for (at, positions), part in zip(left_out, parts, strict=True)
         )
-        return PositionMap(path, len(content), tuple(rows))
+        return PositionMap(path, len(content), tuple(rows), order)
 
     def abandon(self) -> None:
         """Delete everything written, as far as possible."""

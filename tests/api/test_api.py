@@ -294,7 +294,10 @@ def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> Non
     key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
     with table.transaction() as transaction:
         transaction.set_properties({key: "0"})
-    copies = "files without a deleted row are copied, up to 1,024 into an output"
+    copies = (
+        "files are copied as they are stored, except those with deleted rows or other columns than the table's; "
+        "an output has up to 1,024 row groups"
+    )
     planned = plan(table, type="full", home=home)
     assert planned.copying == copies
     assert f"\n  copying: {copies}\n" in planned.explain()

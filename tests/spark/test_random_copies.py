@@ -190,6 +190,12 @@ class CopyStory:
             text = f"text {self._chance.randrange(55)}"
             column = names.index("s")
             conditions.append((f"s = '{text}'", sum(n for row, n in rows.items() if row[column] == text)))
+        for name in {"d", "long", "big"}.intersection(names):
+            column = names.index(name)
+            known = sorted({row[column] for row in rows} - {None})
+            for value in (known[0], self._chance.choice(known)) if known else ():
+                wanted = sum(n for row, n in rows.items() if row[column] is not None and row[column] <= value)
+                conditions.append((f"{name} <= {value:f}", wanted))
         for condition, count in conditions:
             for source in (self.table, f"read_parquet({self._paths()!r})"):
                 query = f"SELECT count(*) FROM {source} WHERE {condition}"

@@ -530,6 +530,19 @@ def test_a_map_that_does_not_add_up_is_refused(rows: list[tuple[int, int]], figu
     assert failed.value.message == f"task p-1 fails the check left-out-rows: {figures}"
 
 
+@pytest.mark.parametrize("order", [(0, 0), (1,), (0, 1, 2)])
+def test_a_map_of_an_order_that_is_none_of_the_inputs_is_refused(order: tuple[int, ...]) -> None:
+    record = left_out((0, 10))
+    groups = [
+        replace(one, output=replace(one.output, position_map=replace(one.output.position_map, order=order)))
+        if one.output.position_map is not None
+        else one
+        for one in record.groups
+    ]
+    with pytest.raises(CheckFailed, match="the map of positions tells of the inputs in the order"):
+        check(replace(record, groups=tuple(groups)), SCANNED, FACTS)
+
+
 def test_outputs_of_other_rows_than_the_map_leaves_are_refused_before_rows_are_followed() -> None:
     record = left_out((0, 10))
     check_maps(record)

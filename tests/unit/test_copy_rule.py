@@ -124,7 +124,10 @@ def test_only_a_task_that_may_copy_carries_bounds(enabled: str) -> None:
     assert codec.decode_input(codec.encode_input(work)) == work
 
 
-COPIES = "files without a deleted row are copied, up to 1,024 into an output"
+COPIES = (
+    "files are copied as they are stored, except those with deleted rows or other columns than the table's; "
+    "an output has up to 1,024 row groups"
+)
 SMALL = "smaller than 8 MiB on average"
 
 
@@ -136,7 +139,7 @@ def told(*tasks: TaskPlan, kind: OptimizingType = MAJOR, written: dict[str, str]
 def test_a_plan_says_which_row_groups_it_copies() -> None:
     large, small = plan(file()), plan(file(MIB))
     assert told(large) == told(large, kind=MINOR) == f"{COPIES}; files whose row groups are {SMALL} are encoded"
-    assert told(small, kind=MINOR) == f"{COPIES}; they are {SMALL}: major and full encode them later"
+    assert told(small, kind=MINOR) == f"{COPIES}; row groups are {SMALL}: major and full encode them later"
     least = {"use_parquet_row_group_merge.min_avg_row_group_size_bytes": "0"}
     assert told(small, **least) == told(small, kind=MINOR, **least) == COPIES
 

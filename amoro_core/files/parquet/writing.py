@@ -143,6 +143,7 @@ class ParquetOutput:
         self._schema = schema
         self._arrow = arrow_schema(schema)
         self._options = options
+        self._integer_decimals = True
         self._row_group_bytes = min(options.row_group_bytes, memory_bytes or options.row_group_bytes)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -220,7 +221,7 @@ class ParquetOutput:
             "use_dictionary": dictionary_columns(rows, options.dictionary_bytes, encodings),
             "dictionary_pagesize_limit": options.dictionary_bytes,
             "store_schema": False,
-            "store_decimal_as_integer": True,
+            "store_decimal_as_integer": self._integer_decimals,
             "write_page_index": True,
             "write_page_checksum": True,
         }

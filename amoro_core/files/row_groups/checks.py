@@ -72,11 +72,19 @@ _PLAIN_INTEGERS = {(1, 17): 32, (2, 18): 64}
 
 Read = Callable[[int, int], bytes]
 #: What a file's columns are, whatever words its writer has for it: equal values can share an output.
-ColumnLayout = tuple[object, ...]
+ColumnLayout = tuple[tuple[Any, ...], ...]
 
 
 class NotCopied(ValueError):
     """The reason why something can't be copied."""
+
+
+class OtherLayout(NotCopied):
+    """The columns are stored in another way than those of the output: they can be copied into another one."""
+
+    def __init__(self, layout: ColumnLayout) -> None:
+        super().__init__("its columns are stored in another way than those of the other files")
+        self.layout = layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +219,19 @@ def _column_layout(element: Struct) -> tuple[object, ...]:
         element.field_id,
         _logical(element),
     )
+
+
+def column_meanings(layout: ColumnLayout) -> ColumnLayout:
+    """What readers find by field ids, whatever the names, nullability, and decimals in any type that holds them."""
+    return tuple(_meaning(*element) for element in layout)
+
+
+def _meaning(_: bytes, fields: int, kind: int | None, length: int, repetition: int, *more: Any) -> tuple[Any, ...]:
+    if more[1] is not None and more[1][0] == "decimal":
+        bits = {_INT32: 31, _INT64: 63, _FIXED: 8 * (length or 0) - 1, _BYTE_ARRAY: 127}.get(kind or 0, 0)
+        if 10 ** more[1][1] <= 1 << max(0, bits):
+            kind, length = _FIXED, 0
+    return fields, kind, length, repetition == _REPEATED, *more
 
 
 def _logical(element: Struct) -> object:
@@ -424,7 +445,7 @@ def compared_columns(source: CopySource, schema: Schema) -> tuple[ComparedColumn
 
     UUIDs are left out, since writers do not agree on their order, and lineage, which files may tell of some rows alone.
     """
-    layout = (one for one in source.layout if isinstance(one, tuple) and not one[1])
+    layout = (one for one in source.layout if not one[1])
     result, known = [], set(schema.field_ids)
     for number, (leaf, meaning) in enumerate(zip(source.leaves, layout, strict=True)):
         field_id, logical = meaning[-2], meaning[-1] or ()
@@ -432,7 +453,7 @@ def compared_columns(source: CopySource, schema: Schema) -> tuple[ComparedColumn
             continue
         kind = schema.find_type(field_id)
         if isinstance(kind, DecimalType):
-            is_stored = leaf.type in (_INT32, _INT64, _FIXED) and logical[:1] == ("decimal",)
+            is_stored = leaf.type in (_INT32, _INT64, _FIXED, _BYTE_ARRAY) and logical[:1] == ("decimal",)
         else:
             wanted, words = _STORED.get(type(kind), (None, ()))
             is_stored = leaf.type == wanted and logical[: len(words) or None] == words

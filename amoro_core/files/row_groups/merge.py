@@ -1,11 +1,12 @@
 """Parquet outputs of copied row groups, with a footer, page indexes and bloom filters of their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from io import BytesIO
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,9 @@ from amoro_core.files.row_groups.checks import (
     CopySource,
     Leaf,
     NotCopied,
+    OtherLayout,
     bloom_filter,
+    column_meanings,
     extent,
     open_source,
     page_index,
@@ -165,6 +168,8 @@ def _moved(part: CopiedChunk, shift: int) -> _Behind:
 
 #: The writer of an output whose parts are of several writers, in the form that readers parse.
 CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
+#: Physical types by their numbers in the format.
+_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 #: Row groups are numbered in 16 bits.
 MOST_ROW_GROUPS = 32_767
 #: Written at once, so that an attempt that is cancelled ends soon.
@@ -205,6 +210,8 @@ class SplicedOutput(ParquetOutput):
         self._max_row_groups = min(rule.max_row_groups, MOST_ROW_GROUPS)
         self._verifies = rule.verifies
         self._plain = self._encoded(pa.Table.from_batches([], self._arrow))
+        self._form: CopySource | None = None  # whose columns are stored like the output's, once it has a row group
+        self.takes_rows = True  # rows can be encoded so
         self._with_lineage = has_lineage(schema)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
         self._behind = FooterBuilder()
@@ -219,11 +226,10 @@ class SplicedOutput(ParquetOutput):
         self._require_room(group)
         if self._with_lineage and not _stores_lineage(source, group):
             raise NotCopied("it does not store the lineage of every row")
-        if source.layout != self._plain.layout:
-            raise NotCopied(_difference(source.layout, self._plain.layout))
+        self._require_layout(source.layout)
         parts = _parts(source, group)
-        for part in parts:
-            if part.filter is None and b".".join(part.leaf.path) in self._filtered:
+        for part, plain in zip(parts, self._plain.leaves, strict=True):
+            if part.filter is None and b".".join(plain.path) in self._filtered:
                 raise NotCopied("it lacks a bloom filter that the table wants")
         if self._verifies and source.content is not None and source.structs is not None:
             view = memoryview(source.content)
@@ -234,11 +240,28 @@ class SplicedOutput(ParquetOutput):
         contents = chain([next(contents)], contents)
         if not self.written_bytes:
             self.path = self._copied_path
+        if self._form is None:
+            self.takes_rows = self._encodes(source.layout)
+            self._form = replace(source, read=self._plain.read, content=None, structs=None)
         if self._pending_rows:
             self._write_pending()
         self._splice(group, contents)
         self._origins.append(file)
         self._writers.add(source.created_by)
+
+    def _require_layout(self, layout: ColumnLayout) -> None:
+        if column_meanings(layout) != column_meanings(self._plain.layout):
+            raise NotCopied(_difference(layout, self._plain.layout))
+        if self._form.layout != layout if self._form else self._pending_rows and not self._encodes(layout):
+            raise OtherLayout(layout)
+
+    def _encodes(self, layout: ColumnLayout) -> bool:
+        """Whether rows can be encoded as in that layout; if so, the next ones are."""
+        for self._integer_decimals in (True, False):
+            own = self._encoded(pa.Table.from_batches([], self._arrow)).layout
+            if [one[1:] for one in own] == [one[1:] for one in layout]:
+                return True
+        return False
 
     def close(self) -> WrittenFile:
         """Write the remaining rows and the footer. Raises StorageFull, CheckFailed; the file is then deleted."""
@@ -249,7 +272,7 @@ class SplicedOutput(ParquetOutput):
             end = self.written_bytes
             with translated(self.path):
                 writer = next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY
-                footer = self._behind.write(self._stream, self._plain.footer, writer)
+                footer = self._behind.write(self._stream, (self._form or self._plain).footer, writer)
                 size_bytes = self.written_bytes
                 self._stream.close()
             metadata = _checked(self.path, footer, end, self._behind.rows)
@@ -274,9 +297,13 @@ class SplicedOutput(ParquetOutput):
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def _write_table(self, table: pa.Table) -> None:
+        if self._form is None:
+            self._form, self._integer_decimals = self._plain, True
         try:
             source = self._encoded(table)
             for group in source.footer.row_groups:
+                for leaf, chunk in zip(self._form.leaves, group.columns, strict=True):
+                    chunk.meta_data.path_in_schema = list(leaf.path)
                 self._splice(group, self._contents(source, _parts(source, group)))
                 self._origins.append(None)
         except NotCopied as error:
@@ -386,15 +413,16 @@ def _runs(parts: Sequence[CopiedChunk], *, whole: bool) -> Iterator[list[CopiedC
 def _difference(found: ColumnLayout, wanted: ColumnLayout) -> str:
     """What the file's columns lack to be copied."""
     for one, other in zip(found, wanted, strict=False):
-        if one != other:
-            return f"its columns are not as they would be written: {_words(one)} instead of {_words(other)}"
+        if column_meanings((one,)) != column_meanings((other,)):
+            return f"its columns are not those of the table's schema: {_words(one)} instead of {_words(other)}"
     return f"it has {len(found)} columns, levels within them included, instead of {len(wanted)}"
 
 
-def _words(element: object) -> str:
-    name, *more = element if isinstance(element, tuple) else (element,)
-    shown = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-    return f"{shown} {tuple(more)}"
+def _words(element: tuple[Any, ...]) -> str:
+    name, fields, kind, _, _, field_id, logical = element
+    meant = "" if logical is None else f" as {' '.join(str(one) for one in logical if one != b'')}"
+    stored = f"{fields} fields" if fields else _TYPES[kind]
+    return f"{name.decode(errors='replace')} ({stored}{meant}, field id {field_id})"
 
 
 def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.FileMetaData:

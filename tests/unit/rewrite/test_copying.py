@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.files.row_groups.merge import split_offsets
+from amoro_core.files.row_groups.parquet_format import Struct
 from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
-from amoro_core.model.task_payload import CopyRule, RewriteOutput
+from amoro_core.model.task_payload import CopyRule, PositionMap, RewriteOutput
 
 from .builders import (
     AVRO_NS,
@@ -30,6 +32,7 @@ from .builders import (
     NS_COLUMNS,
     ORC_NS,
     avro_file,
+    change_footer,
     col,
     context,
     data_file,
@@ -122,9 +125,9 @@ def test_files_that_are_encoded_are_counted_by_their_first_reason(tmp_path: Path
 
 
 def older(root: Path, first: int) -> DataFile:
-    """Like `file`, but refused: its column was renamed since."""
-    columns = [NS_COLUMNS[0], col("t", pa.string(), 2)]
-    return data_file(root, columns, {"n": range(first, first + 100), "t": ["x"] * 100})
+    """Like `file`, but refused: its column was promoted since."""
+    columns = [col("n", pa.int32(), 1), NS_COLUMNS[1]]
+    return data_file(root, columns, {"n": range(first, first + 100), "s": ["x"] * 100})
 
 
 def test_outputs_of_small_row_groups_are_marked(tmp_path: Path) -> None:
@@ -168,15 +171,18 @@ def test_several_outputs_stay_even(tmp_path: Path) -> None:
     assert output.encoded_because == "its rows belong to two outputs"
 
 
+OTHERS = "its columns are not those of the table's schema"
+
+
 def test_files_of_other_schemas_and_formats_are_decoded_between_copied_ones(tmp_path: Path) -> None:
     rows = [{"n": n, "s": "x"} for n in range(100, 200)]
     values = {"n": range(100, 200), "s": ["x"] * 100}
     others = {
         "its format is orc": orc_file(tmp_path, pa.Table.from_pylist(rows, schema=ORC_NS)),
         "its format is avro": avro_file(tmp_path, AVRO_NS, rows),
-        "its columns are not as they would be written: t": older(tmp_path, 100),
-        "its columns are not as they would be written: n": data_file(
-            tmp_path, [col("n", pa.int32(), 1), NS_COLUMNS[1]], values
+        f"{OTHERS}: n (INT32, field id 1) instead of n (INT64, field id 1)": older(tmp_path, 100),
+        f"{OTHERS}: s (BYTE_ARRAY, field id 2) instead of s (BYTE_ARRAY as string, field id 2)": data_file(
+            tmp_path, [NS_COLUMNS[0], col("s", pa.binary(), 2)], values
         ),
         "it has 3 columns": data_file(tmp_path, [*NS_COLUMNS, col("x", pa.int64(), 3)], {**values, "x": values["n"]}),
     }
@@ -288,6 +294,150 @@ def test_floats_have_bounds_only_where_their_nans_are_counted(
         assert (2 in made.metrics.lower_bounds, 2 in made.metrics.upper_bounds) == (expected is not None,) * 2
 
 
+DECIMALS = Schema(
+    NestedField(1, "n", LongType()),
+    NestedField(2, "short", DecimalType(9, 2)),
+    NestedField(3, "long", DecimalType(18, 4)),
+    NestedField(4, "wide", DecimalType(38, 6)),
+)
+DECIMAL_COLUMNS = [
+    NS_COLUMNS[0],
+    *(
+        col(field.name, pa.decimal128(field.field_type.precision, field.field_type.scale), field.field_id)
+        for field in DECIMALS.fields
+        if isinstance(field.field_type, DecimalType)
+    ),
+]
+FIXED, INTEGER = "FIXED_LEN_BYTE_ARRAY", ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY")
+
+
+def decimals_at(first: int) -> dict[str, list[Any]]:
+    """Numbers from −50 on, every seventh missing; the widest have 38 digits."""
+    numbers = range(first - 50, first - 40)
+    scaled = [None if number % 7 == 0 else Decimal(number) for number in numbers]
+    wide = [None if number is None else number + number.copy_sign(Decimal(10) ** 31) for number in scaled]
+    return {"n": list(numbers), "short": scaled, "long": scaled, "wide": wide}
+
+
+def decimals(root: Path, first: int, *, as_integers: bool, **options: Any) -> DataFile:
+    """Ten rows in the layout of Iceberg's own writers, or in that of pyarrow's defaults."""
+    return data_file(root, DECIMAL_COLUMNS, decimals_at(first), store_decimal_as_integer=as_integers, **options)
+
+
+def as_binary(root: Path, first: int) -> DataFile:
+    """The same with decimals of whatever length they need."""
+    rows = decimals_at(first)
+    scales = {"short": 2, "long": 4, "wide": 6}
+    columns = [NS_COLUMNS[0], *(col(name, pa.binary(), number) for number, name in enumerate(scales, 2))]
+    stored = {
+        name: [None if one is None else unscaled(one.scaleb(scale, Context(40))) for one in rows[name]]
+        for name, scale in scales.items()
+    }
+    one = data_file(root, columns, {"n": rows["n"], **stored}, write_statistics=["n"])
+
+    def change(footer: Struct) -> None:
+        _, _, *elements = footer.schema
+        for element, field in zip(elements, DECIMAL_COLUMNS[1:], strict=True):
+            element.converted_type, element.scale, element.precision = 5, field.type.scale, field.type.precision
+
+    change_footer(one.path, change)
+    return replace(one, size_bytes=Path(one.path).stat().st_size)
+
+
+def unscaled(value: Decimal) -> bytes:
+    number = int(value)
+    return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
+
+
+def types_of(made: DataFile) -> tuple[str, ...]:
+    group = pq.read_metadata(made.path).row_group(0)
+    return tuple(group.column(number).physical_type for number in range(1, 4))
+
+
+def assert_decimals(output: RewriteOutput, firsts: list[int]) -> None:
+    """As pyarrow and DuckDB read them, DuckDB by filters that skip row groups, too."""
+    paths = [made.path for made in output.data_files]
+    kind = pa.schema(DECIMAL_COLUMNS)
+    expected = pa.concat_tables(pa.table(decimals_at(first), schema=kind) for first in firsts).to_pylist()
+    read = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    assert read == expected
+    for name in ("short", "long", "wide"):
+        for number in (-45, -36, -1, 0, 5, 44):
+            low = f"{number}" if name != "wide" else f"{number + int(math.copysign(10**31, number))}"
+            wanted = sorted(row["n"] for row in expected if row[name] is not None and row[name] <= Decimal(low))
+            sql = f"select n from read_parquet({paths!r}) where {name} <= {low}::decimal(38, 6) order by n"
+            assert [n for (n,) in duckdb.sql(sql).fetchall()] == wanted
+    nulls = [made.metrics.null_value_counts.get(3) for made in output.data_files]
+    if None not in nulls:
+        assert sum(map(int, filter(None, nulls))) == sum(row["long"] is None for row in expected)
+
+
+def test_decimals_are_copied_in_whatever_type_the_format_allows_and_each_layout_has_outputs_of_its_own(
+    tmp_path: Path,
+) -> None:
+    fixed = [decimals(tmp_path, first, as_integers=False) for first in (0, 10, 20)]
+    integer = [decimals(tmp_path, first, as_integers=True) for first in (30, 40)]
+    binary = [as_binary(tmp_path, first) for first in (50, 60)]
+    for files, types in ((fixed, (FIXED,) * 3), (integer, INTEGER), (binary, ("BYTE_ARRAY",) * 3)):
+        output = copying(tmp_path, files, schema=DECIMALS)
+        assert (output.files_copied, [types_of(made) for made in output.data_files]) == (len(files), [types])
+    mixed = [fixed[0], integer[0], binary[0], fixed[1], binary[1], integer[1], fixed[2]]
+    work = task(context(tmp_path, DECIMALS), mixed, copy=EVERYTHING)
+    output = run(replace(work, tells_left_out=True, may_reorder=True))
+    assert (output.files_copied, output.encoded_files) == (7, {})
+    assert [types_of(made) for made in output.data_files] == [(FIXED,) * 3, INTEGER, ("BYTE_ARRAY",) * 3]
+    assert output.position_map == PositionMap("", 0, (), (0, 3, 6, 1, 5, 2, 4))
+    assert_decimals(output, [0, 10, 20, 30, 40, 50, 60])
+
+
+def test_a_single_file_of_another_layout_and_rows_without_those_deleted_are_encoded_like_the_others(
+    tmp_path: Path,
+) -> None:
+    """Else a task could make as many files as it had. A layout that can't be encoded keeps its rows for itself."""
+    fixed = [decimals(tmp_path, first, as_integers=False) for first in (0, 10, 20)]
+    other = decimals(tmp_path, 30, as_integers=True)
+    work = task(context(tmp_path, DECIMALS), [fixed[0], other, fixed[1]], copy=EVERYTHING)
+    output = run(replace(work, may_reorder=True, tells_left_out=True))
+    reason = "its columns are stored in another way than those of the other files"
+    assert (output.files_copied, output.encoded_files) == (2, {reason: 1})
+    assert ([types_of(made) for made in output.data_files], groups_of(output)) == ([(FIXED,) * 3], [10, 10, 10])
+    assert_decimals(output, [0, 10, 30])
+    alone = copying(tmp_path, [fixed[0], other, fixed[1]], schema=DECIMALS)  # whose coordinator knows no other order
+    assert (alone.files_copied, [types_of(made) for made in alone.data_files]) == (2, [(FIXED,) * 3])
+    assert_decimals(alone, [0, 30, 10])
+    deletes = [position_deletes(tmp_path, [(fixed[0].path, at) for at in range(9)])]
+    first = copying(tmp_path, fixed, deletes, schema=DECIMALS, applicable={0: [0]})
+    assert (groups_of(first), [types_of(made) for made in first.data_files]) == ([1, 10, 10], [(FIXED,) * 3])
+    binary = [as_binary(tmp_path, 40), fixed[0], as_binary(tmp_path, 50)]
+    work = task(context(tmp_path, DECIMALS), binary, deletes, applicable={1: [0]}, copy=EVERYTHING)
+    apart = run(replace(work, may_reorder=True))
+    assert [types_of(made) for made in apart.data_files] == [("BYTE_ARRAY",) * 3, INTEGER]
+    assert numbers_of(apart) == [*range(-10, 0), -41, *range(10)]
+
+
+def test_columns_with_other_names_and_without_nulls_are_copied_as_they_are(tmp_path: Path) -> None:
+    columns = [col("m", pa.int64(), 1, nullable=False), col("t", pa.string(), 2)]
+    old = [data_file(tmp_path, columns, {"m": range(at, at + 5), "t": ["x"] * 5}) for at in (0, 5)]
+    files = [file(tmp_path, 10, 5), old[0], file(tmp_path, 15, 5), old[1]]
+    bloom = {"write.parquet.bloom-filter-enabled.column.s": "true"}
+    lacks = "it lacks a bloom filter that the table wants"
+    assert copying(tmp_path, old[:1], properties=bloom).encoded_files == {lacks: 1}
+    output = run(replace(task(context(tmp_path, NS), files, copy=EVERYTHING), may_reorder=True))
+    assert (output.files_copied, [pq.read_schema(made.path).names for made in output.data_files]) == (
+        4,
+        [["n", "s"], ["m", "t"]],
+    )
+    renamed = [col("n", pa.int64(), 1), col("t", pa.string(), 2)]
+    before = [data_file(tmp_path, renamed, {"n": range(at, at + 5), "t": ["x"] * 5}) for at in (20, 25)]
+    deleted = [position_deletes(tmp_path, [(before[1].path, 4)])]
+    kept = copying(tmp_path, before, deleted, applicable={1: [0]})
+    assert (groups_of(kept), numbers_of(kept)) == ([5, 4], list(range(20, 29)))
+    (made,) = kept.data_files
+    assert pq.read_schema(made.path).names == ["n", "t"]
+    assert made.metrics.value_counts == {1: 9, 2: 9}
+    assert duckdb.sql(f"select count(*) from '{made.path}' where t = 'x'").fetchall() == [(9,)]
+
+
 WITHOUT_CODEC = """
 import sys
 from pathlib import Path
@@ -314,7 +464,7 @@ def test_a_file_with_another_number_of_rows_is_refused(tmp_path: Path) -> None:
 def test_a_cancelled_attempt_leaves_nothing(tmp_path: Path, size: int) -> None:
     """Encoded rows are written while they are encoded."""
     files = [file(tmp_path, 100 * n) for n in range(5)] if size == 1 else [large(tmp_path), older(tmp_path, 100)]
-    work = task(context(tmp_path, Schema(*NS.fields[:1], NestedField(2, "t", StringType()))), files, copy=EVERYTHING)
+    work = task(context(tmp_path, Schema(*NS.fields, NestedField(3, "new", LongType()))), files, copy=EVERYTHING)
     work = work if size > 1 else task(context(tmp_path, NS), files, copy=EVERYTHING)
     with pytest.raises(AttemptAbandoned):
         run(work, is_cancelled=lambda: bool(written_under(tmp_path)))
