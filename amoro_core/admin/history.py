@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, period, word
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
@@ -65,8 +66,8 @@ def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts
     return pb.GetSeriesResponse(series=series, step_s=step.seconds)
 
 
-#: The time of a report without a beginning, and the tables of each of its lists.
-HALF_A_DAY, IN_REPORT = timedelta(hours=12), 20
+HALF_A_DAY = timedelta(hours=12)  # the time of a report without a beginning
+Filled = TypeVar("Filled", pb.TableFailures, pb.WorseTable)
 #: Events on a page without a limit.
 EVENTS = 100
 
@@ -120,22 +121,23 @@ def get_report(services: Services, request: pb.GetReportRequest, call: Call) -> 
     report = services.journal.report(since, until, table_ids)
     by_code: dict[str, pb.CodeFailures] = {}
     for row in report.failures:
-        code = row["failure_code"]
-        failures = by_code.setdefault(code, pb.CodeFailures(code=code))
-        failures.processes += row["processes"]
-        failures.tables_total += 1
-        if failures.tables_total <= IN_REPORT:
-            failures.tables.add(**{name: value for name, value in row.items() if name != "failure_code"})
+        of_code = {"code": row["code"], "processes": row["code_processes"], "tables_total": row["tables_total"]}
+        by_code.setdefault(row["code"], pb.CodeFailures(**of_code)).tables.append(_filled(pb.TableFailures, row))
     return pb.Report(
         began_ms=milliseconds(since),
         ended_ms=milliseconds(until),
         processes=sum(row["processes"] for row in report.totals),
         totals=[pb.ProcessTotals(**row) for row in report.totals],
-        failures=sorted(by_code.values(), key=lambda one: -one.processes),
-        worse=[pb.WorseTable(**row) for row in report.worse[:IN_REPORT]],
-        worse_total=len(report.worse),
+        failures=by_code.values(),
+        worse=[_filled(pb.WorseTable, row) for row in report.worse],
+        worse_total=report.worse[0]["tables"] if report.worse else 0,
         is_worse_known=report.is_worse_known,
     )
+
+
+def _filled(kind: type[Filled], row: Mapping[str, Any]) -> Filled:
+    """The message with those values of the row that it has fields for."""
+    return kind(**{name: row[name] for name in kind.DESCRIPTOR.fields_by_name})
 
 
 def get_series(services: Services, request: pb.GetSeriesRequest, call: Call) -> pb.GetSeriesResponse:

@@ -47,6 +47,7 @@ from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event
 
+IN_REPORT = 20  # tables of each of its lists
 #: How far events and calls are counted.
 COUNTED = 10_000
 _NEXT = "Give what `next` of the page before says."
@@ -116,13 +117,13 @@ class JournalService:
 
     def report(self, since: datetime, until: datetime, table_ids: Collection[int] | None) -> Report:
         """What was done in that time to these tables, or to all."""
-
-        period = processes.report_period(since, until, table_ids)
+        period = processes.report_period(since, until, table_ids, IN_REPORT)
 
         def read(db: Connection) -> Report:
             failures, worse = processes.total_failures(db, period), time_series.list_worse(db, period)
-            names = tables.names(db, {row["table_id"] for row in (*failures, *(worse or ()))})
-            for row in (*failures, *(worse or ())):
+            rows = (*failures, *(worse or ()))
+            names = tables.names(db, {row["table_id"] for row in rows})
+            for row in rows:
                 row["table"] = str(names[row["table_id"]])
             return Report(processes.total_ended(db, period), failures, worse or (), worse is not None)
 

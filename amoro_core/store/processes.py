@@ -278,20 +278,26 @@ def total_ended(db: Connection, period: Parameters) -> list[Row]:
 
 
 def total_failures(db: Connection, period: Parameters) -> list[Row]:
-    """The failures of processes that ended in a `report_period`, by code and table, most processes first."""
+    """The failures of processes that ended in a `report_period`, by code and table, most processes first.
+
+    Each row has the sums of its code: `code_processes` and `tables_total`.
+    """
     # Beside a single max(), SQLite takes the other columns from the row of the maximum.
     return db.select(
-        "SELECT failure_code, table_id, count(*) AS processes, failure AS reason, process_id, "
-        f"max(finished_at_ms) AS finished_ms {_ENDED_IN} AND failure_code <> '' GROUP BY failure_code, table_id "
-        "ORDER BY processes DESC, finished_ms DESC, table_id",
+        "WITH failed AS (SELECT failure_code AS code, table_id, count(*) AS processes, failure AS reason, process_id, "
+        f"max(finished_at_ms) AS finished_ms {_ENDED_IN} AND failure_code <> '' GROUP BY failure_code, table_id), "
+        "ranked AS (SELECT *, sum(processes) OVER same AS code_processes, count(*) OVER same AS tables_total, "
+        "row_number() OVER (same ORDER BY processes DESC, finished_ms DESC, table_id) AS place FROM failed "
+        "WINDOW same AS (PARTITION BY code)) "
+        "SELECT * FROM ranked WHERE place <= :most ORDER BY code_processes DESC, code, place",
         period,
     )
 
 
-def report_period(since: datetime, until: datetime, table_ids: Collection[int] | None) -> Parameters:
-    """The values by which a report of these tables, or of all, is read."""
+def report_period(since: datetime, until: datetime, table_ids: Collection[int] | None, most: int) -> Parameters:
+    """The values by which a report of these tables, or of all, is read; its lists have at most so many of them."""
     ids = None if table_ids is None else to_json(sorted(table_ids))
-    return {"since_ms": to_ms(since), "until_ms": to_ms(until), "table_ids": ids}
+    return {"since_ms": to_ms(since), "until_ms": to_ms(until), "table_ids": ids, "most": most}
 
 
 def remove_ended(db: Connection, before: datetime, limit: int) -> int:

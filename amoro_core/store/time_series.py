@@ -99,29 +99,33 @@ def list_figures(
 
 
 _WORSE = f"""
-WITH bound AS (
-    SELECT table_id,
-        (SELECT max(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms < :until_ms) AS last_ms,
+WITH changed AS MATERIALIZED (
+    SELECT table_id, (SELECT max(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms < :until_ms) AS last_ms
+    FROM table_listing AS listed
+    WHERE last_ms >= :since_ms AND (:table_ids IS NULL OR table_id IN (SELECT value FROM json_each(:table_ids)))
+), bound AS MATERIALIZED (
+    SELECT table_id, last_ms,
         (SELECT max(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms < :since_ms) AS hour_ms,
         (SELECT max(at_ms) {_OF_LISTED} AND step_s = 86400 AND at_ms + 86400000 <= :since_ms) AS day_ms,
         (SELECT min(at_ms) {_OF_LISTED} AND step_s = 3600 AND at_ms >= :since_ms) AS first_ms
-    FROM table_listing AS listed
-    WHERE :table_ids IS NULL OR table_id IN (SELECT value FROM json_each(:table_ids))
+    FROM changed AS listed
 )
 SELECT bound.table_id, was.small_files AS small_files_before, now.small_files, was.at_ms AS from_ms,
-    was.delete_files AS delete_files_before, now.delete_files
+    was.delete_files AS delete_files_before, now.delete_files, count(*) OVER () AS tables
 FROM bound
 JOIN table_series AS now ON now.table_id = bound.table_id AND now.step_s = 3600 AND now.at_ms = last_ms
 JOIN table_series AS was ON was.table_id = bound.table_id
     AND was.step_s = iif(hour_ms IS NULL AND day_ms IS NOT NULL, 86400, 3600)
     AND was.at_ms = coalesce(hour_ms, day_ms, first_ms)
-WHERE last_ms >= :since_ms AND now.small_files + now.delete_files > was.small_files + was.delete_files
-ORDER BY now.small_files + now.delete_files - was.small_files - was.delete_files DESC, bound.table_id
+WHERE now.small_files + now.delete_files > was.small_files + was.delete_files
+ORDER BY now.small_files + now.delete_files - was.small_files - was.delete_files DESC, bound.table_id LIMIT :most
 """
 
 
 def list_worse(db: Connection, period: Parameters) -> list[Row] | None:
-    """The tables with more small files and delete files at the end of a report's period, worst first; None: not known.
+    """The tables with more small files and delete files at the end of a `report_period`, worst first; None: not known.
+
+    Each row has the number of all `tables`.
 
     Figures are those of whole hours; before the oldest hour that is kept, of days; of a new table, its first ones.
     """
