@@ -501,7 +501,7 @@ def pick(text: str, items: Iterable[Named], noun: str, ids_of: Callable[[Named],
     found = [item for item in items if any(one.startswith(text) or one.endswith(text) for one in ids_of(item))]
     found = [item for item in found if text in ids_of(item)] or found
     if len(found) > 1:
-        ids = ", ".join(ids_of(item)[0] for item in found[:10])
+        ids = ", ".join(sorted(ids_of(item)[0] for item in found)[:10])
         raise InvalidArgument(
             f"more than one {noun.split()[-1]} has an id that begins or ends with {text!r}: {ids}",
             hint="Give more characters, or the last eight.",
