@@ -254,16 +254,17 @@ def test_many_deletes_of_others_are_named_up_to_a_limit(world: World, monkeypatc
 def test_entries_of_removed_files_are_never_taken_for_live_ones(world: World, by_columns: bool) -> None:
     """Manifests of nothing but DELETED entries, and files that were added again after these, in one list."""
     world.iceberg.plain = IcebergFormat() if by_columns else IcebergFormat(columns=None)
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(4):
-        writer.append(table, [row(10 * number), row(10 * number + 1)])
+        writer.append(table, [row(10 * number + at, part) for at in range(2) for part in "ab"])
     writer.upsert(table, [row(1, value="new")], ["id"])
     writer.delete_where(table, lambda item: item["id"] == 10)
     head = table.refresh().current_snapshot()
     assert head is not None
     entries = [entry for manifest in manifests_in(table, head) for entry in entries_of(table, manifest)]
     files = {entry.data_file.file_path: entry.data_file for entry in entries}
-    data = sorted(path for path, file in files.items() if file.content == DataFileContent.DATA)
+    # Each beside another file in its manifest.
+    data = sorted(path for path, one in files.items() if one.content == DataFileContent.DATA and "part=a" in path)
     again, moved = files[data[0]], files[data[1]]
     commit(table, lambda head: Change(removed_paths=frozenset({again.file_path, data[2]})))  # gone
     commit(table, lambda head: Change((moved,), frozenset({moved.file_path})))  # gone and added in one snapshot

@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from amoro_core.actions.registry import Actions
 from amoro_core.model import metrics
 from amoro_core.model.commits import PROCESS_ID
+from amoro_core.model.files import TableScan
 from amoro_core.model.history_events import Event, EventFilter, EventKind
 from amoro_core.model.maintenance import application_of
 from amoro_core.model.paths import normalise
@@ -232,6 +233,18 @@ def test_files_that_were_taken_back_are_live(world: World) -> None:
     delete_first_rows(table, before, "a file for each")
     assert refresh(world) == []
     assert ids(table) == [one for one in range(30) if one % 10]
+
+
+def test_sequence_numbers_that_went_back_are_looked_at_again(world: World) -> None:
+    """Polaris sets them back with a snapshot that it rolls back for a writer."""
+    make_small_files(world.catalog)
+    looked: list[int] = []
+    world.iceberg.table(late_deletes=lambda self, scan, since: looked.append(since) or ())
+    for number in (7, 8, 6, 9):
+        scan = TableScan(100 + number, number, ())
+        opened = world.tables_of.open(world.table().identifier)
+        world.tables.late_deletes.search(world.table(), opened, scan)
+    assert looked == [0, 7, 0, 6]
 
 
 @pytest.mark.parametrize(
