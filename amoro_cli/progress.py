@@ -63,8 +63,9 @@ class PlainProgress(ProgressReport):
 
     def show(self, process: "pb.Process") -> None:
         now = self._clock()
-        if self._last is None or process.status != self._last[0] or now - self._last[1] >= _BETWEEN_LINES:
-            self._last = (process.status, now)
+        state = process.state or process.status
+        if self._last is None or state != self._last[0] or now - self._last[1] >= _BETWEEN_LINES:
+            self._last = (state, now)
             self.note(
                 f"{process.process_id}  {describe(process)}, {format_duration(round((now - self._started) * 1000))}"
             )
@@ -151,7 +152,8 @@ def progress_report(stream: TextIO | None = None) -> Iterator[ProgressReport]:
 
 def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) -> str:
     """The stage and tasks in one phrase; `sizes` adds the bytes, `busy` the number of busy optimizers."""
-    words = f"{process.status.replace('_', ' ')}, {process.tasks_done}/{process.tasks_total} tasks"
+    state = process.state or process.status
+    words = f"{state.replace('_', ' ')}, {process.tasks_done}/{process.tasks_total} tasks"
     if process.input_bytes and sizes:
         words += f", {format_bytes(process.input_bytes_done)} of {format_bytes(process.input_bytes)}"
     optimizers = process.busy_optimizers

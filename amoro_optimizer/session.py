@@ -62,9 +62,9 @@ def started(session: Session, attempt: Attempt, thread_id: int) -> Session:
 
 
 def progressed(session: Session, attempt: Attempt, rows_done: int, rows_total: int) -> Session:
-    """After a running attempt made progress; unknown attempts are ignored."""
+    """After a running attempt made progress; unknown attempts are ignored, and what would be a step back."""
     item = session.running.get(attempt)
-    if item is None:
+    if item is None or rows_done * item.rows_total < item.rows_done * rows_total:
         return session
     return replace(
         session, running={**session.running, attempt: replace(item, rows_done=rows_done, rows_total=rows_total)}

@@ -83,7 +83,7 @@ PROCESSES: Listing[admin_pb.Process] = Listing(
         Column("PROCESS", lambda process: process.process_id, short_id),
         Column("TABLE", lambda process: process.table),
         Column("TYPE", lambda process: process.type),
-        Column("STATUS", lambda process: process.status),
+        Column("STATUS", lambda process: process.state or process.status),
         Column(
             "TASKS",
             lambda process: (process.tasks_total, process.tasks_done),
@@ -91,7 +91,7 @@ PROCESSES: Listing[admin_pb.Process] = Listing(
             right=True,
         ),
         Column("CREATED", lambda process: process.created_ms, format_time),
-        Column("TOOK", lambda process: _between(process.created_ms, process), format_duration, right=True),
+        Column("TOOK", lambda process: _between(_began_ms(process), process), format_duration, right=True),
         Column("WHY", lambda process: process.waiting or _failure(process) or process.reason),
     ),
     spare=("CREATED", "TOOK", "TYPE", "WHY", "TASKS"),
@@ -100,6 +100,11 @@ PROCESSES: Listing[admin_pb.Process] = Listing(
     name=lambda process: process.process_id,
     nothing="No processes.",
 )
+
+
+def _began_ms(process: admin_pb.Process) -> int:
+    """When its work began: the wait for an optimizer does not count."""
+    return process.started_ms or process.created_ms
 
 
 def _between(start_ms: int, ended: pb.AttemptInfo | admin_pb.TaskInfo | admin_pb.Process) -> int:
@@ -205,16 +210,17 @@ def is_active(process: admin_pb.Process) -> bool:
 
 def process_detail(process: admin_pb.Process) -> Document:
     """Schema amoro.process/v1: the fields of the process."""
-    took = format_duration(process.finished_ms - process.created_ms)
+    took = format_duration(process.finished_ms - _began_ms(process))
     pairs = with_value(
         ("process", process.process_id),
         ("table", process.table),
         ("type", process.type),
-        ("status", process.status),
+        ("status", process.state or process.status),
         ("why", f"{process.reason} ({process.trigger})" if process.trigger else process.reason),
         ("where", process.where),
         ("snapshot", str(process.snapshot_id)),
         ("created", format_time(process.created_ms)),
+        ("started", format_time(process.started_ms) if process.started_ms else ""),
         ("finished", f"{format_time(process.finished_ms)}, after {took}" if process.finished_ms else ""),
         ("failure", _failure(process) if process.failure else ""),
         ("commit", process.waiting),

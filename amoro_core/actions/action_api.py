@@ -377,8 +377,8 @@ def summary_of(process: OptimizingProcess, producer: str) -> dict[str, str]:
 
 
 def duration_ms(process: OptimizingProcess, now: datetime) -> int:
-    """How long the process has taken so far."""
-    return round((now - process.created_at).total_seconds() * 1000)
+    """How long the process has taken so far, without its wait for an optimizer."""
+    return round((now - (process.started_at or process.created_at)).total_seconds() * 1000)
 
 
 def metadata_change(

@@ -30,6 +30,7 @@ def _process(summary: ProcessSummary, no_optimizer: str) -> pb.Process:
         exit_status=_exit_status(item.status, item.failure_code),
         retry_ms=milliseconds(item.delay.retry_at if item.delay else None),
         no_optimizer=no_optimizer,
+        state="waiting" if item.status == ProcessStatus.RUNNING and figures.is_waiting else str(item.status),
         task_counts=pb.TaskCounts(**{status.value: tasks for status, tasks in figures.by_status.items()}),
     )
 

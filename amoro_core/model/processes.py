@@ -168,6 +168,7 @@ class OptimizingProcess:
     schema_id: int
     last_column_id: int  # of the table when planned
     created_at: datetime
+    started_at: datetime | None = None  # when an optimizer began its first task
     finished_at: datetime | None = None
     failure_code: str = ""
     failure: str = ""

@@ -51,6 +51,7 @@ class GetStatusResponse(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    FAILING_TABLES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     started_ms: _builtins.int
     address: _builtins.str
@@ -62,6 +63,7 @@ class GetStatusResponse(_message.Message):
     """the URL of pages and REST; "": they are not served"""
     role: _builtins.str
     """leader; reading: it answers one command from the state directory, and no coordinator runs"""
+    failing_tables: _builtins.int
     def __init__(
         self,
         *,
@@ -74,10 +76,11 @@ class GetStatusResponse(_message.Message):
         pid: _builtins.int = ...,
         http_address: _builtins.str = ...,
         role: _builtins.str = ...,
+        failing_tables: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "http_address", b"http_address", "optimizers", b"optimizers", "pid", b"pid", "role", b"role", "running_processes", b"running_processes", "started_ms", b"started_ms", "tables", b"tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "failing_tables", b"failing_tables", "http_address", b"http_address", "optimizers", b"optimizers", "pid", b"pid", "role", b"role", "running_processes", b"running_processes", "started_ms", b"started_ms", "tables", b"tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3904,6 +3907,8 @@ class Process(_message.Message):
     INPUT_BYTES_DONE_FIELD_NUMBER: _builtins.int
     BUSY_OPTIMIZERS_FIELD_NUMBER: _builtins.int
     TABLE_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     table: _builtins.str
     type: _builtins.str
@@ -3937,6 +3942,10 @@ class Process(_message.Message):
     """that hold tasks of it"""
     table_id: _builtins.int
     """the number of its table"""
+    state: _builtins.str
+    """the status; waiting while its tasks wait for an optimizer"""
+    started_ms: _builtins.int
+    """when an optimizer began its first task; 0: none did"""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInfo]:
         """filled by clients from ListTasks"""
@@ -3973,10 +3982,12 @@ class Process(_message.Message):
         input_bytes_done: _builtins.int = ...,
         busy_optimizers: _builtins.int = ...,
         table_id: _builtins.int = ...,
+        state: _builtins.str = ...,
+        started_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "task_counts", b"task_counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_optimizers", b"busy_optimizers", "created_ms", b"created_ms", "exit_status", b"exit_status", "failure", b"failure", "failure_code", b"failure_code", "finished_ms", b"finished_ms", "input_bytes", b"input_bytes", "input_bytes_done", b"input_bytes_done", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "reason", b"reason", "receipt", b"receipt", "retry_ms", b"retry_ms", "snapshot_id", b"snapshot_id", "status", b"status", "table", b"table", "table_id", b"table_id", "task_counts", b"task_counts", "tasks", b"tasks", "tasks_done", b"tasks_done", "tasks_total", b"tasks_total", "trigger", b"trigger", "type", b"type", "waiting", b"waiting", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_optimizers", b"busy_optimizers", "created_ms", b"created_ms", "exit_status", b"exit_status", "failure", b"failure", "failure_code", b"failure_code", "finished_ms", b"finished_ms", "input_bytes", b"input_bytes", "input_bytes_done", b"input_bytes_done", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "reason", b"reason", "receipt", b"receipt", "retry_ms", b"retry_ms", "snapshot_id", b"snapshot_id", "started_ms", b"started_ms", "state", b"state", "status", b"status", "table", b"table", "table_id", b"table_id", "task_counts", b"task_counts", "tasks", b"tasks", "tasks_done", b"tasks_done", "tasks_total", b"tasks_total", "trigger", b"trigger", "type", b"type", "waiting", b"waiting", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,9 +4,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,14 @@ from amoro_core.model.history_events import (
 )
 from amoro_core.model.metrics import BackupRecord, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, numbers, opened, page_limit, sealed
-from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.model.processes import (
+    OPTIMIZING_ACTION,
+    Attempt,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskStatus,
+)
 from amoro_core.model.tables import (
     BlockedOperation,
     Pending,
@@ -55,6 +62,8 @@ from amoro_core.transactions.task_queue import count_threads, pending_of
 T = TypeVar("T")
 
 PROCESSES = 100
+#: Active processes whose progress is remembered: more than ever run.
+_MOST_WATCHED = 10_000
 #: Tables are counted up to this number.
 EXACT = 10_000
 BY_NAME = TableOrder()
@@ -77,6 +86,11 @@ class TaskFigures:
         """How many tasks there are, in any status."""
         return sum(self.by_status.values())
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether tasks wait for an optimizer, and none is being worked on."""
+        return bool(self.waiting_in) and not self.busy_optimizers
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessSummary:
@@ -92,6 +106,8 @@ class OverviewService:
     """Pages of tables, processes and tasks. A limit of 0, or above what a page holds, means a whole page."""
 
     store: Store
+    #: Of active processes the most bytes that were shown as done: progress that is lost with an attempt stays shown.
+    _done: dict[str, int] = field(init=False, default_factory=dict)
 
     def tables(self, wanted: TableFilter, order: TableOrder = BY_NAME, window: Window = ALL) -> Page[TableRuntime]:
         """Tables in the order asked for; `after` is the `next` of the page before, or a name in the list by name.
@@ -131,17 +147,24 @@ class OverviewService:
             last = processes.place_of(db, window.after) if window.after else None
             found = processes.list_page(db, wanted, last, most + 1)
             page = cut(found, most, processes.count(db, wanted), lambda item: item.process_id)
-            return Page(tuple(_summaries(db, page.items, progress)), page.total, page.next)
+            return Page(tuple(self._summaries(db, page.items, progress)), page.total, page.next)
 
         return self.store.read(read)
 
     def process(self, process_id: str, progress: Progress) -> ProcessSummary:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
-        return self.store.read(lambda db: _summaries(db, (processes.find_by_part(db, process_id),), progress)[0])
+        return self.store.read(lambda db: self._summaries(db, (processes.find_by_part(db, process_id),), progress)[0])
 
     def last_failure(self, table_id: int) -> str:
-        """The failure of the table's last process, with its code; "" when it did not fail."""
-        for process in self.store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
+        """The failure of the table's last optimizing, else of its last process; "" when these did not fail."""
+
+        def read(db: Connection) -> list[OptimizingProcess]:
+            last = (
+                processes.list_processes(db, table_id, limit=1, action=action) for action in (OPTIMIZING_ACTION, "")
+            )
+            return [*chain.from_iterable(last)]
+
+        for process in self.store.read(read):
             if process.failure_code and not process.is_active:
                 return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
         return ""
@@ -164,12 +187,27 @@ class OverviewService:
 
         def read(db: Connection) -> tuple[ProcessSummary, Page[OptimizingTask]]:
             process = processes.find_by_part(db, process_id)
-            (summary,) = _summaries(db, (process,), progress)
+            (summary,) = self._summaries(db, (process,), progress)
             found = tasks.list_page(db, process.process_id, status, number, most + 1)
             total = summary.figures.total if status is None else summary.figures.by_status[status]
             return summary, cut(found, most, total, lambda task: str(task.task_id.number))
 
         return self.store.read(read)
+
+    def _summaries(
+        self, db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress
+    ) -> list[ProcessSummary]:
+        """The processes with their tasks in figures; what is done of one never decreases."""
+        result = []
+        for one in _summaries(db, found, progress):
+            process_id, done = one.process.process_id, one.figures.input_bytes_done
+            before = self._done.pop(process_id, 0)
+            if one.process.is_active:
+                done = self._done[process_id] = max(done, before)
+                if len(self._done) > _MOST_WATCHED:
+                    self._done.pop(next(iter(self._done)), None)
+            result.append(replace(one, figures=replace(one.figures, input_bytes_done=done)))
+        return result
 
     def waiting_kinds(self, process_id: str) -> list[str]:
         """The kinds of work of the process's tasks that wait for an optimizer."""

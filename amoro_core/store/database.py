@@ -292,12 +292,13 @@ def first_schema(db: Database) -> None:
 
 
 def states_of_tables(db: Database) -> None:
-    """State and saving of tables, and since when and by which error they fail."""
+    """State and saving of tables, since when and by which error they fail, and when the work of processes began."""
     for table, column in (
         ("table_action", "failure_code TEXT NOT NULL DEFAULT ''"),
         ("table_action", "failing_since_ms INTEGER"),
         ("table_runtime", """saving_json TEXT NOT NULL DEFAULT '{"files":0,"bytes":0}'"""),
         ("table_runtime", "load_failure TEXT NOT NULL DEFAULT ''"),
+        ("table_process", "started_at_ms INTEGER"),
         ("table_listing", "state TEXT NOT NULL DEFAULT 'new'"),
         ("table_listing", "unsaved INTEGER NOT NULL DEFAULT 0"),
     ):
@@ -306,6 +307,7 @@ def states_of_tables(db: Database) -> None:
     db.execute("UPDATE table_runtime SET evaluated_snapshot_id = NULL, refresh_at_ms = NULL WHERE status = 'idle'")
     for column in ("state", "unsaved"):
         db.execute(f"CREATE INDEX table_listing_by_{column} ON table_listing ({column}, table_id)")
+    db.execute("CREATE INDEX table_action_failing ON table_action (failing_since_ms) WHERE failures > 0")
 
 
 #: In their order.

@@ -160,8 +160,9 @@ def list_processes(
     table_id: int | None = None,
     statuses: Iterable[ProcessStatus] | None = None,
     limit: int = 100,
+    action: str = "",
 ) -> list[OptimizingProcess]:
-    """Processes, newest first; of one table, or in one of the statuses, where these are given."""
+    """Processes, newest first; of one table, in one of the statuses, or of an action, where these are given."""
     words = [status.value for status in (tuple(ProcessStatus) if statuses is None else statuses)]
     if not words:
         return []
@@ -170,8 +171,17 @@ def list_processes(
     return _PROCESSES.select(
         db,
         "SELECT * FROM table_process WHERE status IN (SELECT value FROM json_each(:statuses)) "
-        f"{own} {_NEWEST_FIRST} LIMIT :most",
-        {"statuses": to_json(words), "table_id": table_id, "most": limit},
+        f"{own} AND :action IN ('', action_name) {_NEWEST_FIRST} LIMIT :most",
+        {"statuses": to_json(words), "table_id": table_id, "action": action, "most": limit},
+    )
+
+
+def note_start(db: Connection, process_ids: Iterable[str], now: datetime) -> None:
+    """Note that work on these processes begins; one whose work began earlier stays as it is."""
+    db.execute(
+        "UPDATE table_process SET started_at_ms = :now_ms WHERE started_at_ms IS NULL "
+        "AND process_id IN (SELECT value FROM json_each(:processes))",
+        {"now_ms": to_ms(now), "processes": to_json(sorted(process_ids))},
     )
 
 

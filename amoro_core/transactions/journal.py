@@ -51,6 +51,9 @@ def keep_task(db: Connection, before: OptimizingTask, after: OptimizingTask, now
 def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, OptimizingTask]], now: datetime) -> None:
     """As `keep_task` for different tasks, each as the store has it and as it is now."""
     tasks.change_many(db, changes)
+    begun = {after.task_id.process_id for before, after in changes if after.acked_at and not before.acked_at}
+    if begun:
+        processes.note_start(db, begun, now)
     ended = [one for before, after in changes if (one := ended_attempt(before, after, now)) is not None]
     if not ended:
         return

@@ -163,9 +163,14 @@ def _order(group: ClusterInput) -> Order:
 
 
 #: The stages, in their order.
-SAMPLE, SPLIT, WRITE = "sample", "split", "write"
+STAGES = SAMPLE, SPLIT, WRITE = "sample", "split", "write"
 
 _MS = 1_000_000
+
+
+def rows_through(done: Mapping[str, int], rows: int) -> int:
+    """The progress of all stages together, in rows of all: each counts a third, however its rows are counted."""
+    return sum(min(of_stage, rows) for of_stage in done.values()) // len(STAGES)
 
 
 class Stages:
@@ -191,9 +196,8 @@ class Stages:
     def advance(self, rows: int) -> None:
         """So many more rows of the stage are done."""
         self._settle()
-        done = self._taken[self._name]
-        done[1] += rows
-        self._on_progress(min(done[1], self._rows), self._rows)
+        self._taken[self._name][1] += rows
+        self._on_progress(rows_through({name: taken[1] for name, taken in self._taken.items()}, self._rows), self._rows)
         self._on_stage(self._name, (self._now - self._began) // _MS)
 
     def facts(self) -> tuple[StageFacts, ...]:
@@ -281,7 +285,7 @@ def cluster(
     """Write the live rows of the group's files anew, in the order of its layout, as even files.
 
     What doesn't fit into the memory waits in files under `spill_root`, as in `rewrite`; `free` tells its free bytes.
-    `on_progress` receives rows done and rows in all of a stage, `on_stage` the stage and the core time so far in ms.
+    `on_progress` receives rows done through all stages and rows in all, `on_stage` the stage and the core time in ms.
     Every file written is deleted again when this raises: TableRefused("configuration") for an unfit layout,
     StorageFull, and what `rewrite` raises.
     """

@@ -44,7 +44,7 @@ def test_a_list_of_processes_counts_tasks_and_carries_none(coordinator: Coordina
     newest = answer.processes[0]
     assert (newest.process_id, newest.table, list(newest.tasks)) == ("01990149-0001", "cat.db.t000149", [])
     assert newest.task_counts == pb.TaskCounts(planned=38, acked=1, success=1)
-    assert (newest.tasks_total, newest.tasks_done, newest.busy_optimizers) == (40, 1, 1)
+    assert (newest.tasks_total, newest.tasks_done, newest.busy_optimizers, newest.state) == (40, 1, 1, "running")
     assert (newest.input_bytes, newest.input_bytes_done) == (40 * SIZE, SIZE)
 
 

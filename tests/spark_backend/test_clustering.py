@@ -86,6 +86,7 @@ def test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_make
     assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
     assert made.shuffle_bytes > 0
     assert {total for _, total in told} == {made.rewrite.rows_read}
+    assert told == sorted(told)
     assert list(dict.fromkeys(stages)) == ["sample", "split", "write"]
     wait_until(lambda: set(spill.rglob("shuffle_*")) <= before, "what was shuffled is gone from the disk")
 

@@ -50,6 +50,8 @@ def test_what_is_told_of_work_is_kept_for_running_attempts_only() -> None:
     session = staged(progressed(running_two(), A, 5, 10), A, "split", 700)
     running = session.running[A]
     assert (running.rows_done, running.rows_total, running.stage, running.core_ms) == (5, 10, "split", 700)
+    assert progressed(session, A, 4, 10) == progressed(session, A, 0, 20) == session
+    assert progressed(session, A, 12, 20).running[A].rows_done == 12
     ended = finished(session, A)
     assert (abandons(ended, A), set(ended.running)) == (True, {B})
     assert progressed(ended, A, 6, 10) == staged(ended, A, "write", 800) == finished(ended, A) == ended

@@ -22,7 +22,7 @@ from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Job
 from amoro_optimizer.backends.spark.shuffle import shuffled
 from amoro_optimizer.backends.spark.worker import Assignment, Slice, joined, sampled, split, table_of, written
-from amoro_optimizer.cluster.engine import SAMPLE, SPLIT, WRITE
+from amoro_optimizer.cluster.engine import SAMPLE, SPLIT, STAGES, WRITE
 from amoro_optimizer.cluster.range_partitioner import make_cuts, sample_rows
 from amoro_optimizer.cluster.sort_keys import Order
 from amoro_optimizer.rewrite.engine import refuse_unfit
@@ -57,8 +57,8 @@ def cluster(application: Application, assignment: Assignment, job: Job) -> Clust
     _require_requested(job)
     parts = _rewritten(application, work, slices, assignment, cuts)
     _require_requested(job)
-    stages = tuple(_stage(job, name) for name in (SAMPLE, SPLIT, WRITE))
-    facts = [stored for name in (SAMPLE, SPLIT, WRITE) for stored in job.facts(name).values()]
+    stages = tuple(_stage(job, name) for name in STAGES)
+    facts = [stored for name in STAGES for stored in job.facts(name).values()]
     rows_read = sum(stored["rows_read"] for stored in job.facts(SPLIT).values())
     live_rows = sum(stored["rows"] for stored in job.facts(SPLIT).values())
     made = RewriteOutput(

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from amoro_optimizer.backends.spark.clustering import Application, cluster
 from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Progress
 from amoro_optimizer.backends.spark.shuffle import max_cluster_bytes, open_context, reason_of
 from amoro_optimizer.backends.spark.worker import Assignment, run_partition
+from amoro_optimizer.cluster.engine import rows_through
 from amoro_optimizer.work_kinds import Fetching, Run, installed_kinds
 
 
@@ -269,12 +271,13 @@ def progress_of(work: Work, run: Run) -> Progress:
     lock = threading.Lock()  # each part has a thread of its own
 
     def tell(part: str, done: int, total: int, core_ms: int) -> None:
-        stage = part.split()[0]
+        done_by_stage: Counter[str] = Counter()
         with lock:
-            done_by_part[part] = done
-            done_in_stage = sum(rows for name, rows in done_by_part.items() if name.startswith(stage))
-        run.on_stage(stage, core_ms)
-        run.on_progress(done_in_stage, rows_in_all)
+            done_by_part[part] = max(done, done_by_part.get(part, 0))
+            for name, rows in done_by_part.items():
+                done_by_stage[name.split()[0]] += rows
+        run.on_stage(part.split()[0], core_ms)
+        run.on_progress(rows_through(done_by_stage, rows_in_all), rows_in_all)
 
     return tell
 

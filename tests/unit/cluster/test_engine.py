@@ -349,6 +349,8 @@ def test_progress_tells_each_stage_and_the_core_time(tmp_path: Path) -> None:
     times = [core_ms for _, core_ms in told]
     assert times == sorted(times)
     assert {total for _, total in rows} == {20_000}
+    assert rows == sorted(rows)  # no stage begins at zero again
+    assert rows[-1] == (20_000, 20_000)
     assert {fact.name: fact.rows for fact in output.stages} == {"split": 20_000, "sample": 20_000, "write": 20_000}
     assert sum(fact.core_ms for fact in output.stages) >= times[-1] - len(output.stages)
 
