@@ -35,6 +35,7 @@ from amoro_cli.views.services import (
 from amoro_cli.views.tables import settings_document
 from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, InvalidSettings, StoreFailed
+from amoro_core.model.alert_rules import Severity
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetSeriesRequest
@@ -138,11 +139,13 @@ def mcp(
 
 
 def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show what runs, each problem, and how to fix it."""
+    """Show what runs, each problem, and how to fix it. Exit status 1 while a problem of severity `page` is raised."""
     with session.reading() as connection:
         answer = connection.client.GetStatus(pb.GetStatusRequest())
         conditions = connection.client.ListConditions(ListConditionsRequest()).conditions
     write(status_document(answer, conditions), output)
+    if any(condition.raised and condition.severity == Severity.PAGE for condition in conditions):
+        raise typer.Exit(1)
 
 
 DAY = default("1d")

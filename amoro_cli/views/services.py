@@ -233,8 +233,11 @@ def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condit
         )
         yield ""
         yield from dict.fromkeys(f"{condition.name}: {condition.remedy}" for condition in raised)
-    elif serves:
+    elif serves and not status.failing_tables:
         yield "Nothing is wrong."
+    if status.failing_tables:
+        verb = "is" if status.failing_tables == 1 else "are"
+        yield f"{many(status.failing_tables, 'table')} {verb} failing: amoro table list --state failing"
     waiting = [condition for condition in conditions if not condition.raised]
     if waiting:
         names = dict.fromkeys(condition.name for condition in waiting)

@@ -4,6 +4,8 @@ import os
 import sys
 
 from amoro_core.admin.context import LEADER, Call, Services, as_message, milliseconds
+from amoro_core.model.paging import Window
+from amoro_core.model.tables import TableFilter, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring_pb
 
@@ -17,6 +19,7 @@ def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> 
         address=program.address(),
         http_address=program.http_address(),
         tables=services.tables.count(),
+        failing_tables=services.overview.tables(TableFilter(state=TableState.FAILING), window=Window(1)).total,
         optimizers=len(services.optimizers.list_optimizers()),
         running_processes=services.overview.count_running(),
         pid=os.getpid(),

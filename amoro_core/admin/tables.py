@@ -205,8 +205,7 @@ def _wanted(request: pb.ListTablesRequest) -> TableFilter:
 
 def _table(services: Services, runtime: TableRuntime) -> pb.Table:
     (message,) = _tables(services, [runtime])
-    failure = services.tables.refresh_failure(runtime.table_id)
-    last = f"the last look at the table: {failure}" if failure else ""
+    last = f"the last look at the table: {runtime.load_failure}" if runtime.load_failure else ""
     message.failure = last or services.overview.last_failure(runtime.table_id)
     message.late_deletes = services.overview.late_deletes(runtime.table_id)
     return message

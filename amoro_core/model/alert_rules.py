@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import eq, ge, gt, lt
 
@@ -85,6 +85,7 @@ class Rule:
     promql: str
     values: Callable[[Counted], Vector]
     by: tuple[str, ...] = ()  # the labels of the values
+    since: Metric | None = None  # whose values tell when it began, in seconds since 1970; None: when it was first seen
 
 
 class Severity(StrEnum):
@@ -146,10 +147,14 @@ class ActiveAlert:
 
 
 def evaluate_rules(
-    conditions: Iterable[Condition], counted: Counted, before: Iterable[ActiveAlert], now: datetime
+    conditions: Sequence[Condition], counted: Counted, before: Iterable[ActiveAlert], now: datetime
 ) -> tuple[ActiveAlert, ...]:
     """The conditions that hold now, in their order; those that held before keep since when."""
     since = {(alert.condition.name, alert.labels): alert.since for alert in before}
+    for condition in conditions:
+        if condition.when.since is not None:
+            for labels, began_s in counted.min(condition.when.since, *condition.when.by).items():
+                since[condition.name, labels] = datetime.fromtimestamp(began_s, UTC)
     return tuple(
         ActiveAlert(condition, labels, value, min(now, since.get((condition.name, labels), now)))
         for condition in conditions
@@ -336,6 +341,17 @@ CONDITIONS = (
         "Group {group} has no optimizer; tasks that wait: {value}",
         "Tasks are planned in a group without threads.",
         "Start an optimizer for the group: amoro optimizer run --group GROUP, or amoro group scale GROUP N.",
+    ),
+    Condition(
+        "table-failing",
+        Severity.PAGE,
+        replace(_rule(Counted.max, metrics.FAILURES, ">", 0, "table", "action", "code"), since=metrics.FAILING_SINCE),
+        timedelta(),
+        "{action} of {table} fails with {code}, failures in a row: {value}",
+        "Optimizing a table, or loading it, failed three times in a row, or any action on it once because a file is"
+        " missing (AMORO-1002). Outages of catalogs are not counted here.",
+        "amoro table show TABLE shows the error and the next try. For AMORO-1002 restore the file, or remove it from"
+        " the table; amoro table enable TABLE tries again at once, disable ends the tries.",
     ),
     Condition(
         "instances-cannot-start",

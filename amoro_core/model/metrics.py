@@ -90,6 +90,11 @@ PAUSED = _gauge(
     "Tables with an action paused after repeated failures or runs without effect.",
     "action",
 )
+_FAILING = "of optimizing a table, from the third one on, or of an action that lacks a file; at most 100 series"
+FAILURES = _gauge("failing_table_failures", f"Failures in a row {_FAILING}.", "table", "action", "code")
+FAILING_SINCE = _gauge(
+    "failing_table_since_seconds", f"Time of the first failure {_FAILING}, since 1970.", "table", "action", "code"
+)
 LEASES = _gauge("leases", "Active snapshot leases.")
 GUARD_HITS = _counter("guard_hits", "Files of the trash that the guard found to be needed right before their deletion.")
 LOST_REFS = _counter("lost_refs", "Branches and tags removed by a concurrent expiry and restored.")

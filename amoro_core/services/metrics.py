@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, product
 
-from amoro_core.errors import Fenced, StorageFull, StoreFailed
+from amoro_core.errors import CatalogUnavailable, DataFileMissing, Fenced, StorageFull, StoreFailed
 from amoro_core.logger import get_logger
 from amoro_core.metrics_registry import Meters, Series
 from amoro_core.model import metrics
@@ -26,6 +26,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.state.backoff import MOST
 from amoro_core.store import actions, groups, pending_deletions, processes, queue_stats, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store, current_epoch
 
@@ -181,9 +182,26 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
     for group_ in made:
         result[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
     result[metrics.EPOCH, ()] = current_epoch(db)
-    each = _of_tables(db, made)
+    each = {**_of_tables(db, made), **_failing(db)}
     known = {group.name for group in made} | {use.group for use in uses}
     return {**_resting(sorted(known), types), **{key: float(value) for key, value in result.items()}, **oldest, **each}
+
+
+#: The most failing actions of tables with series of their own.
+MOST_FAILING = 100
+
+
+def _failing(db: Connection) -> dict[Series, float]:
+    """The series of each table that keeps failing."""
+    values: dict[Series, float] = {}
+    records = actions.list_failing(db, MOST, DataFileMissing.code, CatalogUnavailable.code, MOST_FAILING)
+    names = tables.names(db, {record.table_id for record in records})
+    for record in records:
+        labels = str(names[record.table_id]), record.action, record.failure_code
+        values[metrics.FAILURES, labels] = record.failures
+        if record.failing_since is not None:
+            values[metrics.FAILING_SINCE, labels] = record.failing_since.timestamp()
+    return values
 
 
 #: The most tables of a group with series of their own: each costs Prometheus memory.

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -35,7 +35,6 @@ from amoro_core.model.tables import (
     TableRuntime,
     TableSchema,
 )
-from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.messages import (
     evaluate_totals,
@@ -46,7 +45,6 @@ from amoro_core.planning.optimizing.messages import (
 )
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
-from amoro_core.scheduling.policy import REFRESH_INTERVAL
 from amoro_core.services.history import LateDeleteService, tell_rolled_back
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
@@ -63,8 +61,9 @@ from amoro_core.transactions.table_registry import (
     after_refusal,
     dispose,
     follow_properties,
+    forgiven,
+    load_failed,
     new_table,
-    postpone_refresh,
     reset_replaced,
 )
 
@@ -95,8 +94,6 @@ class TableService:
     find_action: Callable[[str], Action]
     keeps_series: bool  # whether tables' figures are kept over time
     late_deletes: LateDeleteService
-    #: By table id, where the last refresh failed.
-    _refresh_failures: dict[int, str] = field(init=False, default_factory=dict)
 
     def similar(self, identifier: TableIdentifier, *, known_only: bool = False) -> str:
         """The table of the catalog with the closest name; "" without one.
@@ -132,18 +129,11 @@ class TableService:
         Raises what loading raises; the runtime is then unchanged except for its next refresh.
         """
         try:
-            refreshed = self._refresh(table_id)[0]
+            return self._refresh(table_id)[0]
         except Exception as error:
-            code = error.code if isinstance(error, AmoroError) else AmoroError.code
-            self._refresh_failures[table_id] = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
-            self.store.write(lambda db: postpone_refresh(db, table_id, self.clock() + REFRESH_INTERVAL))
+            failure = error
+            self.store.write(lambda db: load_failed(db, table_id, failure, self.clock()))
             raise
-        self._refresh_failures.pop(table_id, None)
-        return refreshed
-
-    def refresh_failure(self, table_id: int) -> str:
-        """Why the last refresh of a table failed, with the error's code; "" when it did not. Lost at a restart."""
-        return self._refresh_failures.get(table_id, "")
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
         """The refreshed runtime, and the refusal with its hint."""
@@ -303,7 +293,7 @@ class TableService:
     def set_enabled(
         self, identifier: TableIdentifier, enabled: bool, condition: Callable[[TableRuntime], None] | None = None
     ) -> TableRuntime:
-        """Enable or disable optimizing of a table; stored here, the table is not touched.
+        """Enable or disable optimizing of a table; stored here, the table is not touched. Failures are forgotten.
 
         Raises TableNotFound, CatalogUnavailable, and what `condition` raises of the table as it is before.
         """
@@ -315,7 +305,7 @@ class TableService:
             kept = tables.get(db, table_id)
             if condition is not None and kept != before:
                 condition(kept)
-            tables.save(db, replace(kept, enabled_override=enabled))
+            tables.save(db, replace(forgiven(kept), enabled_override=enabled))
 
         self.store.write(change)
         runtime = self.refresh(table_id)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from amoro_core.documents.formatting import many
-from amoro_core.errors import CommitConflict, IllegalState, WorkFailed
+from amoro_core.errors import CommitConflict, DataFileMissing, IllegalState, StorageFull, WorkFailed
 from amoro_core.model.processes import (
     IN_NO_LANE,
     LAYOUT,
@@ -96,8 +96,9 @@ def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask], settled:
 
     The caller carries it out and asks again, in the same transaction, until it is Wait or the process runs no more.
 
-    - A task is lost for good when it was cancelled, when it failed more often than `max_retries`, or when it is
-      poisoned and not just held by an optimizer (which may still bring its result).
+    - A task is lost for good when it was cancelled, when it failed more often than `max_retries` or by what another
+      run at once can't mend, or when it is poisoned and not just held by an optimizer (which may still bring its
+      result).
     - Without `allow_partial_commit` one lost task fails the process at once. With it the others go on; when none is
       open, what succeeded is committed, and nothing succeeded is a failure.
     - A failed task with runs left is planned again, lowest number first.
@@ -156,12 +157,16 @@ def _by_groups(
     return EndCommitted(code, reason) if settled.committed else FailProcess(code, reason)
 
 
+#: Codes of failures that are there at the next run, too, until a person or time mends them: the table backs off.
+_LASTING = frozenset({DataFileMissing.code, StorageFull.code})
+
+
 def _is_lost(task: OptimizingTask, max_retries: int) -> bool:
     match task.status:
         case TaskStatus.CANCELED:
             return True
         case TaskStatus.FAILED:
-            return task.failed_runs > max_retries or is_poisoned(task)
+            return task.failed_runs > max_retries or task.failure_code in _LASTING or is_poisoned(task)
         case TaskStatus.PLANNED:
             return is_poisoned(task)
     return False

@@ -184,5 +184,6 @@ def _blocked_reason(runtime: TableRuntime, skip_reason: str | None, now: datetim
         return skip_reason
     if runtime.retry_at is not None and runtime.retry_at > now:
         failures = many(runtime.failures, "failure")
-        return f"after {failures} in a row it is retried at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        code = f" ({runtime.failure_code})" if runtime.failure_code else ""
+        return f"after {failures} in a row{code} it is tried again at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
     return None

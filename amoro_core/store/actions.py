@@ -78,6 +78,19 @@ def count_paused(db: Connection) -> dict[str, int]:
     return {row["action_name"]: row["tables"] for row in rows}
 
 
+def list_failing(db: Connection, failures: int, lasting: str, outage: str, limit: int) -> list[ActionRecord]:
+    """At most `limit` records of optimizing that failed so often in a row, not by an outage, and of any action that
+    failed with the code `lasting`; those that began first lead. Other actions that fail are paused.
+    """
+    often = f"action_name = '{OPTIMIZING_ACTION}' AND failures >= :failures AND failure_code <> :outage"
+    sql = (
+        f"SELECT * FROM table_action WHERE failures > 0 AND (failure_code = :lasting OR {often}) "
+        "ORDER BY failing_since_ms, table_id, action_name LIMIT :most"
+    )
+    wanted = {"failures": failures, "lasting": lasting, "outage": outage, "most": limit}
+    return _RECORDS.select(db, sql, wanted)
+
+
 def set_aside(db: Connection, table_id: int) -> None:
     """Clear the due times of the table's actions, until it is evaluated again."""
     db.execute("UPDATE table_action SET next_at_ms = NULL WHERE table_id = :table_id", {"table_id": table_id})

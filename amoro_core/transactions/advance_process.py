@@ -254,6 +254,8 @@ def finish_table(
         tables.save(db, replace(done, last_optimized_at=now, snapshot_id=head))
         return
     _evaluate_again(db, process, now)
+    if process.lane == LAYOUT:
+        tables.save(db, replace(tables.get(db, process.table_id), last_optimized_at=now))
     record = actions.get(db, process.table_id, process.action)
     # Evaluate again immediately: another period may be over already.
     record = replace(recovered(record), reason=reason, last_at=now, next_at=now)

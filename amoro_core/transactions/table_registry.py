@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from amoro_core.actions.action_api import OPTIMIZING_ROLES
-from amoro_core.errors import TableRefused
+from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, TableRefused
 from amoro_core.formats.ports import AnyTable, OpenTable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.data_expiry import last_data_commit
@@ -16,13 +16,14 @@ from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide
 from amoro_core.model.plans import Evaluation, StoredDigest
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, Saving, TableIdentifier, TableRuntime
-from amoro_core.scheduling.policy import next_refresh
+from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
+from amoro_core.scheduling.policy import REFRESH_INTERVAL, next_refresh
 from amoro_core.state import tables as machine
-from amoro_core.state.backoff import recovered
+from amoro_core.state.backoff import backed_off, recovered
 from amoro_core.state.tables import with_evaluation
 from amoro_core.store import actions, groups, processes, table_stats, tables, tasks
 from amoro_core.store.database import Connection
-from amoro_core.transactions.journal import append_event
+from amoro_core.transactions.journal import append_event, keep_table
 
 log = get_logger("amoro.tables")
 
@@ -70,6 +71,29 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
 def postpone_refresh(db: Connection, table_id: int, moment: datetime) -> None:
     """Postpone the next refresh of the table."""
     tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
+
+
+def load_failed(db: Connection, table_id: int, error: Exception, now: datetime) -> None:
+    """Note that a refresh failed, and postpone the next one; an outage of the catalog counts as no failure of it."""
+    before, at = tables.get(db, table_id), now + REFRESH_INTERVAL
+    code = error.code if isinstance(error, AmoroError) else AmoroError.code
+    failure = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
+    runtime = replace(before, load_failure=failure, refresh_at=at)
+    if not isinstance(error, CatalogUnavailable) or isinstance(error, AccessDenied):
+        runtime = replace(backed_off(runtime, code, now), retry_at=at)
+    keep_table(db, before if runtime.failures == 1 else runtime, runtime, now)  # the first one is an event
+
+
+def forgiven(runtime: TableRuntime) -> TableRuntime:
+    """The runtime without its failures; it is evaluated again, since what is due may have waited for the next try."""
+    return replace(recovered(runtime), evaluated_snapshot_id=None)
+
+
+def _loaded(before: TableRuntime) -> TableRuntime:
+    """The runtime of a table that was loaded again."""
+    if before.load_failure.startswith(f"[{before.failure_code}]"):
+        before = forgiven(before)
+    return replace(before, load_failure="")
 
 
 def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
@@ -172,7 +196,7 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
     """The runtime after the table was loaded; without an evaluation its status stays, unless it is refused."""
     facts, enabled = loaded.table.facts, loaded.enabled(before.enabled_override)
     runtime = replace(
-        before,
+        _loaded(before),
         uuid=facts.uuid,
         format_version=facts.format_version,
         location=facts.location,
@@ -189,6 +213,9 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
     if found is not None and runtime.status not in BUSY:
         runtime = with_evaluation(runtime, found.evaluation, loaded.skip_reason, now)
         runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(loaded.config))
+        is_as_before = facts.snapshot_id == before.snapshot_id  # a file that it lacked may be needed still
+        if found.evaluation.type is None and not (is_as_before and runtime.failure_code == DataFileMissing.code):
+            runtime = recovered(runtime)
     if loaded.refusal is not None:
         return after_refusal(runtime, loaded.refusal, loaded.config, now)
     return replace(runtime, refresh_at=next_refresh(runtime, now, loaded.config))
@@ -196,7 +223,7 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
 
 def after_refusal(before: TableRuntime, refusal: TableRefused, config: OptimizingConfig, now: datetime) -> TableRuntime:
     """The runtime after the table was refused."""
-    runtime = replace(before, refreshed_at=now)
+    runtime = replace(_loaded(before), refreshed_at=now)
     if runtime.status not in BUSY:
         runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.full_text), now)
     return replace(runtime, refresh_at=next_refresh(runtime, now, config))

@@ -207,8 +207,11 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
         ("amoro optimizer release ", ["0198-o"]),
         ("amoro catalog show c", ["cat"]),
         ("amoro optimize cat.db.orders o", ["other.db.t"]),
-        ("amoro table list --sort-by health,-f", ["health,-files"]),
-        ("amoro table list --columns table,s", ["table,status", "table,size", "table,small"]),
+        ("amoro table list --sort-by health,-fi", ["health,-files"]),
+        (
+            "amoro table list --columns table,s",
+            ["table,state", "table,small", "table,saves", "table,size", "table,status"],
+        ),
     ],
 )
 def test_the_shell_is_offered_commands_and_names_that_are_safe_to_print(
@@ -423,7 +426,7 @@ def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> No
     found = [condition("tasks-wait"), condition("tasks-wait"), condition("disk-low", raised=False)]
     admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=found))
     result = cli("status")
-    assert (result.status, result.err) == (0, "")
+    assert (result.status, result.err) == (1, "")
     assert result.out == (
         "version            1.2\n"
         "coordinator        at 127.0.0.1:1261 since 2026-09-21 14:13:20Z, PID 77\n"
@@ -443,6 +446,20 @@ def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> No
     assert told["conditions"][0]["labels"] == {"group": "a"}
     assert [one["raised"] for one in told["conditions"]] == [True, True, False]
     assert cli("status", "-o", "name").out == "tasks-wait\ntasks-wait\ndisk-low\n"
+
+
+def test_what_can_wait_until_morning_and_a_table_that_failed_once_are_no_failure_of_the_command(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    looks = monitoring.Condition(name="backlog", severity="look", raised=True)
+    admin.script("GetStatus", pb.GetStatusResponse(role="leader", failing_tables=1))
+    admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=[condition("x", raised=False)]))
+    told = cli("status")
+    assert told.status == 0
+    assert "1 table is failing: amoro table list --state failing\n" in told.out
+    assert "Nothing is wrong" not in told.out
+    admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=[looks]))
+    assert cli("status").status == 0
 
 
 def test_nothing_wrong_is_told_of_a_coordinator_only(cli: Cli, admin: FakeAdmin) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amoro_core.errors import CommitUnknown
+from amoro_core.errors import CatalogUnavailable, CommitUnknown, DataFileMissing, WorkFailed
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.alert_rules import CONDITIONS
 from amoro_core.model.group_config import Scaling
-from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceGroup
+from amoro_core.model.processes import OPTIMIZING_ACTION, Figure, ProcessStatus, Receipt, ResourceGroup
 from amoro_core.model.tables import ActionRecord, OptimizingType
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store import actions, groups, processes
@@ -111,11 +111,11 @@ def a_backlog(seen: Prometheus) -> None:
 
 def failures(seen: Prometheus) -> None:
     optimizer = seen.world.optimizer()
-    make_table(seen.world, properties={"self-optimizing.execute.num-retries": "0"})
     seen.watch(5)
-    for _ in range(3):
-        seen.world.begin(FULL)
-        seen.world.run_one(optimizer, Failure("AMORO-1002", "gone"))
+    for name in ("t", "u", "v"):
+        make_table(seen.world, name, {"self-optimizing.execute.num-retries": "0"})
+        seen.world.begin(FULL, f"cat.db.{name}")
+        seen.world.run_one(optimizer, Failure("AMORO-1001", "no luck"))
         seen.watch(5)
 
 
@@ -166,6 +166,23 @@ def a_paused_action(seen: Prometheus) -> None:
     )
     seen.world.store.write(lambda db: actions.save(db, paused))
     seen.watch(2)
+
+
+def failing_tables(code: str, times: int, action: str = OPTIMIZING_ACTION) -> Callable[[Prometheus], None]:
+    """An action that failed so often in a row, and optimizing another table that failed twice."""
+
+    def happen(seen: Prometheus) -> None:
+        seen.world.optimizer()
+        make_table(seen.world)
+        for named, number, why in ((action, times, code), ("cluster", 2, WorkFailed.code)):
+            record = ActionRecord(
+                seen.world.table().table_id, named, failures=number, failure_code=why, failing_since=seen.world.now
+            )
+            seen.world.store.write(lambda db, record=record: actions.save(db, record))
+        seen.watch(2)
+
+    happen.__name__ = f"{times}_failures_of_{action}_by_{code}"
+    return happen
 
 
 def _store(world: World, status: ProcessStatus, **more: object) -> None:
@@ -247,6 +264,7 @@ def an_hour_after_a_failed_check(seen: Prometheus) -> None:
 
 DAY_S = 86400.0
 GROUP = {"group": "default"}
+FAILING = {"table": "cat.db.t", "action": "optimizing"}
 #: What happens, and which alerts are raised at the end of it, with their labels.
 STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     rest: {},
@@ -264,6 +282,13 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     a_lost_ref: {"AmoroLostRefs": {}},
     a_held_process: {"AmoroMaintenanceHeld": {"action": "expire-snapshots"}},
     a_paused_action: {"AmoroMaintenancePaused": {"action": "expire-snapshots"}},
+    failing_tables(WorkFailed.code, 3): {"AmoroTableFailing": {**FAILING, "code": "AMORO-1001"}},
+    failing_tables(WorkFailed.code, 2): {},
+    failing_tables(CatalogUnavailable.code, 9): {},
+    failing_tables(DataFileMissing.code, 1): {"AmoroTableFailing": {**FAILING, "code": "AMORO-1002"}},
+    failing_tables(DataFileMissing.code, 1, "expire-data"): {
+        "AmoroTableFailing": {**FAILING, "action": "expire-data", "code": "AMORO-1002"}
+    },
     a_lost_optimizer: {"AmoroOptimizersLost": {}},
     told(metrics.FAILED_CHECKS, 1, "full"): {"AmoroCheckFailed": {"type": "full"}},
     an_hour_after_a_failed_check: {},

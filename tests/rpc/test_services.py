@@ -62,13 +62,20 @@ def test_a_table_that_cannot_be_looked_at_says_why(
     small_files(catalog)
     table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
     coordinator.tables.refresh(table_id)
+    before = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
     location = local_path(catalog.load_table("db.t").metadata_location)
-    Path(location).unlink()
-    with pytest.raises(DataFileMissing):
-        coordinator.tables.refresh(table_id)
-    shown = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
+    gone = Path(location).rename(f"{location}.gone")
+    for failures in (1, 2):
+        with pytest.raises(DataFileMissing):
+            coordinator.tables.refresh(table_id)
+        shown = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
+        assert (shown.state, shown.failures, shown.failure_code) == ("failing", failures, DataFileMissing.code)
     assert shown.failure.startswith("the last look at the table: [AMORO-1002] the metadata file of cat.db.t does not")
     assert location in shown.failure
+    gone.rename(location)
+    coordinator.tables.refresh(table_id)
+    healed = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
+    assert (healed.state, healed.failures, healed.failure) == (before.state, 0, "")
 
 
 def test_a_wrong_enrolment_token_is_refused(coordinator: Coordinator, client: Client) -> None:

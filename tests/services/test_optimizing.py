@@ -30,9 +30,10 @@ from amoro_core.model.processes import Attempt, ProcessStatus, TaskId, TaskStatu
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, WorkResult
 from amoro_core.protocol.codec import encode_output
+from amoro_core.services.listings import OverviewService
 from amoro_core.services.task_lifecycle import Failure, PollRequest, Refusal, Report, ReportReply
 from amoro_core.store import tasks
-from amoro_core.store.connection import Connection, Parameters
+from amoro_core.store.connection import Connection, Parameters, as_stored
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import raising, reaching
@@ -110,6 +111,29 @@ def test_a_group_that_does_not_exist_is_named_and_nothing_is_planned(world: Worl
         world.begin(OptimizingType.MINOR)
     assert world.table().status is OptimizingStatus.IDLE
     assert world.optimizing.list_processes() == []
+
+
+def test_a_process_waits_for_an_optimizer_its_work_alone_takes_time_and_its_progress_stays(world: World) -> None:
+    process, overview = two_partitions(world), OverviewService(world.store)
+    assert overview.process(process, {}).figures.is_waiting
+    world.later(3600)
+    optimizer = world.optimizer()
+    taken = world.take(optimizer).attempt
+    (size, _) = (task.input_bytes for task in world.tasks(process))
+    begun = world.process(process).started_at
+    assert begun == as_stored(world.now)
+    half = overview.process(process, {taken: (5, 10)}).figures
+    assert (half.is_waiting, half.input_bytes_done) == (False, size // 2)
+
+    world.optimizing.dismiss(optimizer, "silent", lost=True)
+    lost = overview.process(process, {}).figures
+    assert (lost.is_waiting, lost.input_bytes_done) == (True, half.input_bytes_done)
+    world.later(60)
+    world.run_all(process)
+    world.committing.commit(process)
+    assert world.process(process).started_at == begun
+    assert world.receipt(process).duration_ms == 60_000
+    assert overview.process(process, {}).figures.input_bytes_done == half.input_bytes
 
 
 def test_tasks_of_one_poll_go_to_its_threads(world: World) -> None:
@@ -456,10 +480,10 @@ def test_a_failed_task_is_retried_until_its_runs_are_used_up(world: World) -> No
     optimizer = world.optimizer()
     for run in range(1, 4):
         assert world.status(process) is ProcessStatus.RUNNING
-        handed = world.run_one(optimizer, Failure("AMORO-1002", f"gone {run}"))
+        handed = world.run_one(optimizer, Failure("AMORO-1001", f"gone {run}"))
         assert (handed.attempt.task_id.number, handed.attempt.number) == (1, run)
     view = world.optimizing.find_process(process)
-    assert (view.process.status, view.process.failure_code) == (ProcessStatus.FAILED, "AMORO-1002")
+    assert (view.process.status, view.process.failure_code) == (ProcessStatus.FAILED, "AMORO-1001")
     assert view.process.failure == "task 1 failed 3 times; last: gone 3"
     assert statuses(world, process) == [TaskStatus.FAILED, TaskStatus.CANCELED]
     runtime = world.table()

@@ -25,6 +25,7 @@ from amoro_core.model.tables import (
     OptimizingType,
     TableIdentifier,
     TableRuntime,
+    TableState,
     parse_table,
 )
 from amoro_core.services.catalogs import CatalogChange
@@ -299,12 +300,13 @@ def test_a_table_that_cannot_be_loaded_says_why_and_is_tried_again_after_the_bas
 
     with world.iceberg.catalog(load=broken), pytest.raises(CatalogUnavailable):
         world.tables.refresh(table_id)
-    assert world.tables.refresh_failure(table_id) == "[AMORO-1010] no answer"
+    shown = world.table()
+    assert (shown.load_failure, shown.failures, shown.state) == ("[AMORO-1010] no answer", 0, TableState.NEW)
     assert world.tables.list_due() == []
     world.later(60)
     assert world.tables.list_due() == [(table_id, "cat")]
     world.tables.refresh(table_id)
-    assert world.tables.refresh_failure(table_id) == ""
+    assert world.table().load_failure == ""
 
 
 def test_filters_of_a_catalog_decide_what_is_found_and_what_is_forgotten(world: World) -> None:

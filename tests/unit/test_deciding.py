@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amoro_core.errors import DataFileMissing, StorageFull
 from amoro_core.model.processes import (
     LANES,
     OptimizerThread,
@@ -46,7 +47,7 @@ def _task(number: int, status: TaskStatus, **fields: object) -> OptimizingTask:
 
 
 def _failed(number: int, runs: int) -> OptimizingTask:
-    return _task(number, TaskStatus.FAILED, failed_runs=runs, failure_code="AMORO-1002", failure="no such file")
+    return _task(number, TaskStatus.FAILED, failed_runs=runs, failure_code="AMORO-1001", failure="no such file")
 
 
 def _poisoned(number: int, status: TaskStatus = TaskStatus.PLANNED) -> OptimizingTask:
@@ -75,7 +76,7 @@ TOO_OFTEN = "task 3 failed 6 times; last: no such file"
         ([DONE, _failed(3, 5)], RetryTask(TaskId("0199-process", 3))),
         ([_failed(4, 2), _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
         ([_task(2, TaskStatus.ACKED), _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
-        ([_failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN)),
+        ([_failed(3, 6)], FailProcess("AMORO-1001", TOO_OFTEN)),
         (
             [_task(3, TaskStatus.CANCELED, failure="no more")],
             FailProcess("AMORO-1001", "task 3 was cancelled: no more"),
@@ -94,11 +95,11 @@ def test_what_follows_whether_or_not_a_part_may_be_committed(
 @pytest.mark.parametrize(
     ("tasks", "whole", "partial"),
     [
-        ([DONE, _failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN), StartCommit((1,))),
-        ([_task(2, TaskStatus.ACKED), _failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN), Wait()),
+        ([DONE, _failed(3, 6)], FailProcess("AMORO-1001", TOO_OFTEN), StartCommit((1,))),
+        ([_task(2, TaskStatus.ACKED), _failed(3, 6)], FailProcess("AMORO-1001", TOO_OFTEN), Wait()),
         (
             [_failed(2, 1), _failed(3, 6)],
-            FailProcess("AMORO-1002", TOO_OFTEN),
+            FailProcess("AMORO-1001", TOO_OFTEN),
             RetryTask(TaskId("0199-process", 2)),
         ),
         (
@@ -128,7 +129,7 @@ def test_a_process_that_commits_nothing_ends_with_its_tasks(tasks: list[Optimizi
     process = replace(RUNNING, commits=False)
     assert decide(process, tasks) == EndWork()
     assert decide(process, [*tasks, _task(4, TaskStatus.ACKED)]) == Wait()
-    assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1002", TOO_OFTEN.replace("3", "4"))
+    assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1001", TOO_OFTEN.replace("3", "4"))
 
 
 # Group by group
@@ -157,14 +158,14 @@ GONE_INPUT = "f is gone"
         (
             [DONE, _failed(3, 6)],
             Settled(frozenset({1})),
-            EndCommitted("AMORO-1002", f"1 of 2 groups not committed; the first: {TOO_OFTEN}"),
+            EndCommitted("AMORO-1001", f"1 of 2 groups not committed; the first: {TOO_OFTEN}"),
         ),
         (
             [DONE, DONE_TOO],
             Settled(frozenset(), {1: GONE_INPUT, 2: GONE_INPUT}),
             FailProcess("AMORO-5001", f"2 of 2 groups not committed; the first: {GONE_INPUT}"),
         ),
-        ([_failed(3, 6)], Settled(), FailProcess("AMORO-1002", TOO_OFTEN)),
+        ([_failed(3, 6)], Settled(), FailProcess("AMORO-1001", TOO_OFTEN)),
         ([DONE, _failed(3, 1)], Settled(frozenset({1})), RetryTask(TaskId("0199-process", 3))),
         # A dropped group is neither tried again nor lost, and one that was cancelled for it counts as dropped.
         (
@@ -202,10 +203,18 @@ def test_there_are_no_more_commits_than_were_allowed(groups: int, most: int, ord
     assert decide(process, list(tasks.values()), Settled(committed)) == EndCommitted()
 
 
+@pytest.mark.parametrize("code", [DataFileMissing.code, StorageFull.code])
+def test_a_missing_file_and_a_full_disk_are_not_tried_again_at_once(code: str) -> None:
+    failed = _failed(3, 1)._replace(failure_code=code)
+    expected = FailProcess(code, "task 3 failed 1 time; last: no such file")
+    assert decide(RUNNING, [DONE, failed, _task(2, TaskStatus.ACKED)]) == expected
+    assert decide(PARTIAL_ALLOWED, [DONE, failed]) == StartCommit((1,))
+
+
 def test_without_retries_the_first_failure_is_the_last() -> None:
     process = replace(RUNNING, max_retries=0)
     assert decide(process, [DONE, _failed(3, 1)]) == FailProcess(
-        "AMORO-1002", "task 3 failed 1 time; last: no such file"
+        "AMORO-1001", "task 3 failed 1 time; last: no such file"
     )
 
 
@@ -351,6 +360,7 @@ def test_the_third_failure_in_a_row_pauses_with_the_last_reason() -> None:
     assert found == replace(
         KNOWN,
         failures=3,
+        failing_since=NOW,
         retry_at=third + timedelta(minutes=4),
         next_at=None,
         paused_at=third,
@@ -370,7 +380,7 @@ def test_what_somebody_ended_says_nothing() -> None:
 
 def test_a_pause_is_over_after_a_run_that_succeeds_and_its_beginning_stays_while_others_fail() -> None:
     paused = repeated(Outcome.FAILED, MOST)
-    still = failed(paused, "again", NOW + timedelta(days=1))
+    still = failed(paused, "AMORO-1001", "again", NOW + timedelta(days=1))
     assert (still.paused_at, still.paused_for) == (paused.paused_at, "4 failures in a row, the last: again")
     assert succeeded(still) == replace(KNOWN, next_at=None)
 
