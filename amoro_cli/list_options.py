@@ -124,12 +124,16 @@ _NO_OPTIONS = ListOptions()
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """One column: lists are sorted by its values, which `write` makes texts; -1 is unknown. Numbers go to the right."""
+    """One column: lists are sorted by its values, which `write` makes texts; -1 is unknown. Numbers go to the right.
+
+    One that is not `shown` is there for who names it.
+    """
 
     title: str
     value: Callable[[Item], Any]
     write: Callable[[Any], str] = str
     right: bool = False
+    shown: bool = True
 
     @property
     def name(self) -> str:
@@ -172,7 +176,7 @@ class Listing(Generic[Item]):
     def grid(self, items: Sequence[Item], columns: str = "", indent: int = 0) -> Grid:
         """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
         wanted = [self.column(name) for name in _names(columns)]
-        shown = wanted or list(self.columns)
+        shown = wanted or [column for column in self.columns if column.shown]
         return Grid(
             tuple(column.title for column in shown),
             tuple(tuple(column.cell(item) for column in shown) for item in items),

@@ -237,7 +237,7 @@ STATES = {
         "closed": "cancelled before its commit began",
     },
     "table": {
-        "idle": "nothing to do, or the table is not enabled",
+        "idle": "nothing is due, it is not enabled, or it failed and waits: its state says which",
         "pending": "the table has work and waits to be planned",
         "planning": "the planner computes a plan",
         "minor_optimizing": "fragments are rewritten, equality deletes converted",

@@ -67,7 +67,7 @@ def list_tables(
         int | None, option(help="Only evaluated tables with a lower score.", min=1, max=100)
     ] = None,
 ) -> None:
-    """List the tables with their status and health."""
+    """List the tables with their state, small files and deletes; those that optimizing would save most files first."""
     request = pb.ListTablesRequest(
         catalog=catalog,
         state=state or "",
@@ -81,7 +81,8 @@ def list_tables(
     )
     is_filtered = request != pb.ListTablesRequest() or bool(options.after)
     nothing = "None of the known tables matches." if is_filtered else ""
-    request.sort, request.order = sort_key(options.sort_by)
+    if options.sort_by or "." not in options.after:  # a name is a place in the list by name
+        request.sort, request.order = sort_key(options.sort_by)
     if request.sort:
         options = replace(options, sort_by="")
     show_list(session, options, TABLES, "ListTables", request, lambda answer: answer.tables, nothing)
@@ -94,7 +95,7 @@ def show(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show tables: status, health, files, and who decides whether they are optimized."""
+    """Show tables: state, files, and who decides whether they are optimized."""
     outcomes: list[Outcome[pb.Table]] = []
 
     def get(client: "AdminClient", table: str) -> pb.Table:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.views.tables import coarse, health
+from amoro_cli.views.tables import coarse
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
 from amoro_core.documents.json_documents import encode
 from amoro_core.protocol import admin_pb2 as pb
@@ -106,7 +106,10 @@ def _title(plan: pb.Plan, chosen: int) -> list[str]:
     work = f"{chosen} of {many(len(plan.partitions), 'partition')} to be rewritten"
     kind = f"{plan.type}: {plan.reason}" if plan.type and plan.reason else plan.type
     tasks = f"  {many(plan.tasks, 'task')}" if plan.type else ""
-    title = f"{plan.table}  {snapshot}  health {health(plan.health_score)}  {work}{tasks}"
+    files = plan.files
+    small = f"{format_count(files.fragment_files + files.undersized_files)} of {many(files.data_files, 'file')} small"
+    parts = (f"{plan.table}  {snapshot}", small if files.data_files else "", f"{work}{tasks}")
+    title = "  ".join(filter(None, parts))
     return [title, *(f"  {line}" for line in (kind, plan.layout) if line)]
 
 

@@ -8,7 +8,7 @@ from amoro_cli.output import Block, Document, Grid, Pairs, with_value
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many, short_id
 from amoro_core.documents.json_documents import encode, encode_all
 from amoro_core.model.commits import PROCESS_ID
-from amoro_core.model.tables import ICEBERG
+from amoro_core.model.tables import ICEBERG, OptimizingStatus, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal_pb
 
@@ -61,8 +61,18 @@ def _evaluated(table: pb.Table, figure: int) -> int:
     return figure if table.health_score >= 0 else -1
 
 
-def _small(files: pb.FileSummary) -> int:
-    return files.fragment_files + files.undersized_files
+def _of_files(table: pb.Table) -> tuple[int, ...]:
+    """Small files and all files; () before the first evaluation."""
+    small = table.files.fragment_files + table.files.undersized_files
+    return (small, table.files.data_files) if table.health_score >= 0 else ()
+
+
+def _small(small: int, files: int) -> str:
+    return f"{format_count(small)} of {format_count(files)}"
+
+
+def _saved(files: int) -> str:
+    return many(files, "file") if files else "-"
 
 
 def _delete_files(files: pb.FileSummary | journal_pb.PartitionDigest) -> int:
@@ -73,16 +83,19 @@ def _delete_files(files: pb.FileSummary | journal_pb.PartitionDigest) -> int:
 TABLES: Listing[pb.Table] = Listing(
     (
         Column("TABLE", lambda table: table.table),
-        Column("STATUS", lambda table: table.status),
-        Column("OPTIMIZED", lambda table: "yes" if table.enabled else "no"),
-        Column("HEALTH", lambda table: table.health_score, right=True),
-        Column("FILES", lambda table: _evaluated(table, table.files.data_files), format_count, right=True),
-        Column("SIZE", lambda table: _evaluated(table, table.files.data_bytes), format_bytes, right=True),
-        Column("SMALL", lambda table: _evaluated(table, _small(table.files)), format_count, right=True),
+        Column("STATE", lambda table: table.state),
+        Column("SMALL", lambda table: _of_files(table), lambda counts: _small(*counts) if counts else "-", right=True),
         Column("DELETES", lambda table: _evaluated(table, _delete_files(table.files)), format_count, right=True),
+        Column("SAVES", lambda table: _evaluated(table, table.saved_files), _saved, right=True),
+        Column("SIZE", lambda table: _evaluated(table, table.files.data_bytes), format_bytes, right=True),
+        Column("OPTIMIZED", lambda table: "yes" if table.enabled else "no"),
         Column("LAST OPTIMIZED", lambda table: table.last_optimized_ms, format_time),
+        Column("STATUS", lambda table: table.status, shown=False),
+        Column("FILES", lambda table: _evaluated(table, table.files.data_files), format_count, True, shown=False),
+        Column("HEALTH", lambda table: table.health_score, right=True, shown=False),
+        Column("FAILURE", lambda table: table.failure_code or "-", shown=False),
     ),
-    spare=("LAST OPTIMIZED", "SMALL", "DELETES", "OPTIMIZED", "SIZE", "FILES"),
+    spare=("LAST OPTIMIZED", "OPTIMIZED", "SIZE", "SAVES"),
     elastic="TABLE",
     schema="amoro.tables/v1",
     name=lambda table: table.table,
@@ -127,13 +140,18 @@ SNAPSHOTS: Listing[pb.Snapshot] = Listing(
 
 #: Columns that the coordinator sorts by, and what it calls them.
 _SORTED = {
-    "table": "name", "status": "status", "health": "health", "files": "files", "size": "size", "small": "small-files",
-    "deletes": "deletes", "last-optimized": "last-optimized",
+    "table": "name", "status": "status", "saves": "saving", "health": "health", "files": "files", "size": "size",
+    "small": "small-files", "deletes": "deletes", "last-optimized": "last-optimized",
 }  # fmt: skip
 
 
 def sort_key(sort_by: str) -> tuple[str, str]:
-    """The coordinator's sort key and direction for the option --sort-by; ("", ""): it does not sort by that."""
+    """The coordinator's sort key and direction for the option --sort-by; ("", ""): it does not sort by that.
+
+    Without the option it is what optimizing would save, most first.
+    """
+    if not sort_by:
+        return "saving", "desc"
     name = sort_by.strip().lower().replace(" ", "-").replace("_", "-")
     key = _SORTED.get(name.removeprefix("-"), "")
     return (key, "desc" if name.startswith("-") else "asc") if key else ("", "")
@@ -141,16 +159,13 @@ def sort_key(sort_by: str) -> tuple[str, str]:
 
 def table_detail(table: pb.Table) -> Document:
     """Schema amoro.table/v1: the fields of the table."""
-    status = f"{table.status} since {format_time(table.status_since_ms)}" if table.status_since_ms else table.status
     optimized = "yes" if table.enabled else "no"
     format_name = (table.format or ICEBERG).capitalize()
     pairs = (
         ("table", table.table),
-        ("status", f"{status}: {table.status_reason}" if table.status_reason else status),
+        ("state", _state(table)),
         ("optimized", f"{optimized}: {table.enabled_origin}" if table.enabled_origin else optimized),
         *(("blocked", _blocked(item)) for item in table.blockers),
-        ("health", health(table.health_score)),
-        *_health_parts(table),
         *(_figures(table) if table.health_score >= 0 else ()),
         ("group", table.group),
         *with_value(("optimizers", f"none: {table.no_optimizer}" if table.no_optimizer else "")),
@@ -168,6 +183,22 @@ def table_detail(table: pb.Table) -> Document:
         *with_value(("registered", "" if table.table_id else _NOT_REGISTERED)),
     )
     return Document("amoro.table/v1", encode(table), (table.table,), (Pairs(pairs),))
+
+
+def _state(table: pb.Table) -> str:
+    """The state, since when where that is known, and why."""
+    state, since_ms = table.state or table.status, 0
+    match state:
+        case TableState.FAILING:
+            state, since_ms = f"failing with {table.failure_code}".removesuffix(" with "), table.failing_since_ms
+        case TableState.OPTIMIZING:
+            state, since_ms = table.status.replace("_", " "), table.status_since_ms
+        case TableState.REFUSED:
+            since_ms = table.status_since_ms
+    since = f" since {format_time(since_ms)}" if since_ms else ""
+    waits = "a blocker to end" if table.blockers else "an optimizer" if table.no_optimizer else "its plan"
+    why = (table.status_reason, f"it waits for {waits}" if table.status == OptimizingStatus.PENDING else "")
+    return ": ".join(filter(None, (f"{state}{since}", "; ".join(filter(None, why)))))
 
 
 def _blocked(blocker: pb.Blocker) -> str:
@@ -220,23 +251,16 @@ def _is_many_in_little(answer: pb.TableHealth) -> bool:
 
 def _figures(table: pb.Table) -> tuple[tuple[str, str], ...]:
     """The figures of an evaluated table."""
-    files = table.files
+    files, size = table.files, format_bytes(table.saved_bytes)
     return (
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
         ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
         ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
+        *with_value(("saves", f"{_saved(table.saved_files)}, {size} to rewrite" if table.saved_bytes else "")),
         *((("row groups", f"small in {coarse(files)}"),) if files.coarse_files else ()),
         ("deletes", _deletes(table)),
         ("records", f"{format_count(files.records)}, deletes not subtracted"),
     )
-
-
-def _health_parts(table: pb.Table) -> tuple[tuple[str, str], ...]:
-    if not table.HasField("health_parts"):
-        return ()
-    parts = table.health_parts
-    points = f"small files {parts.small_files}/40, equality deletes {parts.equality_deletes}/40"
-    return (("health parts", f"{points}, position deletes {parts.position_deletes}/20"),)
 
 
 def health(score: int) -> str:

@@ -184,9 +184,9 @@ class Client:
         """End the connection."""
         self._admin.close()
 
-    def tables(self, *, catalog: str = "", status: str = "") -> tuple[Table, ...]:
-        """All tables, or those of a catalog or in a status."""
-        request = pb.ListTablesRequest(catalog=catalog, status=status)
+    def tables(self, *, catalog: str = "", status: str = "", state: str = "") -> tuple[Table, ...]:
+        """All tables, or those of a catalog, in a status or in a state."""
+        request = pb.ListTablesRequest(catalog=catalog, status=status, state=state)
         items = listed(ALL, self._admin.ListTables, request, lambda answer: answer.tables).items
         return tuple(map(self._table, items))
 

@@ -281,6 +281,11 @@ class Table(RenderedResult):
     process_id: str | None  # of the active one
     evaluated_at: datetime | None
     health_score: int  # 0 to 100, −1: not evaluated
+    state: str  # new, healthy, due, observed, optimizing, failing or refused
+    failures: int  # in a row
+    failure_code: str
+    failing_since: datetime | None
+    saved_files: int  # by optimizing what is due
 
 
 @dataclass(frozen=True, slots=True)

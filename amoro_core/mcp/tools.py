@@ -152,7 +152,7 @@ class Tool:
 
 _GET_TABLE = Tool(
     "get_table",
-    "One table as the coordinator knows it: status, why it is not optimized, health, files, deletes, group.",
+    "One table as the coordinator knows it: state, why it is not optimized, files, deletes, group.",
     "GetTable",
     {"table": _TABLE},
     ("table",),
@@ -178,15 +178,16 @@ READING = (
     Tool("list_conditions", "What is wrong now, the worst first, and what to do about it.", "ListConditions"),
     Tool(
         "list_tables",
-        "Tables, those with the lowest health first.",
+        "Tables, those that optimizing would save most files first.",
         "ListTables",
         {
             "catalog": _text("Only tables of this catalog"),
-            "status": _text("Only tables in this status, such as pending or refused"),
+            "state": _text("Only tables in this state: healthy, due, observed, optimizing, failing, refused or new"),
+            "status": _text("Only tables in this status of Amoro's, such as pending or refused"),
             "group": _text("Only tables of this optimizer group"),
             "text": _text("Only tables with this text in their names"),
         },
-        fixed={"sort": "health", "order": "asc"},
+        fixed={"sort": "saving", "order": "desc"},
         is_list=True,
     ),
     _GET_TABLE,

@@ -32,13 +32,12 @@ TABLE_JSON = {
 }  # fmt: skip
 TABLE_TEXT = """\
 table           sales.db.orders
-status          pending since 2026-09-21 14:13:20Z: minor: 12 small files
+state           due: minor: 12 small files; it waits for its plan
 optimized       yes: amoro table enable
-health          61/100
-health parts    small files 21/40, equality deletes 30/40, position deletes 10/20
 snapshot        5120000000000000881
 files           1,054, 310 MB
 small           48 of 1,054 data files are fragments, 6 undersized
+saves           47 files, 48 MB to rewrite
 row groups      small in 2 files of target size, 220 MB
 deletes         9 equality, 3 position, 2.0 kB, 1 dangling
 records         9,812,104, deletes not subtracted
@@ -57,7 +56,12 @@ def test_tables_are_listed_as_json_with_exact_numbers_and_iso_times(cli: Cli, ad
     assert (result.status, result.err) == (0, "")
     assert json.loads(result.out) == {"schema": "amoro.tables/v1", "tables": [TABLE_JSON], "total": 0, "next": None}
     assert list(json.loads(result.out)["tables"][0]) == list(TABLE_JSON)
-    assert admin.asked("ListTables") == [pb.ListTablesRequest(catalog="sales", status="pending")]
+    asked = pb.ListTablesRequest(catalog="sales", status="pending", sort="saving", order="desc")
+    assert admin.asked("ListTables") == [asked]
+    assert cli("table", "list").out == (
+        "TABLE            STATE        SMALL  DELETES     SAVES    SIZE  OPTIMIZED  LAST OPTIMIZED\n"
+        "sales.db.orders  due    54 of 1,054       12  47 files  310 MB  yes        never\n"
+    )
 
 
 def _pages(
@@ -112,13 +116,14 @@ def test_filters_are_sent_to_the_coordinator(cli: Cli, admin: FakeAdmin) -> None
     admin.script("ListTables", pb.ListTablesResponse(total_is_exact=True))
     result = cli(
         "table", "list", "--namespace", "db", "--text", "Ord", "--not-optimized", "--refusal", "format",
-        "--health-below", "40", "--group", "g",
+        "--health-below", "40", "--group", "g", "--state", "FAILING",
     )  # fmt: skip
     assert result.out == "None of the known tables matches.\n"
     (request,) = admin.asked("ListTables")
     assert request == pb.ListTablesRequest(
-        namespace="db", text="Ord", enabled=False, refusal="format", health_below=40, group="g"
-    )
+        namespace="db", text="Ord", enabled=False, refusal="format", health_below=40, group="g", state="failing",
+        sort="saving", order="desc",
+    )  # fmt: skip
 
 
 def test_a_failure_between_pages_ends_the_command_and_nothing_is_listed(cli: Cli, admin: FakeAdmin) -> None:
@@ -136,14 +141,34 @@ def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeA
     assert admin.asked("GetTable") == [pb.GetTableRequest(table="db.orders")]
 
 
+def test_a_failing_table_says_by_what_since_when_and_when_it_is_tried_again(cli: Cli, admin: FakeAdmin) -> None:
+    failing = table(
+        state="failing", status="idle", status_reason="12 small files; after a failure", failures=1,
+        failure_code="AMORO-1002", failing_since_ms=NOON, retry_at_ms=NOON + 60_000, failure="minor: [AMORO-1002] gone",
+    )  # fmt: skip
+    admin.script("GetTable", failing)
+    shown = cli("table", "show", "db.orders").out
+    for line in (
+        "state           failing with AMORO-1002 since 2026-09-21 14:13:20Z: 12 small files; after a failure\n",
+        "last failure    minor: [AMORO-1002] gone\n",
+        "next try        2026-09-21 14:14:20Z\n",
+    ):
+        assert line in shown
+    admin.script("ListTables", pb.ListTablesResponse(tables=[failing]))
+    assert cli("table", "list", "--columns", "state,failure,status").out == (
+        "STATE    FAILURE     STATUS\nfailing  AMORO-1002  idle\n"
+    )
+
+
 def test_of_a_table_that_could_not_be_evaluated_no_figures_are_told(cli: Cli, admin: FakeAdmin) -> None:
-    unseen = pb.Table(table="sales.db.orders", status="refused", status_reason="format: no", health_score=-1)
+    unseen = pb.Table(
+        table="sales.db.orders", state="refused", status="refused", status_reason="format: no", health_score=-1
+    )
     admin.script("GetTable", unseen)
     assert cli("table", "show", "db.orders").out == (
         "table           sales.db.orders\n"
-        "status          refused: format: no\n"
+        "state           refused: format: no\n"
         "optimized       no\n"
-        "health          not evaluated yet\n"
         "group\n"
         "last optimized  never\n"
         "evaluated       never\n"
@@ -259,8 +284,9 @@ def test_every_list_can_be_sorted_by_every_column_and_has_them_all_by_itself(
     names = known[1].split(", ")
     whole = cli(*words)
     assert whole.status == 0
-    every = ",".join(names)
-    assert cli(*words, "--columns", every, "--sort-by", f"-{every}").out == whole.out
+    title = whole.out.splitlines()[0]
+    shown = ",".join(name for name in names if name.upper().replace("-", " ") in title)
+    assert cli(*words, "--columns", shown, "--sort-by", f"-{','.join(names)}").out == whole.out
     last = cli(*words, "--columns", names[-1]).out.splitlines()[0]
     assert last.casefold().replace(" ", "-") == names[-1]
     told = " ".join(cli(*words[:2], "--help").out.split()).replace("- ", "-")
@@ -448,7 +474,7 @@ def test_tables_are_shown_enabled_and_disabled_together(cli: Cli, admin: FakeAdm
     assert done.status == 0
     tables = json.loads(done.out)["tables"]
     assert [(item["table"], item["result"]["enabled"]) for item in tables] == [("a.b.one", False), ("a.b.gone", False)]
-    assert cli("table", "enable", "a.*").out.splitlines()[1].startswith("a.b.one   pending  yes")
+    assert cli("table", "enable", "a.*").out.splitlines()[1].startswith("a.b.one   due    54 of 1,054")
 
 
 def test_the_exit_status_of_several_tables_is_the_worst_of_all(cli: Cli, admin: FakeAdmin) -> None:
