@@ -14,6 +14,7 @@ from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.store import catalogs, events, groups, pending_deletions
 from amoro_core.store.connection import Connection
 from tests.dashboard import states
@@ -160,6 +161,11 @@ def test_the_overview_says_what_fails_and_what_was_done_in_a_day(site: Site) -> 
     assert "12 tables are failing." in box
     assert re.search(r"lake\.\w+\.orders : AMORO-1002 since \S+ \S+Z , 4 times, next try in 1 h", box), box
     assert "Nothing is wrong." not in page
+    one, other = monitoring.Condition(name="table-fails"), monitoring.Condition(name="disk-full", text="no room")
+    one.labels["table"] = "lake.sales.orders"
+    asked_of(client).answers["ListConditions"] = monitoring.ListConditionsResponse(conditions=[one, other])
+    told = client.get("/").text
+    assert ("disk-full" in told, "table-fails" in told) == (True, False), "a failing table is told of once"
     done = words(page.partition("What was done in the last 24 hours")[2])
     assert re.search(r"major failed \d+ \d+", done)
     assert re.search(r"\d+ failed with AMORO-1002: lake", done)

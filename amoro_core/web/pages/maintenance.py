@@ -56,12 +56,7 @@ async def show_maintenance(visit: PageRequest) -> Page:
     for status in ("held", "requested"):
         of_status = pb.ListProcessesRequest(status=status, limit=_WAITING)
         waiting += (await visit.ask("ListProcesses", of_status, pb.ListProcessesResponse)).processes
-    values = {
-        "waiting": waiting,
-        "actions": response.actions,
-        "total": response.total,
-        "table": table,
-    }
+    values = {"waiting": waiting, "actions": response.actions, "total": response.total, "table": table}
     return Page("maintenance.html", "Maintenance", values)
 
 
@@ -311,10 +306,7 @@ async def ask_to_hurry(visit: PageRequest) -> Page:
         f"Every file in the trash of {table} is deleted the next time the trash is emptied, without further waiting. "
         "Deleted files can't be restored.",
     )
-    fields = (
-        Field("table", "Table", table, "hidden"),
-        Field("confirm", f"Type {table} to confirm", is_needed=True),
-    )
+    fields = (Field("table", "Table", table, "hidden"), Field("confirm", f"Type {table} to confirm", is_needed=True))
     same = command("trash", "empty", table, "--now", "--confirm", table)
     return confirm_page("Delete it now?", effects, "Delete", to("trash", table=table), same, fields, True)
 

@@ -335,11 +335,7 @@ _RECENT = 8
 _LIVE = frozenset({"", "processes"})
 _TREND = "90d"
 #: Series of a table, and the titles of their charts.
-_TRENDS = {
-    "small-files": "Small files",
-    "delete-files": "Delete files",
-    "health": "Amoro's health score, 0 to 100",
-}
+_TRENDS = {"small-files": "Small files", "delete-files": "Delete files", "health": "Amoro's health score, 0 to 100"}
 
 
 async def table_of(visit: PageRequest) -> pb.Table:

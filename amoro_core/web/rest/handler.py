@@ -40,16 +40,7 @@ from amoro_core.web.rest.requests import (
     problem_of,
     status_of,
 )
-from amoro_core.web.rest.responses import (
-    TAGS,
-    document,
-    encoded,
-    is_tag,
-    is_unchanged,
-    link_to_next,
-    listed,
-    tag_of,
-)
+from amoro_core.web.rest.responses import TAGS, document, encoded, is_tag, is_unchanged, link_to_next, listed, tag_of
 
 HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[!-~]{1,255}")
