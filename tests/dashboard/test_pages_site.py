@@ -162,7 +162,7 @@ def test_the_overview_says_what_fails_and_what_was_done_in_a_day(site: Site) -> 
     assert re.search(r"lake\.\w+\.orders : AMORO-1002 since \S+ \S+Z , 4 times, next try in 1 h", box), box
     assert "Nothing is wrong." not in page
     one, other = monitoring.Condition(name="table-fails"), monitoring.Condition(name="disk-full", text="no room")
-    one.labels["table"] = "lake.sales.orders"
+    one.labels.update({"table": "lake.sales.orders", "action": "optimizing"})
     asked_of(client).answers["ListConditions"] = monitoring.ListConditionsResponse(conditions=[one, other])
     told = client.get("/").text
     assert ("disk-full" in told, "table-fails" in told) == (True, False), "a failing table is told of once"
