@@ -72,7 +72,9 @@ def maintain(
     retain_last: Annotated[
         int | None, option("--retain-last", min=1, help="How many snapshots of a branch to keep.")
     ] = None,
-    snapshot: Annotated[list[int] | None, option("--snapshot", help="Expire this snapshot; may be repeated.")] = None,
+    snapshot: Annotated[
+        list[int] | None, option("--snapshot", metavar="ID", help="Expire this snapshot; may be repeated.")
+    ] = None,
     location: Annotated[
         list[str] | None, option("--location", help="Search this location too; may be repeated.")
     ] = None,
@@ -298,7 +300,10 @@ def show_trash(
 
 
 def restore_trash(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Keep the files that a process marked for deletion. Files that are being deleted can't be restored (5)."""
+    """Keep the files that a process marked for deletion. Files that are being deleted can't be restored (5).
+
+    Snapshots that have expired do not come back with their files: amoro undo brings them back.
+    """
     with session.connect() as connection:
         write(trash_restored(connection.client.RestoreTrash(pb.RestoreTrashRequest(process_id=process))), output)
 
@@ -342,9 +347,9 @@ def take_lease(
     session: Session,
     table: TableArgument,
     snapshot: Annotated[
-        int | None, option("--snapshot", help="Keep this snapshot and the chain from it to the head.")
+        int | None, option("--snapshot", metavar="ID", help="Keep this snapshot and the chain from it to the head.")
     ] = None,
-    since: Annotated[int | None, option("--since", help="Keep this snapshot and all newer ones.")] = None,
+    since: Annotated[int | None, option("--since", metavar="ID", help="Keep this snapshot and all newer ones.")] = None,
     hold: HoldOption = None,
     holder: Annotated[str, option("--holder", help="Who needs it; shown.")] = "",
     as_tag: Annotated[

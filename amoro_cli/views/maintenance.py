@@ -11,6 +11,7 @@ from amoro_core.documents.json_documents import encode, encode_all, maintain_bod
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
+EXPIRY = "expire-snapshots"
 #: Rows of a plan that are shown on a terminal; JSON has all.
 _SHOWN = 20
 
@@ -175,6 +176,8 @@ def trash_detail(answer: pb.ShowTrashResponse, part: ListRange[pb.CondemnedFile]
         ("deleted at", format_time(trash.purge_ms)),
     )
     restore = f"To keep them: amoro trash restore {trash.process_id}"
+    if trash.action == EXPIRY:
+        restore += f"; to bring their snapshots back, too: amoro undo {trash.process_id}"
     blocks: list[Block] = [Pairs(pairs), _FILES.grid(part.items), *part.rest, restore]
     body = {**encode(answer), "files": encode_all(part.items), **part.keys}
     return Document("amoro.trashed/v1", body, tuple(file.path for file in part.items), tuple(blocks))
@@ -183,6 +186,8 @@ def trash_detail(answer: pb.ShowTrashResponse, part: ListRange[pb.CondemnedFile]
 def trash_restored(trash: pb.Trash) -> Document:
     """Schema amoro.restored/v1: what was restored."""
     text = f"Restored {many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)})."
+    if trash.action == EXPIRY:
+        text += f" Their snapshots do not come back with them; to bring these back: amoro undo {trash.process_id}"
     return Document("amoro.restored/v1", encode(trash), (trash.process_id,), (text,))
 
 

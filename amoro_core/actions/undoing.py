@@ -28,6 +28,7 @@ from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.formats.tables import FileReadCache
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.model.commits import (
+    RESTORED_FROM,
     CommitContent,
     Evidence,
     Head,
@@ -319,7 +320,7 @@ _KEPT = timedelta(days=1)
 
 
 class UndoTags(ActionDefaults):
-    """The action that removes an automatic tag, if it still points at its snapshot."""
+    """The action that removes an automatic tag, or those that undoing an expiry made, if they point where they did."""
 
     name = "undo-auto-create-tags"
     names = (name,)
@@ -328,19 +329,32 @@ class UndoTags(ActionDefaults):
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
-        """The removal of the tag. Raises CannotUndo if it is gone or was moved."""
+        """The removal of the tags. Raises CannotUndo if none is left, or if the automatic one was moved."""
         case = process_of_table(table, request)
-        tag = commits_of(case)[0]
-        if not isinstance(tag, RefAt):
-            raise refused(case, "it created no tag")
-        if (why := _tag_change(table, tag, anew=False)) is not None:
+        made = commits_of(case)[0]
+        tags = [made] if isinstance(made, RefAt) else _restored_tags(table, detail_of(case)["ids"])
+        if not tags:
+            raise refused(case, "none of its tags is left")
+        if (why := _tag_change(table, tags[0], anew=False)) is not None:
             raise refused(case, why)
-        detail = {"tag": tag.name, "snapshot_id": tag.snapshot_id}
-        return plan_of(self.name, case, table, detail, {"removed_tag": tag.name, "snapshot_id": tag.snapshot_id})
+        detail = {"tags": [(tag.name, tag.snapshot_id) for tag in tags]}
+        one = {"removed_tag": made.name, "snapshot_id": made.snapshot_id} if isinstance(made, RefAt) else None
+        return plan_of(self.name, case, table, detail, one or {"removed_tags": [tag.name for tag in tags]})
 
     def preparing(self) -> Prepare:
         """A function that stages it, if the tag is unchanged."""
         return _remove_tag
+
+
+def _restored_tags(table: AnyTable, snapshot_ids: Iterable[int]) -> list[RefAt]:
+    """The tags under which these expired snapshots were restored, as far as the table has them."""
+    restored = {f"restored-{snapshot_id}": str(snapshot_id) for snapshot_id in snapshot_ids}
+    return [
+        RefAt(name, snapshot.snapshot_id)
+        for snapshot in reversed(table.history().snapshots)
+        for name in snapshot.refs
+        if name in restored and snapshot.summary.get(RESTORED_FROM) == restored[name]
+    ]
 
 
 def _tag_change(table: AnyTable, tag: RefAt, *, anew: bool) -> str | None:
@@ -353,12 +367,13 @@ def _tag_change(table: AnyTable, tag: RefAt, *, anew: bool) -> str | None:
 
 
 def _remove_tag(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    detail = detail_of(case)
-    tag = RefAt(detail["tag"], detail["snapshot_id"])
-    if (why := _tag_change(table, tag, anew=True)) is not None:
-        raise CommitConflict(why)
-    payload, evidence = table.stage_expiry(frozenset(), [tag.name], clean=False)
-    return metadata_change(case, payload, evidence, f"removed tag {tag.name}", (), now)
+    tags = [RefAt(*tag) for tag in detail_of(case)["tags"]]
+    for tag in tags:
+        if (why := _tag_change(table, tag, anew=True)) is not None:
+            raise CommitConflict(why)
+    payload, evidence = table.stage_expiry(frozenset(), [tag.name for tag in tags], clean=False)
+    words = f"removed tag {tags[0].name}" if len(tags) == 1 else f"removed {len(tags)} tags"
+    return metadata_change(case, payload, evidence, words, (), now)
 
 
 class UndoStatistics(ActionDefaults):

@@ -18,6 +18,8 @@ ROLLBACK_MARKS = {
     "polaris.internal.conflict-resolution.by-operation-type.replace": "rollback",
     "polaris.internal.rollback.compaction.on-conflict": "true",
 }
+#: The key in a summary that names the expired snapshot that this one restores.
+RESTORED_FROM = "amoro.restored-snapshot-id"
 
 
 @dataclass(frozen=True, slots=True)

@@ -480,11 +480,11 @@ UNDOES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "undo-expire-data": ("expire-data",),
         "undo-expire-snapshots": ("expire-snapshots",),
         "undo-clean-orphan-files": ("clean-orphan-files",),
-        "undo-auto-create-tags": ("auto-create-tags",),
+        "undo-auto-create-tags": ("auto-create-tags", "undo-expire-snapshots"),  # both made tags
         "undo-compute-statistics": ("compute-statistics",),
     }
 )
-#: All types of processes that can be undone; any other changes no row, or is an undo itself.
+#: All types of processes that can be undone; any other changes no row, or is an undo of files.
 UNDOABLE = frozenset(name for names in UNDOES.values() for name in names)
 
 

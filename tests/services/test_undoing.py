@@ -398,6 +398,26 @@ def test_expired_snapshots_come_back_under_tags_and_nothing_of_them_is_deleted(w
         world.maintaining.undo(process_id)
 
 
+def test_the_tags_of_an_undone_expiry_are_removed_by_one_command_but_for_those_of_others(
+    world: World, old_table: Table
+) -> None:
+    process_id, gone = expired(world, old_table)
+    begun = world.maintaining.undo(process_id).process_id
+    assert world.committing.commit(begun) is ProcessStatus.SUCCESS
+    restored, other = sorted(refs(old_table)), sorted(gone)[0]
+    head = old_table.refresh().metadata.current_snapshot_id
+    assert head is not None
+    old_table.manage_snapshots().create_tag(head, "mine").commit()
+    old_table.manage_snapshots().remove_tag(f"restored-{other}").create_tag(head, f"restored-{other}").commit()
+    plan = world.maintaining.preview_undo(begun).plan
+    assert plan is not None
+    assert sorted(plan.document["removed_tags"]) == [name for name in restored if name != f"restored-{other}"]
+    assert undone(world, begun).words == "removed 2 tags"
+    assert refs(old_table) == {"mine": head, f"restored-{other}": head}
+    with pytest.raises(CannotUndo, match=r"none of its tags is left; process .* took it back$"):
+        world.maintaining.undo(begun)
+
+
 def test_an_expiry_can_t_be_undone_once_its_files_are_deleted(world: World, old_table: Table) -> None:
     process_id, _ = expired(world, old_table)
     world.later(DAYS_S)

@@ -29,7 +29,7 @@ from amoro_core.iceberg.manifest.avro import first_new_row_id
 from amoro_core.iceberg.manifest.reading import summary_of
 from amoro_core.iceberg.metadata import Json, commit_request, ref_required, statistics_removals
 from amoro_core.iceberg.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
-from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsRemoved
+from amoro_core.model.commits import RESTORED_FROM, RefAt, SnapshotAdded, SnapshotsRemoved
 from amoro_core.model.paths import normalise
 
 
@@ -225,8 +225,6 @@ def based_on(catalog: Catalog, metadata_location: str) -> Iterator[None]:
         del own["_update_and_stage_table"]
 
 
-#: The key in a summary that names the restored snapshot.
-RESTORED_FROM = "amoro.restored-snapshot-id"
 #: Tries for one reference, while other commits are faster.
 _TRIES = 10
 
