@@ -24,6 +24,7 @@ from amoro_cli.connection import (
     recorded_address,
 )
 from amoro_cli.output import tell
+from amoro_core.documents.formatting import many
 from amoro_core.errors import Fenced, StateDirectoryLocked
 from amoro_core.model.principals import Role
 from amoro_core.model.text_sanitizing import printable
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 #: How long `amoro up` waits for a command that works on its state directory.
 COMMAND_WAIT = timedelta(seconds=30)
+#: How long the first looks log before `amoro up` says what is to be read.
+FIRST_LOOK_S = 1.0
 #: How long running work may take to end: a silent catalog or storage is not awaited any longer.
 ENDING = timedelta(seconds=10)
 #: How long a thread may hold Python's lock while others wait for it: a call waits several times. During a scan of
@@ -94,14 +97,19 @@ class LocalLauncher:
             sys.stdout.write(f"amoro listens on {coordinator.address}, state in {options.home}\n")
             if listener is not None:
                 sys.stdout.write(f"REST: {listener.address}/api/v1\n")
-                if link := _first_link(coordinator, listener.address):
-                    sys.stdout.write(f"Log in within ten minutes: {link}\n")
+            sys.stdout.flush()
+            stop.wait(FIRST_LOOK_S)
             for reason in _unstaffed(coordinator):
                 sys.stdout.write(f"Tables wait: {reason}\n")
+            if listener is not None and (link := _first_link(coordinator, listener.address)):
+                sys.stdout.write(f"\nThe dashboard, once and within ten minutes:\n\n    {link}\n\n")
+                sys.stdout.write("For another link: amoro login\n")
             sys.stdout.flush()
             stop.wait()
             if lost:
                 raise lost[0]
+            for line in _staying(coordinator):
+                sys.stdout.write(f"{line}\n")
 
     def optimizer(self, options: OptimizerOptions) -> None:
         with self._prepared(with_pandas=options.spark is not None):  # PySpark may want it
@@ -218,6 +226,16 @@ def _first_link(coordinator: "Coordinator", address: str) -> str:
         return ""
     code, _ = services.sessions.make_link(Role.ADMIN.value)
     return f"{address}/login/link?code={code}"
+
+
+def _staying(coordinator: "Coordinator") -> Iterator[str]:
+    """For each group whose optimizers outlive the coordinator, how many stay, and how to end them."""
+    running = coordinator.services.containers.list_running()
+    for group in sorted({resource.group for resource in running}):
+        own = [resource for resource in running if resource.group == group]
+        pids = " ".join(one.handle for one in own if one.container == "local" and one.handle)
+        how = f"kill {pids}" if pids else f"amoro group scale {group} 0, while a coordinator runs"
+        yield f"Still running for the next amoro up: {many(len(own), 'optimizer')} of group {group}. To end: {how}"
 
 
 def _unstaffed(coordinator: "Coordinator") -> list[str]:

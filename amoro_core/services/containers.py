@@ -185,6 +185,11 @@ class ContainerService:
         self._stop(resource.group, resource.resource_id, True, "")
         return self._status(replace(instance, resource=resource))
 
+    def list_running(self) -> list[Resource]:
+        """The instances of all groups that have been started and not stopped; they outlive the coordinator."""
+        stopping = ResourceState.STOPPING
+        return [one for one in self.store.read(groups.list_resources) if one.state is not stopping]
+
     def list_active_groups(self) -> list[str]:
         """Groups with instances or with a target above 0, including removed groups."""
 

@@ -84,6 +84,11 @@ def test_instances_of_a_group_are_kept_adopted_and_drained(impatient: Installati
         coordinator.kill()
         coordinator = impatient.up(port=port)
         assert registered(impatient, 2) == second
+        assert coordinator.terminate() == 0
+        coordinator.wait_for(f"Still running for the next amoro up: 2 optimizers of group {GROUP}. To end: kill ")
+        assert {int(pid) for pid in coordinator.output.split("To end: kill ")[1].split()} == {*second.values()}
+        coordinator = impatient.up(port=port)
+        assert registered(impatient, 2) == second
 
         stopped = impatient.ask("optimizer", "kill", kept)
         assert (stopped["resource_id"], stopped["state"]) == (kept, "stopping")

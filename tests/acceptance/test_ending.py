@@ -100,6 +100,11 @@ def test_a_coordinator_serves_rest_tells_where_and_ends_with_connections_open(in
         kept.request("GET", "/api/v1/status", headers={"Authorization": f"Bearer {token}"})
         answer = kept.getresponse()
         assert (answer.status, f'"http_address":"http://127.0.0.1:{port}"' in answer.read().decode()) == (200, True)
+        link = first.wait_for("/login/link?code=")
+        assert link.startswith(f"    http://127.0.0.1:{port}/login/link?code=")
+        lines = first.output.splitlines()
+        begun = next(number for number, line in enumerate(lines) if '"event": "coordinator.started"' in line)
+        assert (lines.index(link) > begun, lines[lines.index(link) + 1]) == (True, "")
 
         second = installation.run(
             "up", "--port", "0", "--home", str(installation.directory / "other"), environment=served
