@@ -21,6 +21,9 @@ _VALUES = {"<int>": "N", "<int range>": "N", "<float>": "N", "<str>": "TEXT"}
 _TYPE = re.compile(r" ?<(?!\w+\|)[^>]*>")
 
 
+_LISTED = re.compile(r"<list\[(.*)\]>")  # an option that may be repeated
+
+
 class HelpfulCommand(TyperCommand):
     """A command whose options of the panel CONNECTION stand apart, at the end."""
 
@@ -62,9 +65,12 @@ def record_of(parameter: Any, ctx: typer.Context) -> tuple[str, str] | None:
         return None
 
     def readable(kind: re.Match[str]) -> str:
-        return f" {_VALUES.get(kind[0].strip(), kind[0].strip())}"
+        name = kind[0].strip()
+        return f" {_VALUES.get(name, name)}"
 
-    return _TYPE.sub("" if parameter.param_type_name == "argument" else readable, record[0]), record[1]
+    syntax = _LISTED.sub(r"<\1>", record[0])
+
+    return _TYPE.sub("" if parameter.param_type_name == "argument" else readable, syntax), record[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,9 @@ COMMANDS = (
     Command("table disable", "tables:disable", "sales.db.orders"),
     Command("table changed", "tables:changed", "sales.db.orders"),
     Command("table properties", "tables:properties", "sales.db.orders"),
+    Command(
+        "table set", "tables:set_properties", "sales.db.orders self-optimizing.quota=0.2 write.wap.enabled- --dry-run"
+    ),
     Command("table health", "tables:health", "sales.db.orders"),
     Command("table sizes", "tables:sizes", "sales.db.orders"),
     Command("table files", "tables:files", "sales.db.orders --limit 20"),
@@ -178,7 +187,7 @@ COMMANDS = (
 GROUPS = {
     "table": "Tables: their health, and whether they are optimized.",
     "process": "Optimizing processes: what runs and what ran.",
-    "cluster": "Clustering: the order of rows in files.",
+    "cluster": "Clustering: the order of rows in files. amoro optimize TABLE --type cluster brings them into it.",
     "task": "Tasks of processes: one set of files each, rewritten together.",
     "event": "Events: what happened to tables, processes, optimizers and groups.",
     "series": "Series: values over time, of the system, of groups and of tables.",

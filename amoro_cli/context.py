@@ -172,6 +172,7 @@ class Globals:
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+    verbose: bool = False
     debug: bool = False
 
 
@@ -195,7 +196,8 @@ class Session:
 
     def reading(self, *, lasting: bool = False) -> AbstractContextManager[Connection]:
         """The connection of a command that only reads and waits for no lock."""
-        return connect(self.launcher, self.place, LOCK_WAIT, _note, lasting=lasting, reading=True)
+        note = _note if self.options.verbose else lambda _: None
+        return connect(self.launcher, self.place, LOCK_WAIT, note, lasting=lasting, reading=True)
 
 
 def _note(text: str) -> None:
@@ -215,17 +217,33 @@ _CONNECTION_OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
 
 def global_parameters(names: Sequence[str]) -> list[Parameter]:
     """The global options of those names as parameters of a command."""
-    options: dict[str, Any] = {"debug": Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]}
+    options: dict[str, Any] = {
+        "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say it when no coordinator runs.")],
+        "debug": Annotated[bool, typer.Option("--debug", help="Show tracebacks.")],
+    }
     for name, kind, metavar, text in _CONNECTION_OPTIONS:
         option = f"--{name.replace('_', '-')}"
         connection = typer.Option(option, metavar=metavar, help=text, rich_help_panel=CONNECTION, show_default=False)
         options[name] = Annotated[kind | None, connection]
     return [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=False if name == "debug" else None, annotation=options[name])
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=False if name in ("verbose", "debug") else None,
+            annotation=options[name],
+        )
         for name in names
     ]
 
 
 TRUST = ("ca_file", "certificate_file", "key_file")
-REMOTE = ("home", "config", "address", "token_file", *TRUST, "debug")  # of commands that talk to a coordinator
+REMOTE = (
+    "home",
+    "config",
+    "address",
+    "token_file",
+    *TRUST,
+    "verbose",
+    "debug",
+)  # of commands that talk to a coordinator
 LOCAL = ("home", "config", "debug")

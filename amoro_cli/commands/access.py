@@ -10,7 +10,7 @@ import typer
 
 from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, option, time_option
 from amoro_cli.list_options import ListOptions, list_command, listed, show_list
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import OutputFormat, tell, write
 from amoro_cli.views.access import (
     AUDIT,
     TOKENS,
@@ -89,7 +89,7 @@ def create(
             "register optimizers, nothing else.",
             case_sensitive=False,
         ),
-    ] = Role.ADMIN,
+    ],
     on: OnOption = "",
     expires: Annotated[
         timedelta | None, duration_option("--expires", help_="How long it lasts [default: until it is revoked].")
@@ -206,4 +206,4 @@ def login(
         link = connection.client.MakeLoginLink(accounts.MakeLoginLinkRequest())
         write(login_link(link), output)
         if browser and not webbrowser.open(link.url):
-            raise InvalidArgument("no browser was found on this machine", hint="Open the link yourself.")
+            tell("No browser was found on this machine: open the link yourself.")

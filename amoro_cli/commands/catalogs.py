@@ -1,15 +1,17 @@
 """amoro catalog."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from amoro_cli.connection import Kind
+from amoro_cli.connection import Connection, Kind
 from amoro_cli.context import OutputOption, Session, argument, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_removed
-from amoro_core.errors import InvalidArgument
+from amoro_core.documents.formatting import many
+from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
 
 NameArgument = Annotated[
@@ -48,13 +50,38 @@ def add(
     allow_location: AllowOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Add a catalog. Its tables are only observed until they are enabled."""
+    """Add a catalog, and say what was found in it. Its tables are only observed until they are enabled."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
     request = pb.AddCatalogRequest(
         name=name, properties=parsed, allowed_locations=allow_location or (), site_files=read_sites(site or ())
     )
     with session.connect() as connection:
-        write(catalog_detail(connection.client.AddCatalog(request)), output)
+        added = connection.client.AddCatalog(request)
+        write(catalog_detail(added, _contents(connection, name)), output)
+
+
+#: How often, each quarter of a second, the first looks at a new catalog's tables are awaited; and of how many tables.
+_LOOKS, _MOST = 20, 500
+
+
+def _contents(connection: Connection, name: str) -> str:
+    """What is in the catalog, as far as the coordinator knows within a few seconds."""
+    client, answer = connection.client, pb.ListTablesResponse()
+    try:
+        listed = client.CheckCatalog(pb.CheckCatalogRequest(name=name))
+    except AmoroError as error:
+        listed = pb.CatalogCheck(message=error.message)
+    if not listed.ok:
+        return f"Its tables could not be listed: {listed.message}"
+    for _ in range(_LOOKS if listed.tables and not connection.embedded else 0):
+        answer = client.ListTables(pb.ListTablesRequest(catalog=name, limit=_MOST))
+        if len(answer.tables) >= min(listed.tables, _MOST) and all(each.state != "new" for each in answer.tables):
+            break
+        time.sleep(0.25)
+    refused = sum(each.state == "refused" for each in answer.tables)
+    enabled = sum(each.enabled for each in answer.tables)
+    seen = f": {enabled} enabled, {refused} refused, of {len(answer.tables)} looked at" if answer.tables else ""
+    return f"{many(listed.tables, 'table')} found{seen}."
 
 
 @list_command(CATALOGS, after="NAME")

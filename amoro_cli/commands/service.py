@@ -3,7 +3,7 @@
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from google.protobuf.message import Message
@@ -23,6 +23,7 @@ from amoro_cli.context import (
     time_option,
 )
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import (
     backup_document,
     check_document,
@@ -40,6 +41,9 @@ from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetSeriesRequest
 from amoro_core.protocol.monitoring_pb2 import ListConditionsRequest
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 
 def up(
@@ -138,13 +142,26 @@ def mcp(
         anyio.run(serve)
 
 
-def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show what runs, each problem, and how to fix it. Exit status 1 while a problem of severity `page` is raised."""
-    with session.reading() as connection:
-        answer = connection.client.GetStatus(pb.GetStatusRequest())
-        conditions = connection.client.ListConditions(ListConditionsRequest()).conditions
-    write(status_document(answer, conditions), output)
-    if any(condition.raised and condition.severity == Severity.PAGE for condition in conditions):
+def status(
+    session: Session,
+    watch: WatchOption = False,
+    interval: IntervalOption = INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show what runs, each problem, and how to fix it.
+
+    Exit status 1 while a problem of severity `page` is raised, without --watch.
+    """
+    raised: list[str] = []
+
+    def ask(client: "AdminClient") -> Look:
+        answer = client.GetStatus(pb.GetStatusRequest())
+        conditions = client.ListConditions(ListConditionsRequest()).conditions
+        raised[:] = [condition.severity for condition in conditions if condition.raised]
+        return Look(status_document(answer, conditions))
+
+    show_watched(session, ask, output, watch, interval)
+    if Severity.PAGE in raised and not watch:
         raise typer.Exit(1)
 
 

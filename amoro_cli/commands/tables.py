@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.connection import Kind
 from amoro_cli.context import (
     AnyTableArgument,
@@ -32,6 +33,7 @@ from amoro_cli.views.tables import (
     TABLES,
     blocker_detail,
     blocker_released,
+    changed_properties,
     digest_document,
     properties_document,
     sort_key,
@@ -41,6 +43,7 @@ from amoro_cli.views.tables import (
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetTableDigestRequest
+from amoro_core.protocol.snapshots_pb2 import SetTablePropertiesRequest
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -170,6 +173,27 @@ def properties(session: Session, table: TableArgument, output: OutputOption = Ou
     request = pb.GetTablePropertiesRequest(table=table)
     with session.reading() as connection:
         write(properties_document(connection.client.GetTableProperties(request)), output)
+
+
+def set_properties(
+    session: Session,
+    table: TableArgument,
+    changes: Annotated[
+        list[str], argument(metavar="KEY=VALUE|KEY-", help="Properties to set, and with a minus at the end to remove.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check them, and show what would change.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Set properties of a table, or remove them, by one commit. All engines see them.
+
+    Values of known properties are checked. Properties that Iceberg reserves, and those that move or share the table's
+    files, are refused (2).
+    """
+    removed = [text[:-1] for text in changes if "=" not in text and text.endswith("-")]
+    wanted = parse_properties([text for text in changes if "=" in text or not text.endswith("-")])
+    request = SetTablePropertiesRequest(table=table, properties=wanted, removed_properties=removed, dry_run=dry_run)
+    with session.connect() as connection:
+        write(changed_properties(connection.client.SetTableProperties(request), dry_run), output)
 
 
 def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:

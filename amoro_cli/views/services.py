@@ -50,8 +50,8 @@ OPTIMIZERS: Listing[pb.Optimizer] = Listing(
 )
 
 
-def catalog_detail(catalog: pb.Catalog) -> Document:
-    """Schema amoro.catalog/v1: the fields of the catalog."""
+def catalog_detail(catalog: pb.Catalog, found: str = "") -> Document:
+    """Schema amoro.catalog/v1: the fields of the catalog. `found` says what is in one that was added."""
     pairs = (
         ("catalog", catalog.name),
         ("from", catalog.origin),
@@ -60,8 +60,9 @@ def catalog_detail(catalog: pb.Catalog) -> Document:
         *(("file " + file.name, _site(file)) for file in catalog.site_files),
         *(("allowed location", location) for location in catalog.allowed_locations),
     )
-    observed = "Its tables are only observed until they are enabled: amoro table enable TABLE"
-    return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), (Pairs(pairs), observed))
+    observed = f"Its tables are only observed until they are enabled: amoro table enable TABLE, or '{catalog.name}.*'"
+    blocks = (Pairs(pairs), *((found,) if found else ()), f"{observed} for all of them")
+    return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), blocks)
 
 
 def catalog_removed(removed: pb.RemoveCatalogResponse) -> Document:

@@ -11,6 +11,7 @@ from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import ICEBERG, OptimizingStatus, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal_pb
+from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
 #: Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids.
 BLOCKERS: Listing[pb.Blocker] = Listing(
@@ -293,6 +294,19 @@ def properties_document(answer: pb.GetTablePropertiesResponse) -> Document:
     optimized = f"optimized: {'yes' if answer.enabled else 'no'}, {answer.enabled_origin}"
     blocks: tuple[Block, ...] = (_grid(answer.properties, True), *_unknown(answer.properties), optimized)
     return Document("amoro.properties/v1", encode(answer), names, blocks)
+
+
+def changed_properties(answer: snapshots_pb.ChangedProperties, dry_run: bool) -> Document:
+    """Schema amoro.changed-properties/v1: `table`, `changes` with `key`, `before`, `after`; `is_done`."""
+    rows = tuple(
+        (item.key, item.before if item.HasField("before") else "-", item.after if item.HasField("after") else "-")
+        for item in answer.changes
+    )
+    said = "These properties would change." if dry_run else "The properties are changed by a commit to the table."
+    blocks = (
+        (Grid(("KEY", "BEFORE", "AFTER"), rows), said) if rows else (f"{answer.table} has these properties already.",)
+    )
+    return Document("amoro.changed-properties/v1", encode(answer), tuple(row[0] for row in rows), blocks)
 
 
 def _unknown(properties: Sequence[pb.Setting]) -> Iterator[str]:

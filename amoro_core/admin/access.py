@@ -1,7 +1,7 @@
 """Operations on tokens, users and the audit."""
 
 from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, moment, word
-from amoro_core.errors import IllegalState, NotAllowed
+from amoro_core.errors import IllegalState, InvalidArgument, NotAllowed
 from amoro_core.model.history_events import AuditEvent, AuditFilter, AuditOutcome
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.principals import AccessToken, Role, UserAccount
@@ -42,7 +42,9 @@ def _message(item: AuditEvent) -> pb.AuditEvent:
 
 def create_token(services: Services, request: admin_pb.CreateTokenRequest, call: Call) -> admin_pb.Token:
     """Create a token. Only this answer holds it."""
-    role = word(Role, request.kind, "role") or Role.ADMIN
+    role = word(Role, request.kind, "role")
+    if role is None:
+        raise InvalidArgument("a token needs a role", hint=f"Give one of: {', '.join(Role)}.")
     access_token, token = services.tokens.create(request.name, role, request.pattern, duration(request.lasts_ms))
     return _token(access_token, token)
 

@@ -92,7 +92,7 @@ def select_tables(services: Services, request: pb.SelectTablesRequest, call: Cal
 
 def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
     """The runtime of the table, with the failure of its last process, and rows of it that came back."""
-    find = services.tables.find_stored if request.known_only else services.tables.find
+    find = services.tables.find_stored if request.known_only else services.tables.find_present
     return _table(services, find(services.catalogs.resolve(request.table)))
 
 
@@ -179,6 +179,31 @@ def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, ca
     if services.optimizing.cancel_unwanted(runtime.table_id) is not None:
         runtime = services.tables.find(runtime.identifier)
     return _table(services, runtime)
+
+
+def set_table_properties(
+    services: Services, request: snapshots_pb2.SetTablePropertiesRequest, call: Call
+) -> snapshots_pb2.ChangedProperties:
+    """Set and remove properties of the table itself, or with `dry_run` say what that would change."""
+    identifier, wanted = services.catalogs.resolve(request.table), dict(request.properties)
+    if not wanted and not request.removed_properties:
+        raise InvalidArgument("nothing to change was given", hint="Give KEY=VALUE, or KEY- to remove a property.")
+    if twice := sorted(wanted.keys() & set(request.removed_properties)):
+        raise InvalidArgument(f"the property {twice[0]} is both set and removed", hint="Choose one of the two.")
+    changes = {**wanted, **dict.fromkeys(request.removed_properties)}
+    different = services.tables.set_properties(identifier, changes, dry_run=request.dry_run)
+    return snapshots_pb2.ChangedProperties(
+        table=str(identifier),
+        changes=[
+            snapshots_pb2.ChangedProperty(key=key, before=_masked(key, before), after=_masked(key, after))
+            for key, (before, after) in sorted(different.items())
+        ],
+        is_done=bool(different) and not request.dry_run,
+    )
+
+
+def _masked(key: str, value: str | None) -> str | None:
+    return None if value is None else masked({key: value})[key]
 
 
 def table_changed(services: Services, request: pb.TableChangedRequest, call: Call) -> pb.Table:

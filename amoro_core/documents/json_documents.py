@@ -58,7 +58,7 @@ def _shape_of(field: Any) -> _FieldShape:
         return _FieldShape(name, False, True)
     if name.endswith("_ms") and name not in _DURATIONS:
         return _FieldShape(_time_name(name), True, True)
-    return _FieldShape(name, False, name in _EMPTY_IS_NULL or name == _SCORE)
+    return _FieldShape(name, False, name in _EMPTY_IS_NULL or name == _SCORE or field.has_presence)
 
 
 def _field(message: "Message", field: Any) -> tuple[str, Any]:
@@ -72,6 +72,8 @@ def _field(message: "Message", field: Any) -> tuple[str, Any]:
         return shape.name, encode(value) if message.HasField(field.name) else None
     if shape.is_time:
         return shape.name, iso_time(value)
+    if field.has_presence:
+        return shape.name, value if message.HasField(field.name) else None
     if shape.is_nullable and (value < 0 if field.name == _SCORE else not value):
         return shape.name, None
     return shape.name, value

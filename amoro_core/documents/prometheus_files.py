@@ -13,7 +13,7 @@ RULES, BOARD, SCRAPE = "amoro.rules.yml", "amoro-dashboard.json", "scrape.yml"
 
 _FORMATS = {Unit.NUMBER: "", Unit.SHARE: " | humanizePercentage", Unit.SECONDS: " | humanizeDuration"}
 _SCRAPE = """\
-# For prometheus.yml. The token is made with: amoro token create prometheus --role viewer -o name
+# For prometheus.yml. The token is made with: amoro token create prometheus --role viewer --expires 365d -o name
 scrape_configs:
   - job_name: amoro
     scrape_interval: 15s

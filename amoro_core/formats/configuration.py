@@ -1,10 +1,12 @@
 """Every table property that has a meaning here, for checks, docs and `amoro table properties`."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.files.schema.write_options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.manifest.writing import MergeSettings, merge_settings
 from amoro_core.maintenance.data_expiry import DanglingConfig, DataExpiryConfig
@@ -21,9 +23,11 @@ from amoro_core.model.optimizing_config import (
     OptimizingConfig,
     Origin,
     catalog_defaults,
+    decide_enabled,
     parse_config,
 )
 from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
+from amoro_core.model.text_sanitizing import is_text
 from amoro_core.planning.clustering.model import ClusteringConfig
 
 
@@ -78,6 +82,46 @@ _OURS = (
     "data-expire.",
     "table-trash.",
 )
+
+
+#: Beginnings of keys that are not set here: Iceberg keeps them in the metadata itself, or they move the table's files,
+#: share them, read them otherwise, or name classes that writers run.
+_REFUSED = (
+    "format-version", "uuid", "snapshot-count", "current-snapshot-", "current-schema", "default-partition-spec",
+    "default-sort-order", "location", "provider", "gc.enabled", "schema.name-mapping.", "encryption.",
+    "write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path",
+    "write.location-provider.impl", "write.py-location-provider.impl",
+)  # fmt: skip
+
+
+def check_change(changes: Mapping[str, str | None]) -> None:
+    """Raise InvalidArgument for a change of a table's properties (None: removed) that is refused, malformed or, with
+    one of our prefixes, unknown."""
+    wanted = {key: value for key, value in changes.items() if value is not None}
+    for key in changes:
+        if not key.strip() or not is_text(key):
+            raise InvalidArgument(
+                f"{key!r} is not the key of a property", hint="Write KEY=VALUE, or KEY- to remove it."
+            )
+        if key.startswith(_REFUSED):
+            raise InvalidArgument(
+                f"the property {key} is not changed here: it is reserved, or moves, shares or reinterprets files",
+                hint="Use the engine that writes the table; amoro table upgrade raises the format version.",
+            )
+    known = {item.key for item in effective_config({}, wanted) if item.origin is not Origin.UNKNOWN}
+    for key in wanted:
+        if key.startswith(_OURS) and key not in known:
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+            raise InvalidArgument(
+                f"the property {key} is not known",
+                hint=f"Did you mean {close[0]}?" if close else "amoro table properties TABLE lists those that are.",
+            )
+    try:
+        decide_enabled(None, wanted, {})
+        for configuration in CONFIGURATIONS:
+            configuration.check(wanted)
+    except TableRefused as error:
+        raise InvalidArgument(error.message, hint="Give another value; nothing was changed.") from error
 
 
 def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:

@@ -279,6 +279,9 @@ class IcebergTable:
         refuse_table(self._renewed().metadata, dict(self._config.properties))
         return table_support.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
+    def stage_properties(self, changes: Mapping[str, str | None]) -> bytes:
+        return table_support.stage_properties(self._table, changes, own_metadata=self._writes_metadata())
+
     def trace(self, evidence: Evidence) -> Trace:
         return trace_of(self._renewed(), evidence)
 

@@ -398,6 +398,9 @@ class Maintainable(OpenTable, Protocol):
     def stage_upgrade(self) -> bytes:
         """The payload that upgrades the reloaded table to the newest supported format. Raises TableRefused."""
 
+    def stage_properties(self, changes: Mapping[str, str | None]) -> bytes:
+        """The payload that sets these properties of the table as loaded, and removes those that are None here."""
+
 
 class AnyTable(
     Rewritable,

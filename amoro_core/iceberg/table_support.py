@@ -591,6 +591,20 @@ def stage_upgrade(table: Table, *, own_metadata: bool) -> bytes:
     return commit_request(table, [update], own_metadata=own_metadata)
 
 
+def stage_properties(table: Table, changes: Mapping[str, str | None], *, own_metadata: bool) -> bytes:
+    """The payload that sets these properties of the table as loaded, and removes those that are None here.
+
+    All others stay as they are, also those that another writer sets meanwhile. Raises TableRefused.
+    """
+    refuse_foreign(table.metadata)
+    refuse_unreadable(table.metadata)
+    wanted = {key: value for key, value in changes.items() if value is not None}
+    removed = [key for key in changes if key not in wanted]
+    updates: list[Mapping[str, object]] = [{"action": "set-properties", "updates": wanted}] if wanted else []
+    updates += [{"action": "remove-properties", "removals": removed}] if removed else []
+    return commit_request(table, updates, own_metadata=own_metadata)
+
+
 # --- Deletes that Java skips ------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from amoro_core.model.properties import (
 )
 
 ENABLED_KEY = "self-optimizing.enabled"
+FILTER_KEY = "self-optimizing.filter"
 #: Allows rewritten files to be Parquet although the table's writers use another format.
 WRITE_FORMAT_KEY = "self-optimizing.write-format"
 #: The prefix of a catalog's properties that are defaults for its tables.
@@ -59,7 +60,7 @@ class OptimizingConfig:
     )
     full_trigger_interval: timedelta | None = declared("self-optimizing.full.trigger.interval", "-1", interval)
     full_rewrite_all_files: bool = declared("self-optimizing.full.rewrite-all-files", "true", boolean)
-    filter: str | None = declared("self-optimizing.filter", "", optional)
+    filter: str | None = declared(FILTER_KEY, "", optional)
     write_format: str | None = declared(WRITE_FORMAT_KEY, "", _write_format)
     min_plan_interval: timedelta | None = declared("self-optimizing.min-plan-interval", "60000", interval)
     evaluation_fallback_interval: timedelta | None = declared(

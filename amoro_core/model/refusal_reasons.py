@@ -45,7 +45,7 @@ REFUSALS: Mapping[str, Refusal] = {
     ),
     "disabled": Refusal(
         "Optimizing is switched off by `amoro table disable` or `self-optimizing.enabled=false`.",
-        "`amoro table enable`, or remove the property.",
+        "`amoro table enable TABLE`, or for the property `amoro table set TABLE self-optimizing.enabled-`.",
     ),
     "duplicate": Refusal(
         "The table is already registered under another name, in this catalog or in another one.",

@@ -377,7 +377,7 @@ class CreateTokenRequest(_message.Message):
     LASTS_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
-    """its role; "": admin"""
+    """its role"""
     pattern: _builtins.str
     """limits what an operator acts on: * stays within a part of a name, ** does not"""
     lasts_ms: _builtins.int

@@ -210,6 +210,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.SetTableProperties = channel.unary_unary(
+                '/amoro.v1.AdminService/SetTableProperties',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.SetTablePropertiesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.ChangedProperties.FromString,
+                _registered_method=True)
         self.TableChanged = channel.unary_unary(
                 '/amoro.v1.AdminService/TableChanged',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
@@ -671,6 +676,13 @@ class AdminServiceServicer:
 
     def SetTableEnabled(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTableProperties(self, request, context):
+        """of the table itself, by a commit
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1161,6 +1173,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetTableEnabled,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'SetTableProperties': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTableProperties,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.SetTablePropertiesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.ChangedProperties.SerializeToString,
             ),
             'TableChanged': grpc.unary_unary_rpc_method_handler(
                     servicer.TableChanged,
@@ -2336,6 +2353,33 @@ class AdminService:
             '/amoro.v1.AdminService/SetTableEnabled',
             amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTableProperties(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/SetTableProperties',
+            amoro_dot_v1_dot_snapshots__pb2.SetTablePropertiesRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.ChangedProperties.FromString,
             options,
             channel_credentials,
             insecure,

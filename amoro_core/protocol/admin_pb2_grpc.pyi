@@ -77,6 +77,8 @@ class AdminServiceStub:
     CompareSnapshots: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.CompareSnapshotsRequest, _snapshots_pb2.SnapshotComparison]
     GetRetention: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.GetRetentionRequest, _snapshots_pb2.Retention]
     SetTableEnabled: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]
+    SetTableProperties: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.SetTablePropertiesRequest, _snapshots_pb2.ChangedProperties]
+    """of the table itself, by a commit"""
     TableChanged: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
     UpgradeTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]
@@ -175,6 +177,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     CompareSnapshots: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.CompareSnapshotsRequest, _snapshots_pb2.SnapshotComparison]  # type: ignore[assignment]
     GetRetention: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.GetRetentionRequest, _snapshots_pb2.Retention]  # type: ignore[assignment]
     SetTableEnabled: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]  # type: ignore[assignment]
+    SetTableProperties: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.SetTablePropertiesRequest, _snapshots_pb2.ChangedProperties]  # type: ignore[assignment]
+    """of the table itself, by a commit"""
     TableChanged: _aio.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]  # type: ignore[assignment]
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
     UpgradeTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]  # type: ignore[assignment]
@@ -474,6 +478,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.SetTableEnabledRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]: ...
+
+    @_abc_1.abstractmethod
+    def SetTableProperties(
+        self,
+        request: _snapshots_pb2.SetTablePropertiesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.ChangedProperties, _abc.Awaitable[_snapshots_pb2.ChangedProperties]]:
+        """of the table itself, by a commit"""
 
     @_abc_1.abstractmethod
     def TableChanged(

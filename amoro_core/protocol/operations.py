@@ -120,7 +120,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "GetState": _read(ADMIN, READING, _get("/state", "amoro.state/v1")),
     "BackupState": _change(ADMIN, READING, _post("/state/backup", "amoro.backup/v1", "path", status=201)),
     "CheckState": _read(ADMIN, READING, _get("/state/check", "amoro.check/v1")),
-    "CreateToken": _change(ADMIN, QUICK, _post("/tokens", "amoro.token/v1", "name", status=201, is_secret=True)),
+    "CreateToken": _change(
+        ADMIN, QUICK, _post("/tokens", "amoro.token/v1", "name", "kind", status=201, is_secret=True)
+    ),
     "ListTokens": _read(ADMIN, QUICK, _items("/tokens", "tokens")),
     "AddUser": _change(ADMIN, QUICK, _post("/users", "amoro.user/v1", "name", "password", status=201, is_secret=True)),
     "UpdateUser": _change(ADMIN, QUICK, _post("/users/{name}", "amoro.user/v1")),
@@ -150,6 +152,9 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "GetRetention": _read(VIEWER, TOUCHING, _get("/tables/{table}/retention", "amoro.retention/v1")),
     "SetTableEnabled": _change(OPERATOR, TOUCHING, _patch("/tables/{table}", "amoro.table/v1", "enabled"), on="table"),
+    "SetTableProperties": _change(
+        OPERATOR, TOUCHING, _post("/tables/{table}/properties", "amoro.changed-properties/v1"), on="table"
+    ),
     "TableChanged": _change(OPERATOR, TOUCHING, _post("/tables/{table}/changed", "amoro.table/v1"), on="table"),
     "UpgradeTable": _change(
         ADMIN, TOUCHING, _post("/tables/{table}/upgrade", "amoro.upgrade/v1", "format_version"), on="table"

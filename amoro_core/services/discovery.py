@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,12 +16,13 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime, discovery_filter
 from amoro_core.model.text_sanitizing import briefly
 from amoro_core.scheduling.policy import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
+from amoro_core.services.tables import new_names
 from amoro_core.store import tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.table_listing import list_names
 from amoro_core.store.tables import DueTable
 from amoro_core.transactions.process_context import config_of
-from amoro_core.transactions.table_registry import add_all, add_table, dispose, postpone_refresh
+from amoro_core.transactions.table_registry import add_all, add_table, dispose, postpone_refresh, rename
 
 log = get_logger("amoro.tables")
 
@@ -78,7 +79,7 @@ class DiscoveryService:
     _failed_s: dict[str, float] = field(init=False, default_factory=dict)  # since when each comparison has failed
 
     def explore(self, catalog: str) -> Exploration:
-        """Add the tables that the catalog lists and dispose of those that do not exist any more.
+        """Add the tables that the catalog lists, give renamed ones their new names, and dispose of those that are gone.
 
         A table missing from a listing is disposed of only after loading it said that it does not exist; one excluded by
         the catalog's filters is, unless it was enabled or disabled by name. Raises CatalogNotFound, CatalogUnavailable;
@@ -92,10 +93,12 @@ class DiscoveryService:
         added = tuple(sorted(listed - known.keys()))
         for start in range(0, len(added), 500):
             self.store.write(partial(add_all, identifiers=added[start : start + 500], now=now))
+        gone = sorted(known.keys() - listed)
+        names = new_names(self.store, self.tables, catalog, listed) if gone else {}
         disposed = tuple(
             identifier
-            for identifier in sorted(known.keys() - listed)
-            if (self._forget if not wanted.admits(identifier) else self._dispose_unless_exists)(
+            for identifier in gone
+            if (self._forget if not wanted.admits(identifier) else partial(self._dispose_unless_exists, names))(
                 identifier, known[identifier]
             )
         )
@@ -125,11 +128,19 @@ class DiscoveryService:
 
         return self.store.write(forget)
 
-    def _dispose_unless_exists(self, identifier: TableIdentifier, table_id: int) -> bool:
+    def _dispose_unless_exists(
+        self, names: Mapping[str, TableIdentifier], identifier: TableIdentifier, table_id: int
+    ) -> bool:
+        def dispose_or_rename(db: Connection) -> bool:
+            name = names.get(tables.get(db, table_id).uuid)
+            if name is not None:
+                return rename(db, table_id, name, self.clock())
+            return dispose(db, table_id, self.clock())
+
         try:
             self.tables.open(identifier)
         except TableNotFound:
-            return self.store.write(lambda db: dispose(db, table_id, self.clock()))
+            return self.store.write(dispose_or_rename)
         except TableRefused as refusal:
             # A table that has none of the catalog's formats any more is not listed either.
             if refusal.reason == "format":

@@ -136,7 +136,8 @@ def _resolved(db: Connection, wanted: EventFilter, table: TableIdentifier | None
     if table is None:
         return wanted
     runtime = tables.find(db, table)
-    table_id = runtime.table_id if runtime is not None else events.table_of(db, str(table))
+    end = None if runtime is not None else events.last_end(db, str(table))
+    table_id = runtime.table_id if runtime is not None else end.about.table_id if end is not None else 0
     if not table_id:
         raise TableNotFound(f"table {table} is not known, and no event tells of it", table=table)
     return replace(wanted, table_id=table_id)

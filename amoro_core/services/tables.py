@@ -1,21 +1,32 @@
 """Refreshes and evaluates tables, and shows their files, snapshots and health."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from amoro_core.actions.action_api import Action
 from amoro_core.actions.rewriting import copy_description
-from amoro_core.errors import AmoroError, InvalidArgument, TableNotFound, TableRefused
-from amoro_core.formats.configuration import effective_config
+from amoro_core.errors import (
+    AmoroError,
+    CatalogUnavailable,
+    CommitConflict,
+    InvalidArgument,
+    TableNotFound,
+    TableRefused,
+)
+from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import (
+    ENABLED_KEY,
+    FILTER_KEY,
     EffectiveProperty,
     Enabled,
     decide_enabled,
@@ -47,7 +58,7 @@ from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.services.history import LateDeleteService, tell_rolled_back
 from amoro_core.state.transition_events import figures_of
-from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
+from amoro_core.store import actions, events, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_table
 from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
@@ -64,10 +75,13 @@ from amoro_core.transactions.table_registry import (
     forgiven,
     load_failed,
     new_table,
+    rename,
     reset_replaced,
 )
 
 log = get_logger("amoro.tables")
+#: Attempts to change properties while others commit.
+_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +156,30 @@ class TableService:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
             if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
+                if self._is_renamed(runtime):
+                    return self._refresh(self.ensure(runtime.identifier).table_id)
                 runtime = self.store.write(lambda db: reset_replaced(db, table_id, uuid, self.clock()))
             override = runtime.enabled_override
             looks = self.schedule.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
             looks = self.schedule.ask(loaded.table, loaded.defaults, looks, self.clock())
             evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
-            self.store.write(lambda db: dispose(db, table_id, self.clock()))
+            if not self._is_renamed(runtime):
+                self.store.write(lambda db: dispose(db, table_id, self.clock()))
             return None, None
         except TableRefused as refusal:
             return self.store.write(partial(self._save_refused, table_id=table_id, refusal=refusal)), refusal
         refreshed = self.store.write(lambda db: self._save_refreshed(db, table_id, loaded, evaluated, looks))
         return refreshed, loaded.refusal
+
+    def _is_renamed(self, runtime: TableRuntime) -> bool:
+        """Whether the table has another name in its catalog by now, which it is known by from now on."""
+        catalog = runtime.identifier.catalog
+        with suppress(AmoroError):
+            listed = self.tables.list_all(self.tables.catalog(catalog))
+            name = new_names(self.store, self.tables, catalog, listed).get(runtime.uuid)
+            return name is not None and self.store.write(lambda db: rename(db, runtime.table_id, name, self.clock()))
+        return False
 
     def preview(
         self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, where: str = ""
@@ -295,9 +321,12 @@ class TableService:
     ) -> TableRuntime:
         """Enable or disable optimizing of a table; stored here, the table is not touched. Failures are forgotten.
 
-        Raises TableNotFound, CatalogUnavailable, and what `condition` raises of the table as it is before.
+        Raises TableNotFound, CatalogUnavailable, TableRefused where the table's own property forbids to enable it, and
+        what `condition` raises of the table as it is before.
         """
         table_id = (before := self.ensure(identifier)).table_id
+        if enabled and is_switched_off(None, before.properties):
+            before = _require_on(replace(_require_existing(identifier, self.refresh(table_id)), enabled_override=None))
         if condition is not None:
             condition(self.find(identifier))
 
@@ -308,10 +337,39 @@ class TableService:
             tables.save(db, replace(forgiven(kept), enabled_override=enabled))
 
         self.store.write(change)
-        runtime = self.refresh(table_id)
-        if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
-        return runtime
+        runtime = _require_existing(identifier, self.refresh(table_id))
+        return _require_on(runtime) if enabled else runtime
+
+    def set_properties(
+        self, identifier: TableIdentifier, changes: Mapping[str, str | None], *, dry_run: bool
+    ) -> Mapping[str, tuple[str | None, str | None]]:
+        """Set properties of the table itself by one commit, and remove those that are None; with `dry_run` only check.
+
+        Returns what changes: keys with the values before and after. Properties that others set meanwhile stay: each try
+        is made on the table as just loaded. Raises InvalidArgument, TableRefused and errors of loading and committing;
+        after CommitUnknown they may be set.
+        """
+        check_change(changes)
+        for tries_left in reversed(range(_TRIES)):
+            table = with_roles(self.tables.open(identifier), (Role.COMMIT, Role.MAINTAIN), "a change of properties")
+            if refusal := self.tables.formats.commits_refused(self.tables.catalog(identifier.catalog)):
+                raise TableRefused(refusal, reason="catalog")
+            if condition := changes.get(FILTER_KEY):
+                table.selects(condition)  # raises TableRefused for a malformed one
+            own = table.facts.properties
+            different = {key: (own.get(key), value) for key, value in changes.items() if own.get(key) != value}
+            if not different or dry_run:
+                return different
+            try:
+                table.send(table.stage_properties({key: value for key, (_, value) in different.items()}))
+                break
+            except CommitConflict:
+                if not tries_left:
+                    raise
+        log.info("table.properties_set", table=str(identifier), keys=sorted(different))
+        with suppress(AmoroError):  # it is refreshed later, then; the properties are set
+            self.refresh(self.ensure(identifier).table_id)
+        return different
 
     def find(self, identifier: TableIdentifier) -> TableRuntime:
         """The table as last refreshed, or loaded now (its id is 0 then); nothing is changed. Raises TableNotFound."""
@@ -325,6 +383,21 @@ class TableService:
         except TableRefused as refusal:
             return after_refusal(runtime, refusal, config_of(self.tables, runtime), self.clock())
         return after_refresh(runtime, loaded, evaluated, self.clock())
+
+    def find_present(self, identifier: TableIdentifier) -> TableRuntime:
+        """As `find`, unless the catalog says that the table is gone. Raises TableNotFound, which says since when."""
+        try:
+            runtime = self.find(identifier)
+            if runtime.table_id:
+                with suppress(TableRefused, CatalogUnavailable):
+                    self.tables.open(identifier)
+            return runtime
+        except TableNotFound as error:
+            end = self.store.read(lambda db: events.last_end(db, str(identifier)))
+            if end is None:
+                raise
+            since = f"{end.text}, at {end.at:%Y-%m-%d %H:%M:%SZ}"
+            raise TableNotFound(f"{error.message}: {since}", table=identifier) from error
 
     def find_stored(self, identifier: TableIdentifier) -> TableRuntime:
         """The table as the coordinator knows it; no catalog is asked. Raises TableNotFound."""
@@ -343,9 +416,8 @@ class TableService:
 
     def require_optimizable(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed, for a requested process. Raises TableNotFound, TableRefused (switched off, too)."""
-        runtime, refusal = self._refresh(self.ensure(identifier).table_id)
-        if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
+        refreshed, refusal = self._refresh(self.ensure(identifier).table_id)
+        runtime = _require_existing(identifier, refreshed)
         if runtime.status is OptimizingStatus.REFUSED:
             raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
         return _require_on(runtime)
@@ -367,13 +439,40 @@ class TableService:
         return self.store.read(lambda db: tables.list_tables(db, catalog, status))
 
 
+#: Tables that are loaded at most to find one by its UUID.
+_MOST_LOADED = 200
+
+
+def new_names(
+    store: Store, tables_of: Tables, catalog: str, listed: Iterable[TableIdentifier]
+) -> dict[str, TableIdentifier]:
+    """The listed tables of the catalog that were never loaded before, by their UUIDs: one of them may be a known table
+    under a new name."""
+    known = store.read(lambda db: tables.list_metadata_locations(db, catalog))
+    loaded = {one.name for one in known if one.metadata_location or one.refusal not in ("", "duplicate")}
+    found = {}
+    for identifier in islice((one for one in sorted(listed) if (*one.namespace, one.name) not in loaded), _MOST_LOADED):
+        with suppress(AmoroError):
+            found[tables_of.open(identifier).facts.uuid] = identifier
+    return found
+
+
+def _require_existing(identifier: TableIdentifier, refreshed: TableRuntime | None) -> TableRuntime:
+    if refreshed is None:
+        raise TableNotFound(f"table {identifier} does not exist", table=identifier)
+    return refreshed
+
+
 def _require_on(runtime: TableRuntime) -> TableRuntime:
+    """Raise TableRefused, with what to change, where optimizing the table is switched off."""
     identifier = runtime.identifier
-    if is_switched_off(runtime.enabled_override, runtime.properties):
+    by_property = is_switched_off(None, runtime.properties)
+    if by_property or runtime.enabled_override is False:
+        command = f"table set {identifier} {ENABLED_KEY}-" if by_property else f"table enable {identifier}"
         raise TableRefused(
             f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
             reason="disabled",
-            hint=f"Switch it on with `amoro table enable {identifier}` or by the table's property.",
+            hint=f"Switch it on with: amoro {command}",
         )
     return runtime
 

@@ -54,13 +54,11 @@ def last_id(db: Connection) -> int:
     return int(db.value("SELECT coalesce(max(event_id), 0) FROM event"))
 
 
-def table_of(db: Connection, name: str) -> int:
-    """The id of the table that had that name and was disposed of last; 0: there was none."""
-    table_id = db.value(
-        "SELECT table_id FROM event WHERE kind = :gone AND table_name = :name ORDER BY at_ms DESC LIMIT 1",
-        {"gone": EventKind.GONE.value, "name": name},
-    )
-    return int(table_id or 0)
+def last_end(db: Connection, name: str) -> Event | None:
+    """The end of the table that had that name and was disposed of, or renamed, last; None: there was none."""
+    where = ["kind = :gone", "table_name = :name"]
+    values: dict[str, str | int] = {"gone": EventKind.GONE.value, "name": name, "most": 1}
+    return next(iter(_select(db, where, values, "at_ms DESC, event_id DESC")), None)
 
 
 def trim(db: Connection, before: datetime, limit: int, most: int = MOST_EVENTS) -> int:

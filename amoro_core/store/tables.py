@@ -1,7 +1,7 @@
 """Runtimes of tables: names in `table_identifier`, the rest in `table_runtime`.
 
-Two tables, as in Amoro: what others refer to (partitions, processes) is the name, which never changes, while the
-runtime is written at each refresh.
+Two tables, as in Amoro: what others refer to (partitions, processes) is the id, whose name changes only when the table
+is renamed, while the runtime is written at each refresh.
 """
 
 import struct
@@ -135,12 +135,20 @@ def get_by_name(db: Connection, identifier: TableIdentifier) -> TableRuntime:
 
 
 def save(db: Connection, runtime: TableRuntime) -> TableRuntime:
-    """Replace all but the name, which stays what it was when added. Raises TableNotFound."""
+    """Replace all but the name. Raises TableNotFound."""
     if not db.update("table_runtime", _RUNTIMES.to_row(runtime), "table_id"):
         raise _missing(runtime.table_id)
     actions.save(db, _optimizing(runtime))
     table_listing.save(db, runtime)
     return runtime
+
+
+def rename(db: Connection, table_id: int, identifier: TableIdentifier) -> TableRuntime:
+    """Give a table another name, which no other table has. Raises TableNotFound."""
+    name = to_json(identifier.namespace), identifier.name
+    row = {"table_id": table_id, "namespace_json": name[0], "table_name": name[1]}
+    db.update("table_identifier", row, "table_id")
+    return save(db, get(db, table_id))
 
 
 def list_tables(
@@ -388,7 +396,7 @@ def _decode(blob: bytes) -> Partition:
 
 #: Narrow: this is read of every table of a catalog each time that it is looked over.
 _KNOWN = (
-    "SELECT table_id, namespace_json, table_name, metadata_location, format "
+    "SELECT table_id, namespace_json, table_name, metadata_location, format, refusal "
     "FROM table_identifier JOIN table_runtime USING (table_id) WHERE catalog_name = :catalog"
 )
 _DUE_LOCATIONS = (
@@ -420,8 +428,9 @@ class MetadataLocation:
 
     table_id: int
     name: tuple[str, ...]  # in its catalog
-    metadata_location: str  # "": never refreshed
+    metadata_location: str  # "": never refreshed, or always refused
     format: str
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +454,8 @@ def list_metadata_locations(db: Connection, catalog: str) -> list[MetadataLocati
         if space not in spaces:
             spaces[space] = tuple_from_json(space)
         name = (*spaces[space], row["table_name"])
-        found.append(MetadataLocation(row["table_id"], name, row["metadata_location"], row["format"]))
+        location = MetadataLocation(row["table_id"], name, row["metadata_location"], row["format"], row["refusal"])
+        found.append(location)
     return found
 
 

@@ -68,6 +68,30 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
     return tables.save(db, fresh)
 
 
+def rename(db: Connection, table_id: int, identifier: TableIdentifier, now: datetime) -> bool:
+    """Give the table its new name, and all that is kept of it; False while a process needs the old one.
+
+    What is kept under the new name already gives way, except for `enable|disable` of this same table.
+    """
+    runtime, other = tables.get(db, table_id), tables.find(db, identifier)
+    if not _is_free(db, runtime) or (other is not None and not _is_free(db, other)):
+        return False
+    override = runtime.enabled_override
+    if other is not None:
+        if other.uuid in ("", runtime.uuid) and other.enabled_override is not None:
+            override = other.enabled_override
+        tables.remove(db, other.table_id)
+    before = str(runtime.identifier)
+    append_event(db, EventKind.GONE, f"{before} was renamed to {identifier}", About(table_id, before), now)
+    tables.save(db, replace(tables.rename(db, table_id, identifier), enabled_override=override, refresh_at=now))
+    log.info("table.renamed", table=str(identifier), before=before)
+    return True
+
+
+def _is_free(db: Connection, runtime: TableRuntime) -> bool:
+    return runtime.status is not OptimizingStatus.COMMITTING and not processes.list_active_of(db, runtime.table_id)
+
+
 def postpone_refresh(db: Connection, table_id: int, moment: datetime) -> None:
     """Postpone the next refresh of the table."""
     tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
@@ -128,7 +152,7 @@ def add_all(db: Connection, identifiers: tuple[TableIdentifier, ...], now: datet
 def dispose(db: Connection, table_id: int, now: datetime) -> bool:
     """Delete a table's state, unless a commit on it is in progress or unknown."""
     runtime = tables.get(db, table_id)
-    if runtime.status is OptimizingStatus.COMMITTING or processes.list_active_of(db, table_id):
+    if not _is_free(db, runtime):
         return False
     tables.remove(db, table_id)
     name = str(runtime.identifier)

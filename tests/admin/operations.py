@@ -25,7 +25,7 @@ GetSettings         rule  quick     config show
 GetState            rule  reading   state show
 BackupState         rule  reading   *state backup b.db
 CheckState          rule  reading   state check
-CreateToken         rule  quick     *token create ann
+CreateToken         rule  quick     *token create ann --role viewer
 ListTokens          rule  quick     token list
 AddUser             rule  quick     *user add ann --password-file {file}
 UpdateUser          rule  quick     *user update ann --role admin
@@ -53,6 +53,7 @@ ListSnapshots       look  touching  table snapshots a.b.c
 CompareSnapshots    look  touching  table compare a.b.c 7 8
 GetRetention        look  touching  table retention a.b.c
 SetTableEnabled     act   touching  *table enable a.b.c
+SetTableProperties  act   touching  *table set a.b.c d=e f-
 TableChanged        act   touching  *table changed a.b.c
 UpgradeTable        rule  touching  *table upgrade a.b.c --format-version 3 --yes
 BlockTable          act   touching  *table block a.b.c
@@ -228,9 +229,22 @@ WRONG: tuple[Wrong, ...] = (
     _wrong("--format-version", "UpgradeTable", "table upgrade lake.db.t --yes"),
     _wrong("enabled", "SetTableEnabled", rest=("PATCH", _T, {})),
     _wrong(
-        "a b", "CreateToken", rest=("POST", "/tokens", {"name": "a b"}),
+        "nothing to change", "SetTableProperties", rest=("POST", f"{_T}/properties", {}),
+        request={"table": "lake.db.t"},
+    ),
+    _wrong(
+        "both set and removed", "SetTableProperties",
+        rest=("POST", f"{_T}/properties", {"properties": {"a": "b"}, "removed_properties": ["a"]}),
+        request={"table": "lake.db.t", "properties": {"a": "b"}, "removed_properties": ["a"]},
+    ),
+    _wrong(
+        "role", "CreateToken", "token create n", rest=("POST", "/tokens", {"name": "n", "kind": ""}),
+        request={"name": "n"},
+    ),
+    _wrong(
+        "a b", "CreateToken", rest=("POST", "/tokens", {"name": "a b", "kind": "viewer"}),
         page=("/tokens/create", {"name": "a b", "role": "viewer"}),
-        request={"name": "a b"},
+        request={"name": "a b", "kind": "viewer"},
     ),
     _wrong(
         "matches no table", "CreateToken",

@@ -166,7 +166,7 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
         client.disable("cat.db.t")
         with pytest.raises(TableRefused, match="switched off") as off:
             client.optimize("cat.db.t")
-        assert off.value.hint == "Switch it on with `amoro table enable cat.db.t` or by the table's property."
+        assert off.value.hint == "Switch it on with: amoro table enable cat.db.t"
         assert off.value.__notes__ == [f"Hint: {off.value.hint}"]
         with pytest.raises(InvalidArgument, match="'huge' is not a type"):
             client.plan("cat.db.t", type="huge")

@@ -71,7 +71,7 @@ property token    ***
 property type     rest
 property uri      http://c:8181
 allowed location  s3://old/
-Its tables are only observed until they are enabled: amoro table enable TABLE
+Its tables are only observed until they are enabled: amoro table enable TABLE, or 'sales.*' for all of them
 """
 OPTIMIZER = pb.Optimizer(
     optimizer_id="o-1", group="default", threads=4, memory_bytes=2**31, registered_ms=NOON, touched_ms=NOON + 1000,
@@ -279,15 +279,6 @@ ROWS = (
     ),
     # Catalogs
     Row(
-        "catalog add sales type=rest 'uri=http://c:8181?a=b' --property token=abc --allow-location s3://old/",
-        "AddCatalog", CATALOG,
-        pb.AddCatalogRequest(
-            name="sales", properties={"type": "rest", "uri": "http://c:8181?a=b", "token": "abc"},
-            allowed_locations=["s3://old/"],
-        ),
-        CATALOG_TEXT,
-    ),
-    Row(
         "catalog list", "ListCatalogs",
         pb.ListCatalogsResponse(
             catalogs=[CATALOG, pb.Catalog(name="h", origin="pyiceberg", refusal="no atomic commits")]
@@ -413,6 +404,33 @@ ROWS = (
         "self-optimizing.x is not known here.\n"
         "optimized: yes, amoro table enable\n",
         holds={"schema": "amoro.properties/v1", "enabled": True, "properties.0.default": "0.5"},
+    ),
+    Row(
+        f"table set {TABLE} self-optimizing.quota=0.2 owner- a=b=c --dry-run", "SetTableProperties",
+        snapshots.ChangedProperties(
+            table=TABLE,
+            changes=[
+                snapshots.ChangedProperty(key="owner", before="ann"),
+                snapshots.ChangedProperty(key="self-optimizing.quota", before="", after="0.2"),
+            ],
+        ),
+        snapshots.SetTablePropertiesRequest(
+            table=TABLE, properties={"self-optimizing.quota": "0.2", "a": "b=c"}, removed_properties=["owner"],
+            dry_run=True,
+        ),
+        "KEY                    BEFORE  AFTER\n"
+        "owner                  ann     -\n"
+        "self-optimizing.quota          0.2\n"
+        "These properties would change.\n",
+        {
+            "schema": "amoro.changed-properties/v1", "is_done": False, "changes.0.after": None,
+            "changes.1.before": "",
+        },
+        "owner\nself-optimizing.quota\n",
+    ),
+    Row(
+        f"table set {TABLE} a=b", "SetTableProperties", snapshots.ChangedProperties(table=TABLE),
+        shows=f"{TABLE} has these properties already.\n",
     ),
     Row(
         f"table health {TABLE}", "GetTableHealth", HEALTH,
@@ -602,8 +620,41 @@ def test_a_login_link_is_printed(cli: Cli, admin: FakeAdmin, monkeypatch: pytest
     opened, works = list[str](), [True, False]
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or works.pop(0))
     assert cli("login", "--browser").status == 0
-    assert "no browser was found" in cli("login", "--browser").err
+    alone = cli("login", "--browser")
+    assert (alone.status, alone.out.splitlines()[0]) == (0, link.strip())
+    assert alone.err == "No browser was found on this machine: open the link yourself.\n"
     assert opened == [link.strip()] * 2
+
+
+def test_an_added_catalog_is_told_with_what_was_found_in_it(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    words = shlex.split(
+        "catalog add sales type=rest 'uri=http://c:8181?a=b' --property token=abc --allow-location s3://old/"
+    )
+    admin.script("AddCatalog", CATALOG)
+    admin.script("CheckCatalog", pb.CatalogCheck(ok=True, tables=3))
+    seen = [
+        pb.Table(state="observed"), pb.Table(state="healthy", enabled=True), pb.Table(state="refused"),
+    ]  # fmt: skip
+    admin.script(
+        "ListTables", pb.ListTablesResponse(), pb.ListTablesResponse(tables=[*seen[:2], pb.Table(state="new")]),
+        pb.ListTablesResponse(tables=seen),
+    )  # fmt: skip
+    *rest, hint = CATALOG_TEXT.splitlines()
+    added = cli(*words).out.splitlines()
+    assert added == [*rest, "3 tables found: 1 enabled, 1 refused, of 3 looked at.", hint]
+    assert admin.asked("AddCatalog") == [
+        pb.AddCatalogRequest(
+            name="sales", properties={"type": "rest", "uri": "http://c:8181?a=b", "token": "abc"},
+            allowed_locations=["s3://old/"],
+        )
+    ]  # fmt: skip
+    assert admin.asked("ListTables") == [pb.ListTablesRequest(catalog="sales", limit=500)] * 3
+    admin.script("CheckCatalog", pb.CatalogCheck(message="no answer"))
+    assert "Its tables could not be listed: no answer" in cli(*words).out.splitlines()
+    assert json.loads(cli(*words, "-o", "json").out)["name"] == "sales"
 
 
 def test_the_audit_is_a_line_for_each_call(cli: Cli, admin: FakeAdmin) -> None:
@@ -689,6 +740,10 @@ def test_a_paused_action_says_since_when_why_and_how_it_goes_on(cli: Cli, admin:
     assert "pause" not in cli("table", "actions", TABLE).out
 
 
+EXPIRED = pb.Trash(process_id=ID, table=TABLE, action="expire-snapshots", files=3, bytes=9)
+CHANGED = snapshots.ChangedProperties(changes=[snapshots.ChangedProperty(key="a", after="b")], is_done=True)
+
+
 @pytest.mark.parametrize(
     ("words", "method", "answer", "says"),
     [
@@ -705,6 +760,15 @@ def test_a_paused_action_says_since_when_why_and_how_it_goes_on(cli: Cli, admin:
             f"trash show {ID} --limit 1", "ShowTrash",
             pb.ShowTrashResponse(trash=TRASH, files=[CONDEMNED], next="cursor-2", total=3), "and 2 more: see --limit",
         ),
+        (
+            f"trash show {ID}", "ShowTrash", pb.ShowTrashResponse(trash=EXPIRED),
+            f"\nTo keep them: amoro trash restore {ID}; to bring their snapshots back, too: amoro undo {ID}\n",
+        ),
+        (
+            f"trash restore {ID}", "RestoreTrash", EXPIRED,
+            f" Their snapshots do not come back with them; to bring these back: amoro undo {ID}\n",
+        ),
+        (f"table set {TABLE} a=b", "SetTableProperties", CHANGED, "The properties are changed by a commit to the"),
         ("optimizer logs r-1234", "GetInstanceLogs", pb.InstanceLogs(resource_id="r-1"), "No output yet"),
         ("state show", "GetState", pb.StateFacts(path="/h/amoro.db"), "schema       none yet\n"),
         ("state show", "GetState", pb.StateFacts(path="/h/amoro.db"), "last backup  none that the audit knows\n"),

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from amoro_cli.connection import DemoOptions, Finding, Kind, OptimizerOptions, PackageOptions, SparkOptions, UpOptions
+from amoro_cli.list_options import ListRange
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
+from amoro_cli.views.tables import TABLES
 from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
@@ -338,6 +340,20 @@ def test_a_list_fits_its_terminal_by_leaving_out_columns_that_can_be_spared() ->
     assert shown(70)[-1] == "Not shown for lack of room: status, why; -o wide shows all columns."
 
 
+def test_a_list_of_tables_on_eighty_columns_keeps_what_is_wrong_with_them() -> None:
+    small = pb.FileSummary(data_files=1_234_567, fragment_files=12, equality_delete_files=34, data_bytes=2**40)
+    long = pb.Table(table="warehouse.analytics.customer_orders_by_day_and_region", state="optimizing", files=small)
+    out = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("NO_COLOR", "1")
+        write(TABLES.document(ListRange([long])), OutputFormat.TABLE, out)
+    titles, row, *_ = out.getvalue().splitlines()
+    assert len(row) <= 80
+    assert {"TABLE", "SMALL", "DELETES"} < set(titles.split())
+    assert row.split()[-5:] == ["optimizing", "12", "of", "1,234,567", "34"]
+
+
 def test_what_still_does_not_fit_is_cut_and_ids_never_are() -> None:
     assert shown(60)[1] == "01997a4c-7f3a-7000-8000-00000000000a  sales.db.orders_of_th…"
     assert shown(20)[1] == "01997a4c-7f3a-7000-8000-00000000000a  sales.db.or…"
@@ -460,6 +476,22 @@ def test_what_can_wait_until_morning_and_a_table_that_failed_once_are_no_failure
     assert "Nothing is wrong" not in told.out
     admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=[looks]))
     assert cli("status").status == 0
+
+
+def test_the_status_is_watched_until_ctrl_c(cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(seconds: float) -> None:
+        assert seconds == 5
+        if len(admin.asked("GetStatus")) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    admin.script("GetStatus", COORDINATOR)
+    same, other = monitoring.ListConditionsResponse(), monitoring.ListConditionsResponse(conditions=[condition("x")])
+    admin.script("ListConditions", same, same, other)
+    result = cli("status", "--watch", "--interval", "5s")
+    assert result.status == 0
+    assert result.out.count("version            1.2\n") == 2
+    assert result.out.endswith("\nx: Mend x.\n")
 
 
 def test_nothing_wrong_is_told_of_a_coordinator_only(cli: Cli, admin: FakeAdmin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_cli.command_table import COMMANDS
+from amoro_cli.command_table import COMMANDS, GROUPS
 from amoro_cli.connection import Endpoint
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
@@ -17,6 +18,8 @@ from tests.admin.operations import OPERATIONS, READ_WITHOUT_LOCK, WRONG, Wrong
 from tests.cli.conftest import Cli
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
 from tests.cli.messages import process
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_wrong_usage_of_an_operation_asks_nobody(cli: Cli, admin: FakeAdmin, wro
         ("optimizer run --threads 9999999", "Invalid value for '--threads' / '-p': '9999999'"),
         ("up --port 70000", "Invalid value for '--port'"),
         ("frobnicate", "No such command 'frobnicate'"),
-        ("table lst", "No such command 'lst'. Did you mean 'list'?"),
+        ("table lst", "No such command 'lst'. Did you mean 'list', 'set'?"),
         (f"verify a.b.c --after {2**63}", f"'{2**63}' is not the id of a snapshot"),
         ("group scale default many", "Input should be a valid integer"),
         ("group scale g 2147483648", "Invalid value for 'N': Input should be less than or equal to 10000"),
@@ -183,11 +186,37 @@ def test_values_have_words_and_no_types_and_the_version_is_printed(bare_cli: Cli
     assert told.startswith("Usage: amoro optimize [OPTIONS] TABLE...\n")
     assert "\n  TABLE  catalog.namespace.table" in told
     assert "\n  --type <minor|major|full|cluster>\n" in told
+    listed = bare_cli("table", "maintain", "-h").out
+    assert "\n  --snapshot ID  " in listed
+    assert "\n  --location TEXT  " in listed
+    assert not [command.path for command in COMMANDS if "<list[" in bare_cli(*command.path.split(), "-h").out]
     listed = bare_cli("table", "list", "-h").out
     assert "\n  --limit N  " in listed
     assert "\n  --group TEXT  " in listed
     result = bare_cli("--version")
     assert (result.status, result.out, result.err) == (0, f"amoro {version('amoro')}\n", "")
+
+
+#: A command in prose, in a hint, in a block of code or in a template: what follows it, as far as it may be a name.
+_NAMED = re.compile(r"(?<![\w./@'-])amoro ([a-z][a-z|-]*)(?:[ \n]+([a-z][a-z|-]*))?(?![\w:='(]|\.\w)")
+#: Words after "amoro" that are no command.
+_PROSE = frozenset({"listens", "is", "as", "runs", "ended", "must", "version"})
+
+
+def test_every_command_that_help_hints_and_docs_name_exists() -> None:
+    paths, unknown, named = {command.path for command in COMMANDS}, set[tuple[str, str]](), 0
+    for file in (*ROOT.glob("amoro_*/**/*"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"):
+        if file.suffix not in (".py", ".html", ".md") or "_pb2" in file.name:
+            continue
+        for match in _NAMED.finditer(file.read_text(encoding="utf-8")):
+            first, second = match[1], (match[2] or "").split("|")
+            if first in _PROSE or "|" in first:  # such as `amoro catalog|table list`, each of which has that command
+                assert first in _PROSE or {f"{one} {second[0]}" for one in first.split("|")} <= paths
+                continue
+            named += 1
+            if first not in paths and not (first in GROUPS and {f"{first} {one}" for one in second if one} <= paths):
+                unknown.add((str(file.relative_to(ROOT)), match[0]))
+    assert (unknown, named > 400) == (set(), True)
 
 
 # What is loaded for it

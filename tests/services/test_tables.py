@@ -17,10 +17,13 @@ from amoro_core.errors import (
     TooManyEvents,
 )
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.model.history_events import ProcessFilter
+from amoro_core.model.paging import Window
 from amoro_core.model.principals import Throttle
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import (
     FAULTLESS,
+    BlockedOperation,
     OptimizingStatus,
     OptimizingType,
     TableIdentifier,
@@ -122,13 +125,123 @@ def test_any_yes_makes_the_table_pending(world: World, by: str) -> None:
     assert runtime.enabled
 
 
-def test_any_no_outweighs_every_yes(world: World) -> None:
+def test_a_property_that_forbids_it_refuses_enable_too_and_says_how_to_remove_it(world: World) -> None:
     small_files(world, **{"self-optimizing.enabled": "false"})
-    runtime = world.tables.set_enabled(parse_table("cat.db.t"), True)
-    assert not runtime.enabled
-    assert runtime.status is OptimizingStatus.IDLE
-    with pytest.raises(TableRefused, match="switched off by the table's property"):
-        world.tables.require_optimizable(parse_table("cat.db.t"))
+    name = parse_table("cat.db.t")
+    world.refresh()
+    for act in (lambda: world.tables.set_enabled(name, True), lambda: world.tables.require_optimizable(name)):
+        with pytest.raises(TableRefused, match=r"cat\.db\.t is switched off by the table's property") as refused:
+            act()
+        assert refused.value.hint == "Switch it on with: amoro table set cat.db.t self-optimizing.enabled-"
+    assert world.table().enabled_override is None
+    world.tables.set_properties(name, {"self-optimizing.enabled": None}, dry_run=False)
+    assert world.tables.set_enabled(name, True).enabled
+
+
+def test_properties_are_set_by_one_commit_and_those_of_others_are_kept(world: World) -> None:
+    small_files(world, **{"self-optimizing.target-size": "big", "owner": "ann"})
+    name, table = parse_table("cat.db.t"), world.catalog.load_table("db.t")
+    assert world.refresh().refusal == "configuration"
+    wanted = {"self-optimizing.target-size": "1048576", "owner": None, "comment": "tidy", "absent": None}
+    changes = {"self-optimizing.target-size": ("big", "1048576"), "owner": ("ann", None), "comment": (None, "tidy")}
+    assert world.tables.set_properties(name, wanted, dry_run=True) == changes
+    assert table.refresh().properties["owner"] == "ann"
+    others = iter(("1", "2", "3"))
+
+    def send(self: IcebergTable, payload: bytes) -> tuple[str, ...]:
+        """Another writer is faster twice."""
+        if (number := next(others)) != "3":
+            with table.refresh().transaction() as change:
+                change.set_properties({f"other.{number}": number})
+        return IcebergTable.send(self, payload)
+
+    world.iceberg.table(send=send)
+    assert world.tables.set_properties(name, wanted, dry_run=False) == changes
+    now = table.refresh().properties
+    assert {key: now.get(key) for key in (*wanted, "other.1", "other.2")} == {
+        "self-optimizing.target-size": "1048576", "owner": None, "comment": "tidy", "absent": None, "other.1": "1",
+        "other.2": "2",
+    }  # fmt: skip
+    assert world.table().status is OptimizingStatus.IDLE, "it was refreshed at once"
+    assert world.tables.set_properties(name, wanted, dry_run=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("format-version", "1", "is not changed here: it is reserved, or moves"),
+        ("current-snapshot-id", "7", "is reserved"),
+        ("write.data.path", "s3://elsewhere/", "moves"),
+        ("gc.enabled", None, "shares"),
+        ("write.py-location-provider.impl", "os.system", "is not changed here"),
+        ("self-optimizing.quota", "much", "malformed value 'much'"),
+        ("self-optimizing.enabled", "maybe", "malformed value 'maybe'"),
+        ("self-optimizing.qouta", "0.2", "self-optimizing.qouta is not known"),
+        (" ", "x", "' ' is not the key of a property"),
+    ],
+)
+def test_properties_that_are_reserved_dangerous_or_malformed_are_not_set(
+    world: World, key: str, value: str | None, said: str
+) -> None:
+    small_files(world, count=1)
+    before = world.catalog.load_table("db.t").metadata_location
+    with pytest.raises(InvalidArgument, match=said) as refused:
+        world.tables.set_properties(parse_table("cat.db.t"), {"comment": "x", key: value}, dry_run=False)
+    assert (said != "self-optimizing.qouta is not known") or refused.value.hint == "Did you mean self-optimizing.quota?"
+    assert world.catalog.load_table("db.t").metadata_location == before
+
+
+def _settled(world: World) -> int:
+    """The id of cat.db.t with settings of its own, a process in its history, and a blocker."""
+    small_files(world)
+    name = parse_table("cat.db.t")
+    table_id = world.tables.set_enabled(name, True).table_id
+    assert world.optimize() is ProcessStatus.SUCCESS
+    world.services.blockers.block(table_id, frozenset({BlockedOperation.OPTIMIZE}), timedelta(hours=1), "mine")
+    return table_id
+
+
+def _history(world: World, table_id: int) -> list[str]:
+    listed = world.services.overview.processes(Window(9), world.optimizers.progress(), ProcessFilter(table_id=table_id))
+    return [summary.process.process_id for summary in listed.items]
+
+
+@pytest.mark.parametrize("by", ["listing", "refresh", "another in its place"])
+def test_a_renamed_table_keeps_what_was_set_for_it_and_another_in_its_place_has_nothing_of_it(
+    world: World, by: str
+) -> None:
+    table_id = _settled(world)
+    history = _history(world, table_id)
+    world.catalog.rename_table("db.t", "db.new")
+    if by == "listing":
+        explored = world.discovery.explore("cat")
+        assert ([*map(str, explored.added)], [*map(str, explored.disposed)]) == (["cat.db.new"], ["cat.db.t"])
+    else:
+        if by == "another in its place":
+            small_files(world, count=1)
+            world.tables.ensure(parse_table("cat.db.new"))  # named before anything was seen
+        world.tables.refresh(table_id)
+    renamed = world.refresh("cat.db.new")
+    assert (renamed.table_id, renamed.enabled, renamed.enabled_override) == (table_id, True, True)
+    assert [one.blocker.reason for one in world.services.blockers.list_active()] == ["mine"]
+    assert _history(world, table_id) == history != []
+    if by == "another in its place":
+        other = world.refresh()
+        assert (other.table_id != table_id, other.enabled_override, other.enabled) == (True, None, False)
+    else:
+        with pytest.raises(TableNotFound, match=r"cat\.db\.t was renamed to cat\.db\.new, at 2026-03-01 12:00:00Z"):
+            world.tables.find_present(parse_table("cat.db.t"))
+
+
+def test_a_dropped_table_is_gone_for_who_asks_and_later_known_since_when(world: World) -> None:
+    table_id = _settled(world)
+    world.catalog.drop_table("db.t")
+    name = parse_table("cat.db.t")
+    with pytest.raises(TableNotFound, match=r"cat\.db\.t"):
+        world.tables.find_present(name)
+    assert world.tables.refresh(table_id) is None
+    with pytest.raises(TableNotFound, match=r"is not known any more, at 2026-03-01 12:00:00Z"):
+        world.tables.find_present(name)
 
 
 def test_disable_holds_an_explicit_request_back_and_enable_lets_it_go(world: World) -> None:

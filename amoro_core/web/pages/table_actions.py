@@ -210,9 +210,7 @@ def _at_work(table: pb.Table) -> Redirect:
 async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
     table = await table_of(visit)
     request = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
-    now = await visit.ask("SetTableEnabled", request, pb.Table)
-    if now.enabled != enabled:
-        return Redirect(_path(table), f"It is {'' if now.enabled else 'not '}optimized: {now.enabled_origin}.", "wait")
+    await visit.ask("SetTableEnabled", request, pb.Table)
     return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
 
 
