@@ -402,7 +402,7 @@ def test_a_lease_keeps_its_snapshot_until_it_ends(trashed: Place) -> None:
     lease_id = take(trashed, first)
     take(trashed, second, since=True, held_for=timedelta(days=2))
     around = trashed.around
-    assert around.pinned[first] == f"lease {lease_id[:8]} of bob"
+    assert around.pinned[first] == f"lease {lease_id[-8:]} of bob"
     assert set(around.since) == {second}
     assert [one.lease.snapshot_id for one in trashed.world.leasing.page(trashed.table_id).items] == [first, second]
     trashed.world.later(DAY_S)
