@@ -5,7 +5,7 @@ from functools import cache
 
 from amoro_core import errors
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, period, table_id, word
-from amoro_core.errors import AmoroError
+from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.history_events import ProcessFilter
 from amoro_core.model.paging import Window
@@ -86,6 +86,9 @@ def list_processes(services: Services, request: pb.ListProcessesRequest, call: C
     """Processes, the newest first."""
     status, window = word(ProcessStatus, request.status, "status"), Window(request.limit, request.after)
     progress = services.optimizers.progress()
+    types = services.maintaining.actions.names
+    if request.type and request.type.lower() not in types:
+        raise InvalidArgument(f"{request.type!r} is not a type of process", hint=f"One of: {', '.join(types)}.")
     wanted = ProcessFilter(table_id(services, request.table), status, request.type.lower(), *period(request))
     page = services.overview.processes(window, progress, wanted)
     return pb.ListProcessesResponse(processes=_messages(services, page.items), next=page.next, total=page.total)

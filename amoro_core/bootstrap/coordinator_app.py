@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.bootstrap.secrets import ensure_token
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
+from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StorageFull, StoreFailed
+from amoro_core.files.storage.io import is_full
 from amoro_core.iceberg.catalog.timeouts import limit_requests
 from amoro_core.iceberg.pyiceberg_sandbox import allow_classes
 from amoro_core.logger import get_logger
@@ -374,13 +375,12 @@ def lock_home(home: Path, wait: timedelta, *, passing: bool = False) -> StateLoc
         raise _unusable(home, error) from error
 
 
-def _unusable(home: Path, error: OSError, file: str = "") -> InvalidSettings:
-    is_file = isinstance(error, FileExistsError | NotADirectoryError)
-    why = "it is not a directory" if is_file else f"{file}{error.strerror}"
-    return InvalidSettings(
-        f"the state directory {home} can't be used: {why}",
-        hint="Make it writable, or name another with --home or AMORO_HOME.",
-    )
+def _unusable(home: Path, error: OSError, file: str = "") -> AmoroError:
+    why = "it is not a directory" if home.is_file() else f"{file}{error.strerror}"
+    message = f"the state directory {home} can't be used: {why}"
+    if is_full(error):
+        return StorageFull(message)
+    return InvalidSettings(message, hint="Make it writable, or name another with --home or AMORO_HOME.")
 
 
 @contextmanager

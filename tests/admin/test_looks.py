@@ -336,5 +336,8 @@ def test_processes_and_events_are_listed_by_time_type_and_result(night: Rig) -> 
     assert listed(type="full") == []
     with pytest.raises(InvalidArgument, match="the end of the time is not after its beginning"):
         listed(since_ms=2, until_ms=1)
+    with pytest.raises(InvalidArgument, match="'ful' is not a type of process") as refused:
+        listed(type="ful")
+    assert refused.value.hint.startswith("One of: minor, major, full, auto-create-tags, ")
     joined(night, 2)
     assert [len(events(night, until_ms=at).events) for at in (now_ms, now_ms + hour)] == [0, 2]
