@@ -345,3 +345,25 @@ def test_a_result_that_nobody_can_read_is_absorbed(world: World, handed: Schedul
     broken = WorkResult("rewrite", b"\xff\xff")
     assert not world.optimizing.complete(optimizer, handed.attempt, broken)
     assert waiting(world) == frozenset()
+
+
+def test_rows_deleted_meanwhile_are_gone_from_outputs_that_have_the_files_in_another_order(world: World) -> None:
+    """Files that store their columns alike are copied together: here under two names of one column, by turns."""
+    table = make(world.catalog, 2)
+    with table.transaction() as transaction:
+        key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
+        transaction.set_properties({key: "0"})
+    names = ["value", "words"]
+    for number in range(6):
+        writer.append(table, [{"id": 10 * number + at, "part": "a", names[0]: "v"} for at in range(10)])
+        names.reverse()
+        with table.refresh().update_schema() as change:
+            change.rename_column(names[1], names[0])
+    before = sorted(oracle.live_files(table.refresh()), key=lambda file: file.data_sequence)
+    process_id = world.begin_and_run(OptimizingType.FULL, force=True)
+    assert (world.files_copied, len(before)) == (6, 6)
+    delete_first_rows(table, before[1:4], "one file")
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    data = [one for one in oracle.live_files(table.refresh()) if one.content == oracle.DATA]
+    assert [one.record_count for one in data] == [30, 30]
+    assert ids(table) == [number for number in range(60) if number not in (10, 20, 30)]
