@@ -27,6 +27,7 @@ from amoro_core.actions.rewriting import (
     rewrite_change,
     rewrite_work,
 )
+from amoro_core.actions.snapshots import main_history
 from amoro_core.errors import CheckFailed, CommitConflict, InvalidArgument
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.formats.tables import FileReadCache
@@ -311,7 +312,7 @@ def _facts(table: AnyTable, situation: PlanningContext) -> ClusterFacts:
         sorting=table.sorting(),
         optimizing=config,
         now=situation.now,
-        snapshots=table.snapshots(),
+        snapshots=tuple(main_history(table)),
         properties=table.facts.properties,
         groups={group_id: group.layout for group_id, group in situation.known_groups.items()},
         learn=table.layout_of,

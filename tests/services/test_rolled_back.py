@@ -12,11 +12,16 @@ from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from amoro_core.actions import clustering
+from amoro_core.actions.action_api import PlanningContext
+from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import ROLLBACK_MARKS, SnapshotAdded, rolled_back
 from amoro_core.model.history_events import Event, EventFilter, EventKind
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType, SnapshotFacts
-from amoro_core.store import events, processes, tables
+from amoro_core.planning.clustering.planner import commits_since
+from amoro_core.store import events, groups, processes, tables
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, ids, make, row
@@ -99,6 +104,28 @@ def test_nothing_goes_by_snapshots_that_a_rollback_abandoned(world: World, versi
     assert all(Path(local_path(path)).exists() for path in reached(table.metadata))
     oracle.assert_same_rows(rows, oracle.live_rows(table))
     assert told(world) == [event]
+
+
+def test_neither_commits_nor_statistics_of_other_snapshots_than_the_historys_count(world: World) -> None:
+    """What clustering goes by: how many commits there were, and how many values a column has."""
+    properties = {"maintenance.compute-statistics.columns": "id"}
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=properties)
+    writer.append(table, [row(1), row(2)])
+    assert world.run("compute-statistics") in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    start = world.table_head()
+    for number in range(3):
+        writer.append(table, [row(10 + number)])
+    assert world.run("compute-statistics") in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    writer.rollback(table, start)
+    writer.append(table, [row(20)])
+    capacity = world.store.read(lambda db: groups.capacity(db, "default"))
+    situation = PlanningContext(parse_config({}), {}, {}, capacity, world.now)
+    opened = world.tables_of.open(world.table().identifier)
+    assert isinstance(opened, IcebergTable)
+    found = clustering._facts(opened, situation)
+    assert [one.snapshot_id for one in found.snapshots] == [world.table_head(), start]
+    assert commits_since(None, found.snapshots) == 2
+    assert opened.distinct_values() == {1: 2}
 
 
 def test_an_expired_commit_was_not_rolled_back(world: World) -> None:

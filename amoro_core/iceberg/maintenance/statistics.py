@@ -49,9 +49,10 @@ from amoro_core.iceberg.manifest.reading import (
     read_manifest,
     to_partition,
 )
-from amoro_core.iceberg.metadata import Json, commit_request, metadata_location, statistics_removals
+from amoro_core.iceberg.metadata import Json, commit_request, metadata_location, snapshot_facts, statistics_removals
 from amoro_core.model.commits import ColumnSketch, StagedStatistics, StatisticsEntries, StatisticsEntry
 from amoro_core.model.files import Partition
+from amoro_core.model.tables import ancestors
 
 #: Field ids, names and types of the specification, after the partition (id 1); required ones first.
 _REQUIRED = {
@@ -226,8 +227,9 @@ def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
 
 
 def distinct_values(metadata: TableMetadata) -> dict[int, int]:
-    """About how many values columns have, by field id, by the statistics of the newest snapshots that have any."""
-    order = {snapshot.snapshot_id: snapshot.sequence_number or 0 for snapshot in metadata.snapshots}
+    """About how many values columns have, by field id, by the newest statistics; those of main's history come first."""
+    known = {one.snapshot_id: one for one in snapshot_facts(metadata)}
+    order = {one.snapshot_id: one.sequence_number for one in ancestors(known, metadata.current_snapshot_id)}
     found: dict[int, int] = {}
     for file in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
         for field_id, blob in _sketches(file):

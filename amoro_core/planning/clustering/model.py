@@ -190,7 +190,7 @@ class ClusterFacts:
     sorting: Sorting
     optimizing: OptimizingConfig
     now: datetime
-    snapshots: tuple[SnapshotFacts, ...] = ()  # all that the metadata knows
+    snapshots: tuple[SnapshotFacts, ...] = ()  # of main's history, as far as the metadata knows it
     properties: Mapping[str, str] = field(default_factory=dict)  # the table's, where metrics are switched off
     groups: Mapping[str, Layout] = field(default_factory=dict)  # the layouts of groups that are known, by group id
     #: Reads the layout from a file's footer, None without one; called for one file of each unknown group.
