@@ -414,7 +414,7 @@ def test_the_tags_of_an_undone_expiry_are_removed_by_one_command_but_for_those_o
     assert sorted(plan.document["removed_tags"]) == [name for name in restored if name != f"restored-{other}"]
     assert undone(world, begun).words == "removed 2 tags"
     assert refs(old_table) == {"mine": head, f"restored-{other}": head}
-    with pytest.raises(CannotUndo, match=r"none of its tags is left; process .* took it back$"):
+    with pytest.raises(CannotUndo, match=r"none of its tags is left; process .* undid it$"):
         world.maintaining.undo(begun)
 
 
