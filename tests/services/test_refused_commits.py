@@ -440,10 +440,10 @@ def test_what_was_known_of_the_dropped_table_is_forgotten_and_what_people_said_o
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     writer.append(world.catalog.load_table("db.t"), [row(50, "a")])
     writer.append(world.catalog.load_table("db.t"), [row(51, "a")])
+    world.tables.set_enabled(world.table().identifier, True)
     failing = world.begin(OptimizingType.MINOR)
     while world.status(failing) is ProcessStatus.RUNNING:
         world.run_one(world.optimizer(), Failure("AMORO-1001", "broken"))
-    world.tables.set_enabled(world.table().identifier, True)
     assert world.table().failures == 1
     table = made_anew(world)
     world.later(timedelta(minutes=5).total_seconds())
