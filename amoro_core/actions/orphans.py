@@ -16,7 +16,7 @@ from amoro_core.actions.action_api import (
 )
 from amoro_core.documents.formatting import format_bytes, format_count, many
 from amoro_core.errors import CatalogUnavailable, CheckFailed, InvalidArgument
-from amoro_core.files.storage.inventory import keys_in_ranges
+from amoro_core.files.storage.inventory import inventory, keys_in_ranges, table_uuids
 from amoro_core.formats.ports import AnyTable, Role, Searchable, Sweepable
 from amoro_core.maintenance.manifests import count_files, is_large
 from amoro_core.maintenance.orphans import (
@@ -61,7 +61,7 @@ def list_tasks(
     places: Sequence[str],
     terms: OrphanConditions,
     file_count: int,
-    inventory: str = "",
+    file_list: str = "",
 ) -> tuple[tuple[PlannedTask, ...], Mapping[str, bytes]]:
     """The tasks that list files below the locations, and the blobs that they fetch.
 
@@ -74,7 +74,7 @@ def list_tasks(
         pb.HASH_USE_CONDEMNED: keys_in_ranges(terms.around.condemned, cuts),
     }
     common = _common(table, ground, terms)
-    common.inventory = inventory
+    common.inventory = file_list
     tasks, blobs = list[PlannedTask](), dict[str, bytes]()
     for at, named in enumerate(table.named_in_ranges(cuts)):
         within = KeyRange(cuts[at - 1] if at else "", cuts[at] if at < len(cuts) else "")
@@ -216,8 +216,8 @@ class CleanOrphanFiles(ActionDefaults):
         """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""
         age = timedelta(seconds=json.loads(case.process.detail)["age_s"])
         ground, before = table.ground(), case.process.created_at - age
-        places = (one for one in ground.places if one != ground.metadata_place)
-        return sum(table.remove_empty_folders(place, before) for place in places)
+        access, places = table.access(), (one for one in ground.places if one != ground.metadata_place)
+        return sum(access.remove_empty_folders(place, before) for place in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def _search_inputs(table: AnyTable, situation: PlanningContext, options: Options
 
 def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[TriggerVerdict, Plan]:
     if file_list:
-        next(iter(table.inventory(file_list)), None)  # an unreadable one is refused immediately
+        next(iter(inventory(table.access(), file_list)), None)  # an unreadable one is refused immediately
     facts, known = table.facts, count_files(table.snapshots())
     tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, known, file_list)
     beside = f"go by {file_list}" if file_list else "list what lies beside them"
@@ -270,7 +270,8 @@ def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[Tr
 
 
 def _open_metadata(table: AnyTable, search: Search) -> None:
-    search.opened(table.table_uuids(file.path for file in search.found.metadata_files), table.facts.uuid)
+    paths = (file.path for file in search.found.metadata_files)
+    search.opened(table_uuids(table.access(), paths), table.facts.uuid)
 
 
 def _age(config: OrphanConfig, options: Options) -> timedelta:
@@ -303,22 +304,22 @@ def _places(ground: TableLocations, options: Options) -> tuple[str, ...]:
 def _in_flight(table: AnyTable, ground: TableLocations, now: datetime) -> Iterator[StoredFile]:
     """Flink's manifests that are not committed yet; their location is listed before anything else."""
     for place in outermost((ground.flink_place, ground.metadata_place)):
-        for page in table.pages(place):
+        for page in table.access().pages(place):
             yield from (file for file in page if is_in_flight(file, now))
 
 
 def _pages(table: AnyTable, places: Sequence[str], options: Options) -> Iterator[tuple[str, Sequence[StoredFile]]]:
     """Pages of files, each with the location that was listed."""
     if not options.file_list:
-        yield from ((place, page) for place in places for page in table.pages(place))
+        yield from ((place, page) for place in places for page in table.access().pages(place))
         return
-    for page in table.inventory(options.file_list):
+    for page in inventory(table.access(), options.file_list):
         yield from by_place(places, page)
 
 
 def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemned]:
     """The distinct orphans that are files: stores also list the empty objects of folders."""
-    empty = table.stat_many(one.path for one in orphans if not one.size_bytes)
+    empty = table.access().stat_many(one.path for one in orphans if not one.size_bytes)
     distinct = dict[str, Condemned]()
     for one in orphans:
         distinct.setdefault(one.path, one)

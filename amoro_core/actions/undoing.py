@@ -195,7 +195,7 @@ def _require_files(table: AnyTable, content: CommitContent) -> None:
     files = {one.path: one for one in _restored(content)}
     table.refuse_inputs(files)
     try:
-        stored = table.stat_many(files)
+        stored = table.access().stat_many(files)
     except DataFileMissing as error:
         raise CommitConflict(error.message) from error
     for path, file in files.items():
@@ -485,7 +485,7 @@ def _require_expired_files(
     paths = (one.path for one in table.released(base, removed))
     found: list[str] = []
     while some := list(islice(paths, _ASKED_AT_ONCE)):
-        for path, stored in table.stat_many(some).items():
+        for path, stored in table.access().stat_many(some).items():
             if stored is None:
                 raise CommitConflict(f"{path} was deleted")
         found += [sought[place] for place in map(normalise, some) if place in sought]

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property
 
 from pyiceberg.catalog import Catalog
@@ -13,12 +12,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, TableRefused
-from amoro_core.files.deletes.delete_files import read_positions, write_position_deletes
-from amoro_core.files.deletes.row_matcher import RowPosition, look_up
-from amoro_core.files.deletes.vectors import read_omitted_rows, read_vectors, write_vectors
+from amoro_core.files.deletes.delete_files import write_position_deletes
+from amoro_core.files.deletes.vectors import write_vectors
 from amoro_core.files.parquet.reading import read_facts, read_layout
 from amoro_core.files.schema.write_options import FORMAT_KEY, WriterOptions, writer_options
-from amoro_core.files.storage.inventory import Keys, StorageRoot, inventory, table_uuids
+from amoro_core.files.storage.inventory import Keys, StorageRoot
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.formats.ports import Role
 from amoro_core.iceberg import metadata, partition_filter, table_support
@@ -64,7 +62,6 @@ from amoro_core.model.commits import (
     CommitContent,
     Evidence,
     FileFacts,
-    Group,
     Head,
     ManifestCluster,
     ManifestsStaged,
@@ -78,13 +75,12 @@ from amoro_core.model.commits import (
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.model.location_policy import Grant
-from amoro_core.model.maintenance import Ended, LateDelete, Reach, Released, Removal, StoredFile, TimeColumn
+from amoro_core.model.maintenance import Ended, LateDelete, Reach, Released, StoredFile, TimeColumn
 from amoro_core.model.optimizing_config import effective_properties, parse_config, welcomes_parquet
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.properties import parse_into
-from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import (
     ICEBERG,
     History,
@@ -162,7 +158,6 @@ class IcebergTable:
         self._fallen: tuple[str, ...] = ()  # metadata files that go with the last commit
         self._manifests = ManifestCache()  # of `head` and `stage`
         self._sources = sources
-        self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
     @cached_property
@@ -193,7 +188,7 @@ class IcebergTable:
         return table_schema(self._table.metadata)
 
     def scan(self) -> TableScan | None:
-        table_scan = self._scanned()
+        table_scan = self._scanned
         if table_scan is not None:
             refuse_files(self._table.metadata, table_scan)
         return table_scan
@@ -213,10 +208,10 @@ class IcebergTable:
         return disputed_deletes(self._newest.metadata, files)
 
     def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
-        return late_deletes(self._table, scan, self._access(self._table), read_manifest, since)
+        return late_deletes(self._table, scan, self.access(), read_manifest, since)
 
-    def access(self) -> FileAccess:
-        return self._access(self._table)
+    def access(self, trash_folder: str = "") -> FileAccess:
+        return self._access(self._newest, *([root_of(trash_folder)] if trash_folder else []))
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         return partition_filter.selector(self._table.metadata, condition)
@@ -225,7 +220,7 @@ class IcebergTable:
         return partition_filter.chooser(self._table.metadata, condition)
 
     def context(self, spec_id: int) -> TableContext:
-        table_context = self._context(spec_id, equality_ids(self._scanned()))
+        table_context = self._context(spec_id, equality_ids(self._scanned))
         if not welcomes_parquet(self._properties(self._table)):
             return table_context
         return replace(table_context, properties={**table_context.properties, FORMAT_KEY: FileFormat.PARQUET.value})
@@ -286,43 +281,20 @@ class IcebergTable:
         return trace_of(self._renewed(), evidence)
 
     def file_facts(self, path: str) -> FileFacts:
-        return read_facts(self._access(self._newest), path)
-
-    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
-        access = self._access(self._newest)
-        if delete.is_vector:
-            vectors = read_vectors(access, [delete], rows, lambda: None)
-            return {normalise(delete.named_file or ""): vectors[delete.identity]}
-        # A position behind the end, which this leaves out, would stand for a row of another file in the outputs.
-        return read_positions(access, delete, lambda: None, rows)
-
-    def omitted_rows(self, group: Group) -> Mapping[int, PositionSet]:
-        if group.output.position_map is None:
-            raise ValueError(f"task {group.number} does not tell which rows it left out")
-        rows = [given.data.record_count for given in group.work.rewritten]
-        return read_omitted_rows(self._access(self._newest), group.output.position_map, rows)
-
-    def look_up(
-        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[RowPosition, RowPosition]:
-        if group.look_up is None:
-            raise ValueError(f"the rows of task {group.number} are not looked up")
-        outputs, keys = group.output.data_files, group.look_up.keys
-        return look_up(self._access(self._newest), group.work, outputs, keys, wanted, taken)
+        return read_facts(self.access(), path)
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
         metadata = self._newest.metadata
         options = writer_options(metadata.properties) if metadata.format_version <= _WITHOUT_VECTORS else None
-        return write_carried(self._access(self._newest), rows, process_id, options)
+        return write_carried(self.access(), rows, process_id, options)
 
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         self._newest = self._load()
-        return committing.delete_unreferenced(self._newest, self._access(self._newest), paths, since)
+        return committing.delete_unreferenced(self._newest, self.access(), paths, since)
 
+    @cached_property
     def _scanned(self) -> TableScan | None:
-        if self._found is None:
-            self._found = (self._scan(self._table, read_manifest, sources=self._sources),)
-        return self._found[0]
+        return self._scan(self._table, read_manifest, sources=self._sources)
 
     def _scan_of(self, table: Table) -> TableScan:
         """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter."""
@@ -355,20 +327,8 @@ class IcebergTable:
     def sampled(self) -> Sequence[str]:
         return reachable.sampled(self._table)
 
-    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
-        return self._access(self._table).pages(place)
-
-    def remove_empty_folders(self, place: str, before: datetime) -> int:
-        return self._access(self._table).remove_empty_folders(place, before)
-
-    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
-        return inventory(self._access(self._table), path)
-
     def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
         return uncommitted(self._table.io, manifests)
-
-    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
-        return table_uuids(self._access(self._table), paths)
 
     def reach(self) -> Reach:
         metadata, grant = self._table.metadata, self._grant()
@@ -377,21 +337,12 @@ class IcebergTable:
     def guard(self, sequence_number: int = 0) -> Guard:
         return Guard(self._load, self._table, sequence_number)
 
-    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-        return self._access(self._newest).stat_many(paths)
-
-    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
-        return self._access(self._newest).delete_many(paths)
-
     def trash(self) -> Trash | None:
         location = self._newest.metadata.location
         found = trash_of(self._properties(self._newest), self._identifier, location)
         if found is not None:
             self._grant().refuse(location, found.root)
         return found
-
-    def trash_access(self, folder: str) -> FileAccess:
-        return self._access(self._newest, root_of(folder))
 
     def history(self, *, anew: bool = False) -> History:
         return history_of(self._renewed() if anew else self._table)
@@ -432,7 +383,7 @@ class IcebergTable:
     def layout_of(self, file: DataFile) -> Layout | None:
         if file.file_format is not FileFormat.PARQUET:
             return None
-        stored = read_layout(self._access(self._table), file.path)
+        stored = read_layout(self.access(), file.path)
         return stored[1] if stored is not None and stored[0] == group_of(file.path) else None
 
     def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
@@ -472,9 +423,10 @@ class IcebergTable:
     def stage_statistics(
         self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
     ) -> StagedStatistics:
-        table = self._renewed()
-        access, read = self._access(table), self._manifests.read
-        return statistics.stage_statistics(table, access, snapshot_id, sketches, partitions=partitions, read=read)
+        table, read = self._renewed(), self._manifests.read
+        return statistics.stage_statistics(
+            table, self.access(), snapshot_id, sketches, partitions=partitions, read=read
+        )
 
     def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
         return statistics.stage_removal(self._renewed(), paths)
@@ -485,7 +437,7 @@ class IcebergTable:
             return ()
         needed = {normalise(path) for path in kept()} if fallen else set()
         going = [path for path in fallen if normalise(path) not in needed]
-        removals = self.delete_many(going) if going else {}
+        removals = self.access().delete_many(going) if going else {}
         return tuple(path for path, removal in removals.items() if removal.ended is not Ended.FAILED)
 
     def _writes_metadata(self) -> bool:
@@ -559,7 +511,10 @@ class IcebergFormat:
         wanted = discovery_filter(dict(catalog.properties))
         with catalogs.catalog_errors(catalog):
             namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
-            found = {name for namespace in namespaces for name in _tables_in(opened, namespace)}
+            found = set[tuple[str, ...]]()
+            for namespace in namespaces:
+                with suppress(NoSuchNamespaceError):
+                    found |= {tuple(name) for name in opened.list_tables(namespace)}
         return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
@@ -579,10 +534,3 @@ def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
         found.update(dict.fromkeys(new))
         waiting += new
     return list(found)
-
-
-def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
-    try:
-        return [tuple(name) for name in catalog.list_tables(namespace)]
-    except NoSuchNamespaceError:
-        return []

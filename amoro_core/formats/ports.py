@@ -1,12 +1,10 @@
 """What every table format offers, and the further roles that a format may have."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, cast, runtime_checkable
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.deletes.row_matcher import RowPosition
 from amoro_core.files.storage.inventory import Keys, StorageRoot
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
@@ -17,7 +15,6 @@ from amoro_core.model.commits import (
     CommitContent,
     Evidence,
     FileFacts,
-    Group,
     Head,
     ManifestCluster,
     ManifestsStaged,
@@ -30,10 +27,9 @@ from amoro_core.model.commits import (
     Trace,
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
-from amoro_core.model.maintenance import LateDelete, Reach, Released, Removal, StoredFile, TimeColumn
+from amoro_core.model.maintenance import LateDelete, Reach, Released, StoredFile, TimeColumn
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import History, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.model.task_payload import TableContext
 from amoro_core.validation.view import CarriedRows
@@ -81,6 +77,45 @@ class OpenTable(Protocol):
         """Properties for reading and writing this table's files, to be vended to an executor."""
 
 
+class Readable(OpenTable, Protocol):
+    """A table with snapshots and live files."""
+
+    def snapshots(self) -> tuple[SnapshotFacts, ...]:
+        """Every snapshot that the metadata knows, the newest first."""
+
+    def schema(self) -> TableSchema:
+        """The current schema and the default partition spec."""
+
+    def scan(self) -> TableScan | None:
+        """All live files of main's head with their deletes; None without a snapshot. Raises TableRefused for files
+        that are unsupported (location, partition of a delete, format, equality ids)."""
+
+    def scan_of(self, snapshot_id: int) -> TableScan | None:
+        """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
+
+    def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
+        """The context for reading the files of that spec in those scans under the current schema."""
+
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+        """The equality deletes that may delete rows of the files but that other readers of the format skip."""
+
+    def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
+        """Snapshots of others above that sequence number, the oldest first, that delete rows of files which a commit of
+        ours had already replaced; `scan` is of the head. Empty where the format can't tell."""
+
+    def access(self, trash_folder: str = "") -> FileAccess:
+        """Access to the table's files as it was last loaded, and to the trash that contains the folder."""
+
+    def selects(self, condition: str) -> Callable[[DataFile], bool]:
+        """A predicate: whether a data file may contain rows that satisfy the condition. Raises TableRefused."""
+
+    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
+        """A predicate: whether a partition may contain such rows. Raises InvalidArgument where it can't decide."""
+
+    def partition_path(self, key: PartitionKey) -> str:
+        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+
+
 class Guard(Protocol):
     """The check, right before files are deleted, which of them the table references; for one sweep."""
 
@@ -93,7 +128,7 @@ class Guard(Protocol):
         """
 
 
-class Searchable(OpenTable, Protocol):
+class Searchable(Readable, Protocol):
     """A table whose locations can be searched for files that it does not reference.
 
     An exception makes all earlier results void, also WorkFailed, UnreadableFile, and TableRefused("location").
@@ -114,23 +149,11 @@ class Searchable(OpenTable, Protocol):
     def sampled(self) -> Sequence[str]:
         """A sample of the files that it references."""
 
-    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
-        """All files below a place, in pages."""
-
-    def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """Remove empty folders, last changed before that moment, on local file systems; hidden ones stay. How many."""
-
-    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
-        """The files of an inventory, used instead of listing. Raises InvalidArgument for an invalid one."""
-
     def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
         """Manifests that a writer has not committed yet, and the files in them."""
 
-    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
-        """The table UUID in each metadata file; "" for one without it, or that no longer exists."""
 
-
-class Sweepable(OpenTable, Protocol):
+class Sweepable(Readable, Protocol):
     """A table whose files can be deleted, also those of other writers."""
 
     def reach(self) -> Reach:
@@ -139,23 +162,11 @@ class Sweepable(OpenTable, Protocol):
     def guard(self, sequence_number: int = 0) -> Guard:
         """A new guard. The table had reached that sequence number when the deletion was planned."""
 
-    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-        """The present state of each file; None: it is none. Raises TableRefused("location") or WorkFailed."""
-
-    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
-        """Delete files below the table's write locations without checking references, and return the outcome of each.
-
-        A file that may not or can't be deleted now counts as failed; the others are still deleted.
-        """
-
     def trash(self) -> Trash | None:
         """The trash to which its files are moved; None: they are deleted.
 
         Raises TableRefused("configuration") for one in another storage, ("location") for one that is not allowed.
         """
-
-    def trash_access(self, folder: str) -> FileAccess:
-        """Access to the table's files and to the trash that contains the folder."""
 
 
 class Analyzable(OpenTable, Protocol):
@@ -285,45 +296,6 @@ class Expirable(OpenTable, Protocol):
         """
 
 
-class Readable(OpenTable, Protocol):
-    """A table with snapshots and live files."""
-
-    def snapshots(self) -> tuple[SnapshotFacts, ...]:
-        """Every snapshot that the metadata knows, the newest first."""
-
-    def schema(self) -> TableSchema:
-        """The current schema and the default partition spec."""
-
-    def scan(self) -> TableScan | None:
-        """All live files of main's head with their deletes; None without a snapshot. Raises TableRefused for files
-        that are unsupported (location, partition of a delete, format, equality ids)."""
-
-    def scan_of(self, snapshot_id: int) -> TableScan | None:
-        """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
-
-    def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
-        """The context for reading the files of that spec in those scans under the current schema."""
-
-    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
-        """The equality deletes that may delete rows of the files but that other readers of the format skip."""
-
-    def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
-        """Snapshots of others above that sequence number, the oldest first, that delete rows of files which a commit of
-        ours had already replaced; `scan` is of the head. Empty where the format can't tell."""
-
-    def access(self) -> FileAccess:
-        """Access to the table's files."""
-
-    def selects(self, condition: str) -> Callable[[DataFile], bool]:
-        """A predicate: whether a data file may contain rows that satisfy the condition. Raises TableRefused."""
-
-    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        """A predicate: whether a partition may contain such rows. Raises InvalidArgument where it can't decide."""
-
-    def partition_path(self, key: PartitionKey) -> str:
-        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
-
-
 class Rewritable(Readable, Protocol):
     """A table whose files can be replaced by others with the same rows."""
 
@@ -344,20 +316,6 @@ class Rewritable(Readable, Protocol):
 
     def file_facts(self, path: str) -> FileFacts:
         """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
-
-    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
-        """The positions that it deletes in the data files at these normalised paths, with their row counts.
-
-        Raises DataFileMissing, UnreadableFile or TableRefused("format").
-        """
-
-    def omitted_rows(self, group: Group) -> Mapping[int, PositionSet]:
-        """The rows that a task left out, by the number of the input. Raises DataFileMissing or UnreadableFile."""
-
-    def look_up(
-        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[RowPosition, RowPosition]:
-        """Where rows of a task's inputs are in its outputs, like `amoro_core.files.deletes.row_matcher.look_up`."""
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
         """Write the deletes of these rows, invisible before the commit. Raises StorageFull; nothing is left then."""

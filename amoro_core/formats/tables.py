@@ -15,7 +15,9 @@ from amoro_core.errors import (
     TableRefused,
     UnreadableFile,
 )
-from amoro_core.files.deletes.row_matcher import RowPosition, RowsMissing
+from amoro_core.files.deletes.delete_files import read_positions
+from amoro_core.files.deletes.row_matcher import RowPosition, RowsMissing, look_up
+from amoro_core.files.deletes.vectors import read_omitted_rows, read_vectors
 from amoro_core.formats.ports import Locating, OpenTable, Revalidating, Rewritable, TableFormat
 from amoro_core.logger import get_logger
 from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord
@@ -68,7 +70,7 @@ class FileReadCache:
         for group in groups:
             if group.number not in self._left_out:
                 with suppress(*_UNREADABLE):
-                    self._left_out[group.number] = table.omitted_rows(group)
+                    self._left_out[group.number] = _omitted_rows(table, group)
             if group.number in self._left_out:
                 left_out[group.number] = self._left_out[group.number]
         view = replace(view, read=Read(positions, left_out))
@@ -77,14 +79,17 @@ class FileReadCache:
 
     def _look_up(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> RowLookup:
         """Where these rows of the inputs are in the outputs; each row is looked up once."""
-        count = sum(len(positions) for positions in wanted.values())
-        if group.look_up is not None and count > group.look_up.most_rows:
+        if group.look_up is None:
+            raise ValueError(f"the rows of task {group.number} are not looked up")
+        if (count := sum(len(positions) for positions in wanted.values())) > group.look_up.most_rows:
             return RowLookup(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
         known = self._places.setdefault(group.number, {})
         places = [(at, position) for at, positions in wanted.items() for position in positions.ascending().tolist()]
         left = _by_file(place for place in places if place not in known)
+        taken = _by_file(place for place in known.values() if place is not None)
+        outputs, keys = group.output.data_files, group.look_up.keys
         try:
-            found = table.look_up(group, left, _by_file(place for place in known.values() if place is not None))
+            found = look_up(table.access(), group.work, outputs, keys, left, taken)
         except RowsMissing as error:
             return RowLookup(problem=str(error))
         except _UNREADABLE as error:
@@ -103,11 +108,27 @@ class FileReadCache:
             if (paths is None or not rows.keys() <= paths) and _is_small(delete):
                 # Groups that are committed one after the other have different files.
                 with suppress(*_UNREADABLE):
-                    paths, positions = frozenset(rows), table.positions(delete, rows)
+                    paths, positions = frozenset(rows), _positions(table, delete, rows)
                     self._positions[delete.identity] = paths, positions
             if paths is not None and rows.keys() <= paths:
                 found[delete.identity] = positions
         return found
+
+
+def _positions(table: Rewritable, delete: DeleteFile, rows: Mapping[str, int]) -> Positions:
+    """What it deletes in the data files at these normalised paths, of which `rows` has the numbers of rows."""
+    if delete.is_vector:
+        vectors = read_vectors(table.access(), [delete], rows, lambda: None)
+        return {normalise(delete.named_file or ""): vectors[delete.identity]}
+    # A position behind the end, which this leaves out, would stand for a row of another file in the outputs.
+    return read_positions(table.access(), delete, lambda: None, rows)
+
+
+def _omitted_rows(table: Rewritable, group: Group) -> Mapping[int, PositionSet]:
+    if group.output.position_map is None:
+        raise ValueError(f"task {group.number} does not tell which rows it left out")
+    rows = [given.data.record_count for given in group.work.rewritten]
+    return read_omitted_rows(table.access(), group.output.position_map, rows)
 
 
 def _by_file(places: Iterable[RowPosition]) -> dict[int, PositionSet]:

@@ -351,8 +351,7 @@ class SweepingService:
 
     def _delete(self, batch: Batch, table: Sweepable, done: Counter[str]) -> Mapping[str, Removal]:
         """Delete the files, which lie in the table's locations or in its trash."""
-        access = table.trash_access(batch.moved_to) if batch.moved_to else table
-        places = trash_paths(batch)
+        access, places = table.access(batch.moved_to), trash_paths(batch)
         found = access.stat_many(places.values())
         same = [one for one in batch.files if one.is_still(found[places[one.path]])]
         begun = pending_deletions.begun(replace(batch, files=tuple(same)))
@@ -367,14 +366,14 @@ class SweepingService:
         deleted = {one.path for one in same if removals[places[one.path]].ended is not Ended.FAILED}
         self._settle(batch, pending_deletions.without(begun, deleted), deleted, removals, done)
         if batch.moved_to:
-            table.trash_access(batch.moved_to).remove_empty_folders(root_of(batch.moved_to), _ANY_TIME)
+            access.remove_empty_folders(root_of(batch.moved_to), _ANY_TIME)
         return removals
 
     def _move(
         self, batch: Batch, table: Sweepable, folder: str, keep: timedelta, done: Counter[str]
     ) -> Mapping[str, Removal]:
         """Move the files to a folder of the trash, those too that an interrupted move has left on the way."""
-        access, places = table.trash_access(folder), trash_paths(batch, folder)
+        access, places = table.access(folder), trash_paths(batch, folder)
         here, there = access.stat_many(places), access.stat_many(places.values())
         before = {one.path for one in batch.files if one.is_still(there[places[one.path]])}
         same = tuple(one for one in batch.files if one.path in before or one.is_still(here[one.path]))

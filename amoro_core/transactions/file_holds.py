@@ -63,7 +63,7 @@ def split_batch(db: Connection, batch: Batch, trash: Trash) -> Batch:
 def restore_needed(table: Sweepable, batch: Batch, needed: Mapping[str, str]) -> dict[str, str]:
     """Move files that the table needs back from a trash, never over a file; those that lie in none any more."""
     places = trash_paths(batch)
-    moved = table.trash_access(batch.moved_to).move_many({places[path]: path for path in needed})
+    moved = table.access(batch.moved_to).move_many({places[path]: path for path in needed})
     return {path: why for path, why in needed.items() if moved[places[path]].ended in _BACK}
 
 
@@ -71,6 +71,6 @@ def restore_batch(table: Sweepable, batch: Batch) -> tuple[frozenset[str], dict[
     """Move the files of a batch back from a trash, never over a file: those that lie in none any more, and why others
     stay there, by path."""
     places = trash_paths(batch)
-    moved = table.trash_access(batch.moved_to).move_many({place: path for path, place in places.items()})
+    moved = table.access(batch.moved_to).move_many({place: path for path, place in places.items()})
     left = {path: moved[place].why for path, place in places.items() if moved[place].ended not in _BACK}
     return frozenset(places).difference(left), left

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from amoro_core.actions.action_api import Plan, PlanningContext, Request, TriggerVerdict
 from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.errors import TableRefused
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.ports import AnyTable
 from amoro_core.model.maintenance import Options, Removal, Surroundings
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
@@ -31,7 +31,7 @@ from tests.engine.writer import create_tag, make_catalog, rollback
 from tests.iceberg.orphan_tables import NOW, OLD, Site, file_of, make_site, place_of, put
 from tests.services.world import World
 
-PLAN, DELETE = CleanOrphanFiles.plan, IcebergTable.delete_many
+PLAN, DELETE = CleanOrphanFiles.plan, FileAccess.delete_many
 AT_ONCE = {
     "maintenance.expire-snapshots.trash-keep": "0",
     "maintenance.clean-orphan-files.trash-keep": "0",
@@ -67,7 +67,7 @@ class Sweep:
         self._age()
         with (
             patch.object(CleanOrphanFiles, "plan", self._planner()),
-            patch.object(IcebergTable, "delete_many", self._deleter()),
+            patch.object(FileAccess, "delete_many", self._deleter()),
         ):
             for action in self.site.chance.sample(("expire-snapshots", "clean-orphan-files"), 2):
                 self._begin(action)
@@ -155,7 +155,7 @@ class Sweep:
     def _deleter(self) -> object:
         """Deleting, once nobody needs any file of the batch; at times somebody writes between two batches."""
 
-        def delete_many(table: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        def delete_many(access: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
             batch = tuple(paths)
             places = {place_of(path) for path in batch}
             for one in self.watched:
@@ -163,7 +163,7 @@ class Sweep:
                 assert not needed, f"{self.name}: {sorted(needed)} of {one.table.name()} would be deleted"
             self.totals["batches"] += 1
             self.totals["files deleted"] += len(batch)
-            told = DELETE(table, batch)
+            told = DELETE(access, batch)
             if self.site.chance.random() < 0.2:
                 self._append()
                 self.totals["commits between batches"] += 1

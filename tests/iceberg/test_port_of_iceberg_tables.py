@@ -280,10 +280,10 @@ def test_what_a_position_delete_names_is_read_from_its_file(config: CatalogConfi
     scanned = found.scan()
     assert scanned is not None
     kept = {one.path for one in live_rows_with_positions(table) if one.record["id"] == 2}
-    rows = {normalise(file.data.path): file.data.record_count for file in scanned.files}
+    files = [scanned_file.data for scanned_file in scanned.files]
     [delete] = deletes_of(found)
-    first = PositionSet.of([0])
-    assert found.positions(delete, rows) == {path: first for path in rows if path not in map(normalise, kept)}
+    gone, first = {normalise(file.path) for file in files} - {normalise(path) for path in kept}, PositionSet.of([0])
+    assert FileReadCache().positions(found, [delete], files) == {delete.identity: dict.fromkeys(gone, first)}
     assert len(kept) == 1
 
 
@@ -293,8 +293,10 @@ def test_a_position_behind_the_end_of_a_file_deletes_nothing(config: CatalogConf
     [path] = {one.path for one in live_rows_with_positions(table)}
     row_delta(table, position_deletes=[(path, [1, 2, 3])])
     found = opened(config)
-    [delete] = deletes_of(found)
-    assert found.positions(delete, {normalise(path): 2}) == {normalise(path): PositionSet.of([1])}
+    [delete], scanned = deletes_of(found), found.scan()
+    assert scanned is not None
+    positions = FileReadCache().positions(found, [delete], [scanned_file.data for scanned_file in scanned.files])
+    assert positions == {delete.identity: {normalise(path): PositionSet.of([1])}}
 
 
 def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogConfig, catalog: SqlCatalog) -> None:
@@ -356,9 +358,9 @@ def test_files_are_deleted_that_the_guard_lets_go(config: CatalogConfig, catalog
     table = opened(config)
     guard = table.guard()
     assert dict(guard.reachable([live, stray])).keys() == {live}
-    seen = table.stat_many([stray, f"{stray}.none"])
+    seen = table.access().stat_many([stray, f"{stray}.none"])
     assert (seen[stray], seen[f"{stray}.none"]) == (StoredFile(normalise(stray), 3, seen[stray].modified_at), None)
-    assert table.delete_many([stray]) == {stray: DELETED}
+    assert table.access().delete_many([stray]) == {stray: DELETED}
     append(made, [{"id": 2, "region": "n", "gone": None}])
     after = {entry["file_path"] for entry in made.inspect.files().to_pylist()}
     assert guard.reachable([*after, stray]).keys() == after

@@ -14,6 +14,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.store.database import Connection
@@ -23,7 +24,9 @@ from tests.services.world import World
 TABLE_EFFECTS = ("stage", "send", "delete_unreferenced")
 EFFECTS = ("write", *TABLE_EFFECTS)
 #: What it asks of a table, beside.
-LOOKS = ("load", "context", "head", "stage_tag", "trace", "pages", "stat_many")
+LOOKS = ("load", "context", "head", "stage_tag", "trace")
+#: And of the access to the table's files.
+FILE_LOOKS = ("pages", "stat_many")
 
 #: Carries out one step: its name, how it is done, and what is given to it.
 Act = Callable[..., Any]
@@ -72,10 +75,17 @@ class SteppedWorld(World):
             table = load(*given)
             for name in (*TABLE_EFFECTS, *LOOKS[1:]):
                 setattr(table, name, partial(self._step, name, getattr(table, name)))
+            table.access = partial(self._stepped_access, table.access)
             return table
 
         tables.load = partial(self._step, "load", loaded)
         return tables
+
+    def _stepped_access(self, access: Callable[..., FileAccess], *given: Any) -> FileAccess:
+        files = access(*given)
+        for name in FILE_LOOKS:
+            setattr(files, name, partial(self._step, name, getattr(files, name)))
+        return files
 
     def _step(self, name: str, step: Callable[..., Any], *given: Any, **more: Any) -> Any:
         return self._act(name, step, *given, **more)

@@ -151,8 +151,8 @@ class RiggedIceberg:
                 made.__class__ = guards
                 return made
 
-            def trash_access(self, folder: str) -> FileAccess:
-                made = super().trash_access(folder)
+            def access(self, trash_folder: str = "") -> FileAccess:
+                made = super().access(trash_folder)
                 made.__class__ = accesses
                 return made
 
@@ -170,8 +170,8 @@ class RiggedIceberg:
         """Take over methods of every guard."""
         return self._take(Guard, methods)
 
-    def trash(self, **methods: Any) -> ExitStack:
-        """Take over methods of the access to the files of tables with a trash."""
+    def files(self, **methods: Any) -> ExitStack:
+        """Take over methods of the access to the files of every table and to its trash."""
         return self._take(FileAccess, methods)
 
     def lose_answers(self, *, arrives: bool) -> ExitStack:

@@ -16,9 +16,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions.clustering import ClusterPlanState
 from amoro_core.errors import CheckFailed, StorageFull
+from amoro_core.files.deletes.row_matcher import look_up
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_core.model.commits import CommitContent, Group, Head, StagedCommit
+from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import OptimizingType
@@ -75,15 +76,16 @@ def delete_files(lake_world: World) -> set[str]:
     return {path.name for path in root.rglob("*-carried.*")}
 
 
-def looked_up(lake_world: World) -> list[dict[int, list[int]]]:
-    """The rows that are looked up from now on, by the number of the input, look-up by look-up."""
-    asked, look_up = [], IcebergTable.look_up
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, list[int]]]:
+    """The rows that are looked up, by the number of the input, look-up by look-up."""
+    asked: list[dict[int, list[int]]] = []
 
-    def watched(table: IcebergTable, group: Group, wanted: Mapping[int, PositionSet], taken: Any) -> Any:
+    def watched(access: Any, work: Any, outputs: Any, keys: Any, wanted: Mapping[int, PositionSet], taken: Any) -> Any:
         asked.append({at: positions.ascending().tolist() for at, positions in wanted.items()})
-        return look_up(table, group, wanted, taken)
+        return look_up(access, work, outputs, keys, wanted, taken)
 
-    lake_world.iceberg.table(look_up=watched)
+    monkeypatch.setattr("amoro_core.formats.tables.look_up", watched)
     return asked
 
 
@@ -107,24 +109,25 @@ def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(lake_world:
 
 
 def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_is_told_now(
-    lake_world: World, lake: Lake
+    lake_world: World, lake: Lake, looked_up: list[dict[int, list[int]]]
 ) -> None:
     lake.delete_positions(ids_are(1, 2))
     lake.upsert([row(5, value="newer")])
     process_id = cluster_with(lake_world, Grouping())
-    asked = looked_up(lake_world)
     lake.delete_positions(ids_are(3))
     lake.compact_position_deletes()
     work_on(lake_world, process_id, clusterer(lake_world), work=ordered)
-    assert [rows for one in asked for rows in one.values()] == [[3]]
+    assert [rows for one in looked_up for rows in one.values()] == [[3]]
     assert lake_world.status(process_id) is ProcessStatus.SUCCESS
     assert require_hidden(lake.table, process_id) == 1
     lake.require()
 
 
-def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(lake_world: World, lake: Lake) -> None:
+def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(
+    lake_world: World, lake: Lake, looked_up: list[dict[int, list[int]]]
+) -> None:
     process_id = cluster_with(lake_world, Grouping())
-    asked, send = looked_up(lake_world), IcebergTable.send
+    send = IcebergTable.send
     waiting = [ids_are(25), ids_are(8)]
 
     def late(table: IcebergTable, payload: bytes) -> None:
@@ -135,7 +138,7 @@ def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(lake_world: W
     lake_world.iceberg.table(send=late)
     lake.delete_positions(ids_are(3, 4))
     work_on(lake_world, process_id, clusterer(lake_world), 1, ordered)
-    found = [sorted(at for rows in one.values() for at in rows) for one in asked if one]
+    found = [sorted(at for rows in one.values() for at in rows) for one in looked_up if one]
     assert found == [[3, 4], [8], [5]]
     assert figures(lake_world, process_id) == [4]
     assert len(delete_files(lake_world)) == 1  # those of lost attempts are gone

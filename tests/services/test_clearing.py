@@ -10,6 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus, Receipt
@@ -118,7 +119,7 @@ def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outa
     place.stray(1)
     process_id = place.begin()
 
-    def fail(self: IcebergTable, paths: object) -> tuple[str, ...]:
+    def fail(self: FileAccess, paths: object) -> tuple[str, ...]:
         raise CatalogUnavailable("no answer")
 
     place.world.iceberg.table(delete_unreferenced=fail)
@@ -305,13 +306,13 @@ def test_once_its_files_are_deleted_what_an_expiry_was_based_on_goes_as_others_d
 def test_one_that_can_t_be_deleted_is_no_failure_nor_is_a_storage_that_does_not_answer(
     world: World, answers: bool
 ) -> None:
-    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def delete(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         if not answers:
             raise CatalogUnavailable("no answer")
         return {path: Removal(Ended.FAILED, "denied") for path in paths}
 
     table = make_table(world.catalog, ON)
-    world.iceberg.table(delete_many=delete)
+    world.iceberg.files(delete_many=delete)
     assert optimize(world, table) <= stored(table)
 
 

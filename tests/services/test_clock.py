@@ -21,6 +21,7 @@ from amoro_core.errors import (
     TableBlocked,
     TableRefused,
 )
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, FileKind, Options, Removal, turn
 from amoro_core.model.processes import STORAGE, OptimizingProcess, ProcessStatus
@@ -552,11 +553,11 @@ def test_a_trash_of_which_nothing_can_be_deleted_is_paused(place: Place) -> None
     world.run(NAME)
     failed = [{strays[0]}, set(strays), set(strays), set(strays)]
 
-    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def delete(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         stays = failed.pop(0)
         return {path: Removal(Ended.FAILED if path in stays else Ended.DELETED, "403") for path in paths}
 
-    place.world.iceberg.table(delete_many=delete)
+    place.world.iceberg.files(delete_many=delete)
     counts = []
     for _ in range(4):
         process_id = world.maintaining.begin(table_id, "empty-trash", trigger="request").process_id

@@ -60,7 +60,7 @@ from tests.unit.maintaining.test_orphans import GROUND, NOW, OLD
 
 NAME = "clean-orphan-files"
 
-PAGES, DELETE_MANY = IcebergTable.pages, IcebergTable.delete_many
+PAGES, DELETE_MANY = FileAccess.pages, FileAccess.delete_many
 AT_ONCE = {"maintenance.clean-orphan-files.trash-keep": "0", "maintenance.expire-snapshots.trash-keep": "0"}
 
 
@@ -350,12 +350,12 @@ def test_a_manifest_of_flink_that_can_not_be_read_stops_the_search(place: Place)
 def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(place: Place) -> None:
     path = place.put(f"metadata/{'0f' * 16}-sink-1-00002-0-7-00001.avro")
 
-    def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
+    def pages(self: FileAccess, where: str) -> Iterator[Sequence[StoredFile]]:
         found = list(PAGES(self, where))
         Path(path).unlink(missing_ok=True)
         return iter(found)
 
-    place.world.iceberg.table(pages=pages)
+    place.world.iceberg.files(pages=pages)
     with pytest.raises(CatalogUnavailable, match="meanwhile"):
         place.run()
 
@@ -376,22 +376,22 @@ def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(place: Pla
 def test_a_listing_that_can_not_be_believed_condemns_nothing(place: Place, lie: object, words: str) -> None:
     assert callable(lie)
 
-    def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
+    def pages(self: FileAccess, where: str) -> Iterator[Sequence[StoredFile]]:
         for page in PAGES(self, where):
             yield lie(page)
 
-    place.world.iceberg.table(pages=pages)
+    place.world.iceberg.files(pages=pages)
     with pytest.raises(CatalogUnavailable, match=words):
         place.run()
     assert os.path.exists(place.orphan)
 
 
 def test_a_listing_that_breaks_off_condemns_nothing(place: Place) -> None:
-    def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
+    def pages(self: FileAccess, where: str) -> Iterator[Sequence[StoredFile]]:
         yield from PAGES(self, where)
         raise CatalogUnavailable("503 Slow Down")
 
-    place.world.iceberg.table(pages=pages)
+    place.world.iceberg.files(pages=pages)
     with pytest.raises(CatalogUnavailable, match="503"):
         place.run()
 
@@ -399,12 +399,12 @@ def test_a_listing_that_breaks_off_condemns_nothing(place: Place) -> None:
 def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place) -> None:
     other = place.put("data/part=b/orphan.parquet")
 
-    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def delete(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         first, *rest = paths
         return {**DELETE_MANY(self, [first]), **{path: Removal(Ended.FAILED, "503") for path in rest}}
 
     place.run()
-    with place.world.iceberg.table(delete_many=delete):
+    with place.world.iceberg.files(delete_many=delete):
         place.run("empty-trash")
     assert [os.path.exists(path) for path in (place.orphan, other)] == [False, True]
     place.run("empty-trash")
@@ -412,11 +412,11 @@ def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place) ->
 
 
 def test_what_could_not_be_deleted_in_five_tries_is_an_orphan_again(place: Place) -> None:
-    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def delete(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}
 
     place.run()
-    with place.world.iceberg.table(delete_many=delete):
+    with place.world.iceberg.files(delete_many=delete):
         for _ in range(5):
             assert place.found() == []
             place.run("empty-trash")
@@ -632,7 +632,7 @@ def test_a_storage_that_does_not_answer_is_no_failure(place: Place) -> None:
     def fail(*_: object) -> int:
         raise CatalogUnavailable("no answer")
 
-    place.world.iceberg.table(remove_empty_folders=fail)
+    place.world.iceberg.files(remove_empty_folders=fail)
     assert place.run().status is ProcessStatus.SUCCESS
 
 
@@ -743,7 +743,7 @@ def test_tasks_go_by_an_inventory_each_by_its_range_of_it(
     shown = large.preview(file_list=listing)  # in the coordinator
     assert shown.plan is not None
     monkeypatch.setattr(FileAccess, "pages", None)  # of optimizers; the coordinator lists what Flink may still commit
-    large.world.iceberg.table(pages=lambda table, where: iter(()))
+    large.world.iceberg.files(pages=lambda table, where: iter(()))
     done = worker.run(NAME, options=Options(file_list=listing))
     assert (done.status, len(large.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
     assert condemned_now(large) == [large.orphan, other]

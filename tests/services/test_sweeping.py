@@ -19,7 +19,6 @@ from amoro_core.errors import (
 )
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.files.storage.stores import Pace
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Condemned, Ended, FileKind, Options, Removal, Surroundings, Waiting
@@ -36,7 +35,7 @@ from tests.services.rigs import Killed, dying_at
 from tests.services.world import World
 
 DAY_S = 86400.0
-DELETE = IcebergTable.delete_many
+DELETE = FileAccess.delete_many
 
 
 class Place:
@@ -140,12 +139,12 @@ def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place) -> None:
     place.run()
     asked: list[str] = []
 
-    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def delete(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         some = list(paths)
         asked.extend(some)
         return DELETE(self, some)
 
-    place.world.iceberg.table(delete_many=delete)
+    place.world.iceberg.files(delete_many=delete)
     place.run("empty-trash")
     words = [Path(path).name.removeprefix("stray-").rpartition("-")[0] for path in asked]
     assert words == [kind.value for kind in FileKind for _ in range(2)]
@@ -188,10 +187,10 @@ def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(place: Place) 
     place.stray(2)
     place.run()
 
-    def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}
 
-    place.world.iceberg.table(delete_many=fail)
+    place.world.iceberg.files(delete_many=fail)
     for tries in range(1, 6):
         swept = place.run("empty-trash")
         assert figures(swept)["files_failed"] == 2
@@ -590,7 +589,7 @@ def test_a_move_that_died_between_two_files_or_two_names_is_resumed(moving: Tras
         Path(name).hardlink_to(second)
         raise Killed
 
-    with moving.world.iceberg.trash(move_many=some), pytest.raises(Killed):
+    with moving.world.iceberg.files(move_many=some), pytest.raises(Killed):
         moving.world.committing.commit(process_id)
     assert (len(moving.left()), len(moving.trashed())) == (2, 2)
     assert moving.statuses() == [(BatchStatus.MOVING, 3)]
@@ -667,7 +666,7 @@ def test_a_failed_move_is_tried_again_and_given_up_in_place(moving: Trashed) -> 
         good = {one: to for one, to in moves.items() if one.endswith("0.parquet")}
         return {**dict.fromkeys(moves, Removal(Ended.FAILED, "no")), **move_many(self, good)}
 
-    moving.world.iceberg.trash(move_many=half)
+    moving.world.iceberg.files(move_many=half)
     for tries in range(1, 6):
         swept = figures(moving.run(EMPTY))
         assert (swept["files_failed"], swept.get("files_moved", 0)) == (1, int(tries == 1))
@@ -685,7 +684,7 @@ def test_files_in_the_trash_are_never_given_up(moving: Trashed) -> None:
     def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         return dict.fromkeys(paths, Removal(Ended.FAILED, "no"))
 
-    with moving.world.iceberg.trash(delete_many=fail):
+    with moving.world.iceberg.files(delete_many=fail):
         for _ in range(6):
             moving.run(EMPTY)
     assert moving.statuses() == [(BatchStatus.DELETING, 1)]

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.errors import CannotUndo, ProcessNotFound
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, Options, Removal
 from amoro_core.model.processes import ProcessStatus, Receipt
@@ -489,10 +490,10 @@ def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world:
     process_id, later, _ = two_expiries(world, old_table)
     world.store.write(lambda db: pending_deletions.make_due(db, 1, world.now, later))
 
-    def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+    def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}
 
-    world.iceberg.table(delete_many=fail)
+    world.iceberg.files(delete_many=fail)
     run(world, "empty-trash")
     assert (statuses(world, process_id), statuses(world, later)) == ({BatchStatus.WAITING}, {BatchStatus.DELETING})
     with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):

@@ -17,7 +17,6 @@ from amoro_core.errors import (
     DataFileMissing,
     TableNotFound,
 )
-from amoro_core.files.deletes.row_matcher import RowPosition
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.ports import OpenTable, Role
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting
@@ -25,7 +24,6 @@ from amoro_core.model.commits import (
     CommitContent,
     Evidence,
     FileFacts,
-    Group,
     Head,
     RefAt,
     SnapshotAdded,
@@ -46,7 +44,6 @@ from amoro_core.model.files import (
 from amoro_core.model.maintenance import LateDelete
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, SchemaColumn, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.model.task_payload import TableContext
 from amoro_core.scan.matching import match
@@ -506,7 +503,7 @@ class LakeTableAtOnce:
     def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
         return ()
 
-    def access(self) -> FileAccess:
+    def access(self, trash_folder: str = "") -> FileAccess:
         raise NotImplementedError("the core does not ask")
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
@@ -652,17 +649,6 @@ class LakeTableAtOnce:
             raise DataFileMissing(f"{path} does not exist")
         size = len(rows) * (10 if "-deletes" in path else 100) + 20
         return FileFacts(size, len(rows), {1: len(rows)}, {1: 0})
-
-    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
-        raise NotImplementedError("its optimizers do not tell which rows they left out")
-
-    def omitted_rows(self, group: Group) -> Mapping[int, PositionSet]:
-        raise NotImplementedError("its optimizers do not tell which rows they left out")
-
-    def look_up(
-        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[RowPosition, RowPosition]:
-        raise NotImplementedError("its optimizers put no rows into another order")
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
         raise NotImplementedError("its optimizers do not tell which rows they left out")
