@@ -7,7 +7,6 @@ import uuid
 import zipfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -21,13 +20,11 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import to_bytes
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary, UpdateMetrics, update_snapshot_summaries
-from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
+from pyiceberg.table.snapshots import UpdateMetrics
 from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
@@ -37,7 +34,9 @@ from amoro_core.files.parquet.writing import ParquetOutput
 from amoro_core.files.schema.schemas import arrow_schema, select_ids
 from amoro_core.files.schema.write_options import writer_options
 from amoro_core.files.storage.io import open_access
-from amoro_core.iceberg.manifest.writing import added_entry, new_header, write_manifest
+from amoro_core.iceberg.commit.committing import send
+from amoro_core.iceberg.commit.rewrite_files import Draft, totals
+from amoro_core.iceberg.manifest.writing import added_entry, new_header
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.tables import TableIdentifier
@@ -208,9 +207,11 @@ def _entries(rows: pa.Table) -> Iterator[tuple[int, int, int]]:
 
 
 def create_table(catalog: Catalog) -> Table:
-    """The new, empty table of flights."""
+    """The new table of flights, with a snapshot that has no rows."""
     catalog.create_namespace(IDENTIFIER.namespace)
-    return catalog.create_table(IDENTIFIER.in_catalog, SCHEMA, partition_spec=_SPEC, properties=_PROPERTIES)
+    table = catalog.create_table(IDENTIFIER.in_catalog, SCHEMA, partition_spec=_SPEC, properties=_PROPERTIES)
+    table.append(arrow_schema(SCHEMA).empty_table())
+    return table
 
 
 def count_files(table: Table) -> FileCounts:
@@ -383,56 +384,23 @@ class Feed:
 
 def _is_committed(catalog: Catalog, table: Table, delta: RowDelta) -> bool:
     """Whether the commit was applied; False when the table has changed since it was loaded."""
-    metadata = table.metadata
-    head = metadata.current_snapshot()
-    snapshot_id, name, number = metadata.new_snapshot_id(), str(uuid.uuid4()), metadata.next_sequence_number()
-    metrics = UpdateMetrics()
-    added = list(_manifests(table, delta, snapshot_id, name, metrics))
-    before = head.manifests(table.io) if head else []
-    live = [one for one in before if one.has_added_files() or one.has_existing_files()]
-    path = f"{metadata.location}/metadata/snap-{snapshot_id}-1-{name}.avro"
-    parent_id = head.snapshot_id if head else None
-    with write_manifest_list(2, table.io.new_output(path), snapshot_id, parent_id, number, "deflate") as output:
-        output.add_manifests([*added, *live])
-    summary = Summary(Operation.OVERWRITE if delta.deletes else Operation.APPEND, **metrics.to_dict())
-    previous = head.summary.additional_properties if head and head.summary else None
-    snapshot = {
-        "snapshot-id": snapshot_id,
-        "parent-snapshot-id": parent_id,
-        "sequence-number": number,
-        "timestamp-ms": max(time.time_ns() // 1_000_000, metadata.last_updated_ms + 1),
-        "manifest-list": path,
-        "summary": update_snapshot_summaries(summary, previous),
-        "schema-id": metadata.current_schema_id,
-    }
-    requirements = (
-        AssertTableUUID(uuid=metadata.table_uuid),
-        AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent_id}),
-    )
-    updates = (
-        AddSnapshotUpdate(snapshot=Snapshot.model_validate(snapshot)),
-        SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}),
-    )
-    try:
-        catalog.commit_table(table, requirements, updates)
-    except CommitFailedException:
-        for file in (path, *(manifest_file.manifest_path for manifest_file in added)):
-            with suppress(OSError):
-                table.io.delete(file)
-        return False
-    return True
-
-
-def _manifests(
-    table: Table, delta: RowDelta, snapshot_id: int, name: str, metrics: UpdateMetrics
-) -> Iterator[ManifestFile]:
-    metadata = table.metadata
-    header = new_header(metadata, metadata.default_spec_id)
+    metadata, head = table.metadata, table.current_snapshot()
+    if head is None:
+        raise CheckFailed(f"{IDENTIFIER} has lost its snapshots")
+    draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number())
+    header, metrics = new_header(metadata, metadata.default_spec_id), UpdateMetrics()
+    manifests = [one for one in head.manifests(table.io) if one.has_added_files() or one.has_existing_files()]
     for content, files in ((ManifestContent.DATA, delta.data), (ManifestContent.DELETES, delta.deletes)):
-        numbered = [replace(file, sequence_number=metadata.next_sequence_number()) for file in files]
-        entries = [added_entry(file, header, snapshot_id) for file in numbered]
+        numbered = [replace(file, sequence_number=draft.sequence_number) for file in files]
+        entries = [added_entry(file, header, draft.snapshot_id) for file in numbered]
         for entry in entries:
             metrics.add_file(entry.data_file)
         if entries:
-            path = f"{metadata.location}/metadata/{name}-{content.name.lower()}.avro"
-            yield write_manifest(table.io, path, 2, content, header, snapshot_id, entries)
+            manifests.append(draft.manifest(content, header, entries))
+    counts, operation = metrics.to_dict(), "overwrite" if delta.deletes else "append"
+    try:
+        send(catalog, table, draft.finish(head, manifests, operation, {**counts, **totals(head, counts)}).payload)
+    except CommitConflict:
+        draft.discard()
+        return False
+    return True
