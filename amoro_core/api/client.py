@@ -10,7 +10,20 @@ from functools import cache, wraps
 from inspect import isfunction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from google.protobuf.message import Message
 
@@ -146,6 +159,41 @@ def _all_with_hints(kind: Class) -> Class:
 
 Kind = Literal["minor", "major", "full", "cluster"]
 Duration = timedelta | str
+
+
+class PlanOptions(TypedDict, total=False):
+    """What is planned of a table; `columns` and what follows belong to the type "cluster"."""
+
+    type: Kind | None  # None: what the table needs
+    force: bool
+    where: str  # an SQL condition that selects partitions
+    columns: Sequence[str]
+    strategy: str
+    partitions: str
+    full: bool
+
+
+def _request(
+    table: str,
+    *,
+    type: Kind | None = None,
+    force: bool = False,
+    where: str = "",
+    columns: Sequence[str] = (),
+    strategy: str = "",
+    partitions: str = "",
+    full: bool = False,
+    schedule_only: bool = False,
+) -> pb.OptimizeTableRequest:
+    """The request to optimize with `PlanOptions`."""
+    cluster = pb.ClusterOptions(
+        columns=columns, strategy=strategy, partitions=partitions, full=full, schedule_only=schedule_only
+    )
+    request = optimize_request(type or "", force, where, cluster)
+    request.table = table
+    return request
+
+
 Result = TypeVar("Result", bound=RenderedResult)
 
 
@@ -202,24 +250,9 @@ class Client:
         """Stop the coordinator from optimizing the table."""
         return self._table(self._admin.SetTableEnabled(pb.SetTableEnabledRequest(table=table, enabled=False)))
 
-    def plan(
-        self,
-        table: str,
-        *,
-        type: Kind | None = None,
-        force: bool = False,
-        where: str = "",
-        columns: Sequence[str] = (),
-        strategy: str = "",
-        partitions: str = "",
-        full: bool = False,
-    ) -> Plan:
-        """What optimizing would rewrite now. Nothing is changed. `where` selects partitions by an SQL condition.
-
-        `columns` and what follows belong to the type "cluster".
-        """
-        cluster = pb.ClusterOptions(columns=columns, strategy=strategy, partitions=partitions, full=full)
-        request = optimize_request(type or "", force, where, cluster)
+    def plan(self, table: str, **options: Unpack[PlanOptions]) -> Plan:
+        """What optimizing would rewrite now. Nothing is changed. The options are those of `PlanOptions`."""
+        request = _request(table, **options)
         planned = self._admin.PlanTable(plan_request(table, request), timeout=READING.total_seconds())
         return self._plan(planned, request)
 
@@ -227,32 +260,22 @@ class Client:
         self,
         table: str,
         *,
-        type: Kind | None = None,
-        force: bool = False,
-        where: str = "",
-        columns: Sequence[str] = (),
-        strategy: str = "",
-        partitions: str = "",
-        full: bool = False,
         schedule_only: bool = False,
         wait: bool = True,
         timeout: Duration = "10m",
         report: ProgressReport | None = None,
+        **options: Unpack[PlanOptions],
     ) -> Optimizing:
-        """Optimize a table, or the partitions that `where` selects, once.
+        """Optimize a table, or the partitions that `where` selects, once. The options are those of `PlanOptions`.
 
-        `columns` to `schedule_only` belong to the type "cluster"; what is only scheduled waits for `start`.
+        `schedule_only` belongs to the type "cluster"; what is only scheduled waits for `start`.
 
         A failed process is raised as its error: Conflict when partly committed, CommitUnknown, ...
 
         Raises WaitTimeout when it has not ended in time; the process continues.
         """
         deadline = Deadline(duration(timeout))
-        cluster = pb.ClusterOptions(
-            columns=columns, strategy=strategy, partitions=partitions, full=full, schedule_only=schedule_only
-        )
-        request = optimize_request(type or "", force, where, cluster)
-        request.table = table
+        request = _request(table, schedule_only=schedule_only, **options)
         answer, process = optimize_once(self._connection, request, deadline, report or Silent(), wait=wait)
         self._raise_failure(process)
         document = optimize_document(answer.plan, answer.process_id, process)

@@ -1,17 +1,18 @@
 """Planning, optimizing and verifying tables loaded with pyiceberg, without running a server."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Unpack
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from amoro_cli.connection import connect, resolve_place
 from amoro_cli.progress import progress_report
-from amoro_core.api.client import Client, Duration, Kind, duration, with_hints
+from amoro_core.api.client import Client, Duration, PlanOptions, duration, with_hints
 from amoro_core.api.results import Optimizing, Plan, Verification
 from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.errors import InvalidArgument
@@ -31,50 +32,24 @@ _KINDS = {
 
 
 @with_hints
-def plan(
-    table: Table,
-    *,
-    type: Kind | None = None,
-    force: bool = False,
-    where: str = "",
-    columns: Sequence[str] = (),
-    strategy: str = "",
-    partitions: str = "",
-    full: bool = False,
-    home: Path | str | None = None,
-) -> Plan:
+def plan(table: Table, *, home: Path | str | None = None, **options: Unpack[PlanOptions]) -> Plan:
     """What optimizing the table would rewrite now, and why, as `Client.plan`. Nothing is changed.
 
     Like `amoro plan`: through the coordinator of the state directory if one runs, else in this process, from the state
     directory and the catalog. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
     """
     with _session(table, home) as (client, name):
-        return client.plan(
-            name,
-            type=type,
-            force=force,
-            where=where,
-            columns=columns,
-            strategy=strategy,
-            partitions=partitions,
-            full=full,
-        )
+        return client.plan(name, **options)
 
 
 @with_hints
 def optimize(
     table: Table,
     *,
-    type: Kind | None = None,
-    force: bool = False,
-    where: str = "",
-    columns: Sequence[str] = (),
-    strategy: str = "",
-    partitions: str = "",
-    full: bool = False,
     timeout: Duration = "10m",
     progress: bool = False,
     home: Path | str | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Optimizing:
     """Optimize the table once, as `Client.optimize`, and wait for the commit, after which the table is refreshed.
 
@@ -83,18 +58,7 @@ def optimize(
     """
     wait = duration(timeout)
     with _session(table, home, wait) as (client, name), progress_report() if progress else nullcontext() as report:
-        done = client.optimize(
-            name,
-            type=type,
-            force=force,
-            where=where,
-            columns=columns,
-            strategy=strategy,
-            partitions=partitions,
-            full=full,
-            timeout=wait,
-            report=report,
-        )
+        done = client.optimize(name, timeout=wait, report=report, **options)
     if done.snapshot_id is not None:
         table.refresh()
     return done
