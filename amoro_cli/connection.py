@@ -23,6 +23,7 @@ from amoro_core.errors import (
     TableRefused,
     WaitTimeout,
     WorkFailed,
+    error_classes,
 )
 from amoro_core.model.principals import PLAIN, SECURE, Trust, parse_token, read_token, token_problem
 from amoro_core.model.text_sanitizing import Secret, is_text
@@ -400,15 +401,9 @@ def remote_error(code: str, exit_status: int, message: str, hint: str = "") -> A
     return kind(message, reason="", hint=hint) if issubclass(kind, TableRefused) else kind(message, hint=hint)
 
 
-def _subclasses(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _subclasses(child)
-
-
 #: The most general class of each exit status.
 _BY_STATUS = {
     kind.exit_status: kind
     for kind in (WorkFailed, InvalidArgument, NotFound, NotAllowed, Conflict, TableRefused, CommitUnknown, WaitTimeout)
 }
-_BY_CODE = {kind.code: kind for kind in _subclasses(AmoroError)}
+_BY_CODE = error_classes()

@@ -26,6 +26,14 @@ def _rebuilt(kind: type[AmoroError], args: tuple[Any, ...], attributes: dict[str
     return error
 
 
+def error_classes(kind: type[AmoroError] = AmoroError) -> dict[str, type[AmoroError]]:
+    """The class and those below it by their codes; one without a code of its own is left out."""
+    classes = {kind.code: kind}
+    for below in kind.__subclasses__():
+        classes = {**error_classes(below), **classes}
+    return classes
+
+
 class WorkFailed(AmoroError):
     """The work could not be done; the message has the reason."""
 

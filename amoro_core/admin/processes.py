@@ -1,11 +1,11 @@
 """Operations on processes and their tasks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from amoro_core import errors
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, period, table_id, word
-from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.history_events import ProcessFilter
 from amoro_core.model.paging import Window
@@ -70,13 +70,7 @@ def _exit_status(status: str, failure_code: str) -> int:
     return 0
 
 
-def _tree(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _tree(child)
-
-
-_EXITS = {kind.code: kind.exit_status for kind in _tree(AmoroError)}
+_EXITS = {code: kind.exit_status for code, kind in errors.error_classes().items()}
 
 
 _MAY_MOVE = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.CLEARING)

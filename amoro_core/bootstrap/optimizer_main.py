@@ -75,9 +75,9 @@ def _on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
     # Entered before our signal handlers: PySpark replaces SIGINT's when it starts.
     with spark_backend(spark.master, dict(spark.settings)) as backend:
         labels = {**config.labels, "application": backend.application, "master": backend.master}
-        config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots()))
-        runner = Runner(config, backend, None if options.threads else backend.slots)
-        backend.when_lost(lambda: runner.stop(at_once=True))
+        config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots))
+        runner = Runner(config, backend, None if options.threads else lambda: backend.slots)
+        backend.on_loss = lambda: runner.stop(at_once=True)
         with on_signals(lambda again: runner.stop(at_once=again)):
             runner.run()
         if backend.loss:

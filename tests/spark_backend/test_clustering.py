@@ -314,7 +314,7 @@ def lose_an_executor(directory: Path) -> None:
                 kill_quietly(set(killed))
 
         with open_backend(cluster.master_url, directory, SETTINGS) as backend:
-            wait_until(lambda: backend.slots() == 2, "both executors are there")
+            wait_until(lambda: backend.slots == 2, "both executors are there")
             watch = Watch(patch, kill_an_executor)
             made = clustered(backend, work, attempt)
         assert len(killed) == 1

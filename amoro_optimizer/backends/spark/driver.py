@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused
+from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused, error_classes
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import Attempt
@@ -87,39 +87,22 @@ class SparkBackend:
         self._channel = Channel(
             str(conf.get("spark.driver.bindAddress") or self._host), int(conf.get("spark.amoro.port") or 0)
         )
-        self._max_cluster_bytes = max_cluster_bytes(conf)
+        #: The kinds of work that the driver knows; its workers have the same packages.
+        self.kinds: Sequence[str] = self._kinds.names
+        #: The largest group of files, in bytes, that the application clusters: by its setting, else by its disk.
+        self.max_cluster_bytes = max_cluster_bytes(conf)
         self._pools = Pools()
         self._lock = threading.Lock()
         self._watched: dict[Attempt, _Watched] = {}
-        self._slots = slots_of(context)
-        self._lost = ""
-        self._on_loss: Callable[[], None] = lambda: None
+        #: How many tasks the application's executors can run at a time, as of the last check; 0 without executors.
+        self.slots = slots_of(context)
+        #: Why the application has ended by itself; empty while it is alive. It can't be restarted in this process.
+        self.loss = ""
+        #: Called when the application has ended by itself.
+        self.on_loss: Callable[[], None] = lambda: None
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="spark-watcher", daemon=True)
         self._watcher.start()
-
-    @property
-    def kinds(self) -> Sequence[str]:
-        """The kinds of work that the driver knows; its workers have the same packages."""
-        return self._kinds.names
-
-    @property
-    def max_cluster_bytes(self) -> int:
-        """The largest group of files, in bytes, that the application clusters: by its setting, else by its disk."""
-        return self._max_cluster_bytes
-
-    def when_lost(self, call: Callable[[], None]) -> None:
-        """Set a callback for when the application has ended by itself; it can't be restarted in this process."""
-        self._on_loss = call
-
-    @property
-    def loss(self) -> str:
-        """Why the application has ended by itself; empty while it is alive."""
-        return self._lost
-
-    def slots(self) -> int:
-        """How many tasks the application's executors can run at a time, as of the last check; 0 without executors."""
-        return self._slots
 
     def close(self) -> None:
         """End the application."""
@@ -159,7 +142,7 @@ class SparkBackend:
                     result = self._run(table, run.attempt, assignment, job, pool)
                 kept = kind.files(result.payload)
             except AttemptAbandoned as error:
-                if run.is_cancelled() or self._lost:
+                if run.is_cancelled() or self.loss:
                     raise
                 raise OptimizerError(f"Spark ran the task again meanwhile: {error.message}") from error
             finally:
@@ -167,16 +150,17 @@ class SparkBackend:
         return result
 
     def _run(self, table: str, attempt: Attempt, assignment: Assignment, job: Job, pool: str) -> WorkResult:
-        context = self._context
+        context, task = self._context, attempt.task_id
+        description = f"{table} · process {task.process_id} · task {task.number} · attempt {attempt.number}"
 
         def begin_stage(stage: str) -> None:
             context.setLocalProperty("callSite.short", f"{stage} {table}")
 
         try:
-            context.setJobGroup(str(attempt), _description(table, attempt), interruptOnCancel=True)
+            context.setJobGroup(str(attempt), description, interruptOnCancel=True)
             context.setLocalProperty("spark.scheduler.pool", pool)
             if assignment.kind == CLUSTER:
-                output = cluster(Application(context, self._slots, begin_stage), assignment, job)
+                output = cluster(Application(context, self.slots, begin_stage), assignment, job)
                 return WorkResult(CLUSTER, encode_cluster_output(output))
             begin_stage(assignment.kind)
             (answer,) = context.runJob(context.parallelize([assignment], 1), run_partition)
@@ -184,7 +168,7 @@ class SparkBackend:
             self._check_alive()
             if job.failure is not None:
                 raise failure_of(*job.failure) from error
-            if self._lost or job.is_over:
+            if self.loss or job.is_over:
                 raise AttemptAbandoned(f"attempt {attempt} was cancelled") from error
             raise error if isinstance(error, AmoroError) else not_run(error) from error
         message = pb.TaskResult.FromString(answer)
@@ -242,12 +226,12 @@ class SparkBackend:
 
     def _check_alive(self) -> None:
         """Update the number of slots, or note that the application has ended."""
-        if self._lost:
+        if self.loss:
             return
         try:
             ended = bool(self._context._jsc.sc().isStopped())
             if not ended:
-                self._slots = slots_of(self._context)
+                self.slots = slots_of(self._context)
         except Exception as error:
             self._end(reason_of(error))
         else:
@@ -255,11 +239,11 @@ class SparkBackend:
                 self._end("its master or a person stopped it")
 
     def _end(self, reason: str) -> None:
-        if self._lost or self._closing.is_set():
+        if self.loss or self._closing.is_set():
             return
-        self._lost = reason
+        self.loss = reason
         log.error("spark.lost", application=self.application, reason=reason)
-        self._on_loss()
+        self.on_loss()
 
 
 def progress_of(work: Work, run: Run) -> Progress:
@@ -308,18 +292,5 @@ def not_run(error: Exception) -> OptimizerError:
 
 def failure_of(code: str, message: str) -> AmoroError:
     """The error that a worker reported, by its code."""
-    kind = _kinds(AmoroError).get(code, OptimizerError)
+    kind = error_classes().get(code, OptimizerError)
     return TableRefused(message, reason="") if issubclass(kind, TableRefused) else kind(message)
-
-
-def _kinds(kind: type[AmoroError]) -> dict[str, type[AmoroError]]:
-    result = {kind.code: kind}
-    for below in kind.__subclasses__():
-        # A class without a code of its own has its parent's, which takes precedence.
-        result = {**_kinds(below), **result}
-    return result
-
-
-def _description(table: str, attempt: Attempt) -> str:
-    task = attempt.task_id
-    return f"{table} · process {task.process_id} · task {task.number} · attempt {attempt.number}"
