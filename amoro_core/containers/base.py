@@ -29,7 +29,6 @@ class Container(Protocol):
 
     def check(self, properties: Mapping[str, str]) -> None:
         """Raise InvalidArgument for a group's properties with which it can't start optimizers."""
-        ...
 
     def start(self, launch: Launch) -> str:
         """Start an optimizer and return its handle, without waiting for its registration.
@@ -37,22 +36,18 @@ class Container(Protocol):
         The optimizer outlives the coordinator. The enrolment token must not appear on a command line or in a log.
         Raises AmoroError.
         """
-        ...
 
     def status(self, resource: Resource) -> Observation:
         """The resource's status; UNKNOWN rather than an error."""
-        ...
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
         """Ask it to finish its tasks and end, or kill it; does nothing if it has ended.
 
         Raises AmoroError.
         """
-        ...
 
     def logs(self, resource: Resource, lines: int) -> list[str]:
         """The last lines of its output, as far as the container has them."""
-        ...
 
 
 #: Makes a container for the coordinator of that state directory.

@@ -32,11 +32,12 @@ class Processes:
         self._logs = logs
         self._children: dict[str, subprocess.Popen[bytes]] = {}  # to be reaped; empty after a restart
 
-    def start(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    def run(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
         """Start a process whose command names the resource; its output goes to a log file of its own.
 
         Raises AmoroError.
         """
+        inherited = {key: value for key, value in os.environ.items() if key not in _WITHHELD}
         try:
             self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._remove_old_logs()
@@ -46,7 +47,7 @@ class Processes:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**_environment(), **(environment or {})},
+                    env={**inherited, **(environment or {})},
                     # Ctrl-C at the coordinator must not reach it, and it can be killed with all its children.
                     start_new_session=True,
                 )
@@ -119,10 +120,6 @@ def _is_leader(process: psutil.Process, resource_id: str) -> bool:
     return False
 
 
-def _environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key not in _WITHHELD}
-
-
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
@@ -144,14 +141,14 @@ def optimizer_arguments(launch: Launch, token_file: str) -> list[str]:
     ]
 
 
-class LocalContainer:
+class LocalContainer(Processes):
     """Runs each optimizer as a process on this machine, as the coordinator's user."""
 
     launches = True
     status_interval_s = 0.0  # looking up a process is cheap
 
     def __init__(self, home: Path, program: Sequence[str] = (sys.executable, "-m", "amoro_core")) -> None:
-        self._processes = Processes(home / "logs")
+        super().__init__(home / "logs")
         self._program = tuple(program)
 
     def check(self, properties: Mapping[str, str]) -> None:
@@ -160,13 +157,4 @@ class LocalContainer:
     def start(self, launch: Launch) -> str:
         """Raises AmoroError."""
         arguments = optimizer_arguments(launch, str(launch.token_file))
-        return self._processes.start(launch.resource_id, [*self._program, *arguments])
-
-    def status(self, resource: Resource) -> Observation:
-        return self._processes.status(resource)
-
-    def stop(self, resource: Resource, *, by_force: bool) -> None:
-        self._processes.stop(resource, by_force=by_force)
-
-    def logs(self, resource: Resource, lines: int) -> list[str]:
-        return self._processes.logs(resource, lines)
+        return self.run(launch.resource_id, [*self._program, *arguments])

@@ -190,7 +190,7 @@ def _check_cluster(config: SparkConfig, properties: Mapping[str, str]) -> None:
         )
 
 
-class SparkContainer:
+class SparkContainer(Processes):
     """In client mode spark-submit, with the driver, is a process of this machine; in cluster mode it only submits."""
 
     launches = True
@@ -198,7 +198,7 @@ class SparkContainer:
     status_interval_s = 30.0
 
     def __init__(self, home: Path, submit: str | None = None) -> None:
-        self._processes = Processes(home / "logs")
+        super().__init__(home / "logs")
         self._submit = submit
 
     def check(self, properties: Mapping[str, str]) -> None:
@@ -212,7 +212,7 @@ class SparkContainer:
         command = submit_command(launch, config, self._spark_submit())
         if config.cluster is None:
             # The driver's Python is ours: amoro is installed there.
-            return self._processes.start(launch.resource_id, command, {"PYSPARK_DRIVER_PYTHON": sys.executable})
+            return self.run(launch.resource_id, command, {"PYSPARK_DRIVER_PYTHON": sys.executable})
         output = _run(command, SUBMIT_S)
         handle = config.cluster.handle(launch, output)
         if not handle:
@@ -222,7 +222,7 @@ class SparkContainer:
     def status(self, resource: Resource) -> Observation:
         cluster = _cluster_of(resource)
         if cluster is None:
-            return self._processes.status(resource)
+            return super().status(resource)
         try:
             return cluster.parse_status(_run(cluster.status_command(resource.handle, self._spark_submit), QUERY_S))
         except AmoroError as error:
@@ -232,7 +232,7 @@ class SparkContainer:
         """Raises AmoroError. In cluster mode an application is killed even when not `by_force`."""
         cluster = _cluster_of(resource)
         if cluster is None:
-            self._processes.stop(resource, by_force=by_force)
+            super().stop(resource, by_force=by_force)
             return
         _run(cluster.kill_command(resource.handle, self._spark_submit), QUERY_S)
 
@@ -240,7 +240,7 @@ class SparkContainer:
         """In cluster mode, the logs that the cluster returns; empty when they can't be requested."""
         cluster = _cluster_of(resource)
         if cluster is None:
-            return self._processes.logs(resource, lines)
+            return super().logs(resource, lines)
         try:
             output = _run(cluster.logs_command(resource.handle, lines), QUERY_S)
         except AmoroError:

@@ -154,7 +154,7 @@ SLEEPER = "import os, sys, time; print(os.environ.get('AMORO_TOKEN'), flush=True
 def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, Resource]]:
     monkeypatch.setenv("AMORO_TOKEN", "the-admin-token")
     processes, resource_id = Processes(tmp_path), uuid7(datetime.now(UTC))
-    handle = processes.start(resource_id, [sys.executable, "-c", SLEEPER, resource_id])
+    handle = processes.run(resource_id, [sys.executable, "-c", SLEEPER, resource_id])
     made = Resource(resource_id, "g", "local", ResourceState.STARTING, NOW, NOW, handle)
     wait_until(lambda: processes.logs(made, 1), "it has begun")
     yield processes, made
@@ -199,7 +199,7 @@ def test_force_ends_it_too_and_the_admin_token_stays_with_the_coordinator(
 
 def test_what_can_not_be_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(AmoroError, match="/no/such/program can't be started: No such file or directory"):
-        Processes(tmp_path).start("r", ["/no/such/program"])
+        Processes(tmp_path).run("r", ["/no/such/program"])
 
 
 # Logs
