@@ -26,12 +26,12 @@ from amoro_core.scheduling.policy import (
 from amoro_core.services.containers import ContainerService
 from amoro_core.store import groups, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.task_queue import Waits, count_threads, pending_of, recent_holds, runs_of
+from amoro_core.transactions.task_queue import WaitingTable, count_threads, pending_of, recent_holds, runs_of
 
 log = get_logger("amoro.groups")
 
 DEFAULT_GROUP = "default"
-Table = TypeVar("Table", bound=Waits)
+Table = TypeVar("Table", bound=WaitingTable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class OptimizingService:
 
     def __post_init__(self) -> None:
         self._scheduler = TaskScheduler(self.optimizers.core_ms)  # used by the store's writer alone
-        self._reporting = Reporting(self.guarding, self.find_action, self.clock)
+        self._reporting = Reporting(self.guarding.begin, self.find_action, self.clock)
 
     def accounts(self) -> Mapping[str, Accounts]:
         """The thread accounts of each group's tables, as they were last settled."""

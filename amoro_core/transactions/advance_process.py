@@ -1,6 +1,6 @@
 """Advancing and ending processes: decisions carried out, receipts, blockers, and what follows for the table."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -36,14 +36,19 @@ from amoro_core.transactions.journal import advance_task, keep_process, keep_rec
 _AGAINST = frozenset({BlockedOperation.BATCH_WRITE})
 
 
-def block_writers(db: Connection, runtime: TableRuntime, process: OptimizingProcess, now: datetime) -> Blocker:
-    """Block batch writers that ask, for a day. Raises TableBlocked if another holder has such a blocker."""
-    held = actions.find_blocker_against(db, runtime.table_id, _AGAINST, now)
+def refuse_blocked(db: Connection, runtime: TableRuntime, against: Set[BlockedOperation], now: datetime) -> None:
+    """Raise TableBlocked for a blocker of any of these operations."""
+    held = actions.find_blocker_against(db, runtime.table_id, against, now)
     if held is not None:
         raise TableBlocked(
             f"{runtime.identifier} is {held.words}",
             hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
         )
+
+
+def block_writers(db: Connection, runtime: TableRuntime, process: OptimizingProcess, now: datetime) -> Blocker:
+    """Block batch writers that ask, for a day. Raises TableBlocked if another holder has such a blocker."""
+    refuse_blocked(db, runtime, _AGAINST, now)
     blocker = Blocker(
         uuid7(now), runtime.table_id, _AGAINST, now, now + LONGEST_HOLD, LONGEST_HOLD, _block_reason(process)
     )
@@ -65,12 +70,6 @@ def block_needs_renewal(db: Connection, process: OptimizingProcess, now: datetim
     """Whether less than half a day of what the process has blocked is left."""
     ends = (blocker.expires_at for blocker in _own_blockers(db, process, now))
     return max(ends, default=now) - now < LONGEST_HOLD / 2
-
-
-def release_block(db: Connection, process: OptimizingProcess, now: datetime) -> None:
-    """Release what the process has blocked, if it has."""
-    for blocker in _own_blockers(db, process, now):
-        actions.remove_blocker(db, blocker.blocker_id)
 
 
 def _own_blockers(db: Connection, process: OptimizingProcess, now: datetime) -> list[Blocker]:
@@ -233,7 +232,8 @@ def planning_failed(db: Connection, table_id: int, action: str, error: Exception
 def _evaluate_again(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Files reserved by a layout plan become available: the next refresh evaluates the table with them."""
     if process.lane == LAYOUT:
-        release_block(db, process, now)
+        for blocker in _own_blockers(db, process, now):
+            actions.remove_blocker(db, blocker.blocker_id)
         tables.save(db, replace(tables.get(db, process.table_id), evaluated_snapshot_id=None))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.actions.action_api import Action, Clustering, Plan, PlannedTask, Request
-from amoro_core.errors import ConfirmationRequired, GroupNotFound, IllegalState, TableBlocked, TableBusy
+from amoro_core.errors import ConfirmationRequired, GroupNotFound, IllegalState, TableBusy
 from amoro_core.formats.ports import OpenTable
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import REJECTS
@@ -25,10 +25,16 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import BlockedOperation, TableRuntime
 from amoro_core.state import processes as process_machine
 from amoro_core.state.process_decisions import conflicting_process
-from amoro_core.store import actions, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
+from amoro_core.store import groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.plans import StoredPlan
-from amoro_core.transactions.advance_process import Effects, advance_process, block_needs_renewal, block_writers
+from amoro_core.transactions.advance_process import (
+    Effects,
+    advance_process,
+    block_needs_renewal,
+    block_writers,
+    refuse_blocked,
+)
 from amoro_core.transactions.journal import keep_process
 
 log = get_logger("amoro.maintaining")
@@ -81,12 +87,7 @@ def require_unblocked(
     against = {BlockedOperation.MAINTAIN if maintains else BlockedOperation.OPTIMIZE}
     if lane in (FILES, LAYOUT):
         against.add(BlockedOperation.OPTIMIZE)
-    held = actions.find_blocker_against(db, runtime.table_id, against, now)
-    if held is not None:
-        raise TableBlocked(
-            f"{runtime.identifier} is {held.words}",
-            hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
-        )
+    refuse_blocked(db, runtime, against, now)
 
 
 def require_no_lease_since(db: Connection, runtime: TableRuntime, lane: str, since: datetime, now: datetime) -> None:

@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Protocol
 
 from amoro_core.logger import get_logger
 from amoro_core.model.processes import Attempt, Optimizer, OptimizerThread, OptimizingTask, TaskId
-from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.tables import TableIdentifier, TableRuntime, Turn
 from amoro_core.model.task_payload import Work
 from amoro_core.scheduling.policy import (
     LOOK_BACK,
@@ -180,28 +179,12 @@ def with_work(db: Connection, scheduled: Iterable[OptimizingTask]) -> list[Sched
     ]
 
 
-class Waits(Protocol):
-    """A table that waits to be planned."""
-
-    @property
-    def table_id(self) -> int:
-        """Its number."""
-
-    @property
-    def group(self) -> str:
-        """The group that it names."""
-
-    @property
-    def quota(self) -> float:
-        """Its share or number of threads."""
-
-    @property
-    def last_optimized_at(self) -> datetime | None:
-        """When it was last optimized; None: never."""
+#: A table that waits to be planned.
+WaitingTable = TableRuntime | Turn
 
 
 def pending_of(
-    db: Connection, pending: Sequence[Waits], now: datetime
+    db: Connection, pending: Sequence[WaitingTable], now: datetime
 ) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
     """The policies of all groups, and the pending tables of each, groups sorted by name."""
     threads, runs = count_threads(db), runs_of(recent_holds(db, now))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Protocol
 
 from amoro_core.actions.action_api import Action
 from amoro_core.errors import IllegalState, InvalidArgument, NotFound, StaleReport, TaskNotFound
@@ -166,13 +165,6 @@ def condemn_late(
     return len(files)
 
 
-class Begins(Protocol):
-    """Records that a deletion begins."""
-
-    def begin(self, db: Connection, task: OptimizingTask) -> bool:
-        """False if its work has changed meanwhile."""
-
-
 def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
     """A piece of a blob, from 0; None after the last. Raises TaskNotFound unless the optimizer runs the attempt."""
     held = [one for one in tasks.list_assigned(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
@@ -183,17 +175,19 @@ def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str,
     return found
 
 
+@dataclass(frozen=True, slots=True)
 class Reporting:
     """Stores what optimizers report."""
 
-    def __init__(self, guarding: Begins, find_action: Callable[[str], Action], clock: Callable[[], datetime]) -> None:
-        self._guarding, self._find_action, self._clock = guarding, find_action, clock
+    begin_deletion: Callable[[Connection, OptimizingTask], bool]  # False if the task's work has changed meanwhile
+    find_action: Callable[[str], Action]
+    clock: Callable[[], datetime]
 
     def ack(
         self, db: Connection, optimizer_id: str, attempts: Iterable[Attempt]
     ) -> dict[Attempt, TableIdentifier | None]:
         """Accept attempts; their tables, None for a stale one. Attempts that delete are left out: see `ack_guarded`."""
-        now = as_stored(self._clock())
+        now = as_stored(self.clock())
         known = tasks.get_many(db, {one.task_id for one in attempts})
         table_ids: dict[Attempt, int | None] = {}
         for attempt in attempts:
@@ -211,12 +205,12 @@ class Reporting:
         self, db: Connection, optimizer_id: str, attempt: Attempt, effects: Effects, *, is_free: bool
     ) -> TableIdentifier | None:
         """Accept an attempt that deletes, if it could be guarded: its table, None when it is stale or taken back."""
-        task, now = tasks.get_many(db, {attempt.task_id}).get(attempt.task_id), as_stored(self._clock())
+        task, now = tasks.get_many(db, {attempt.task_id}).get(attempt.task_id), as_stored(self.clock())
         acked = _acked(task, optimizer_id, attempt, now)
         if task is None or acked is None:
             return None
         if acked is not task:
-            if not is_free or not self._guarding.begin(db, task):
+            if not is_free or not self.begin_deletion(db, task):
                 reason = "what it was to delete has changed" if is_free else "what it deletes could not be guarded yet"
                 take_back(db, task, reason, effects, now, lost=False)
                 return None
@@ -226,7 +220,7 @@ class Reporting:
     def complete(self, db: Connection, report: Report, effects: Effects) -> bool:
         """Accept a result; whether it counts. Raises InvalidArgument for one of another kind than the task's."""
         optimizer_id, attempt, result = report.optimizer_id, report.attempt, report.result
-        now = as_stored(self._clock())
+        now = as_stored(self.clock())
         if isinstance(result, Refusal):
             return return_task(db, optimizer_id, attempt, result, effects, now)
         event = _event(report)
@@ -242,7 +236,7 @@ class Reporting:
                 return tasks.read_output(db, task.task_id) == (attempt.number, result.payload)
             ended = task_machine.advance(task, event, now)
         except (StaleReport, IllegalState, TaskNotFound) as error:
-            files = condemn_late(db, attempt, result, self._find_action, now)
+            files = condemn_late(db, attempt, result, self.find_action, now)
             log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, files=files, why=error.message)
             return False
         keep_task(db, task, ended, now)

@@ -61,7 +61,7 @@ class Site:
     def __init__(self, store: Store, chance: random.Random) -> None:
         self.store, self.chance, self.scheduler = store, chance, TaskScheduler()
         self.now, self.made = NOW, 0
-        self.reporting = Reporting(NoGuard(), _no_action, lambda: self.now)
+        self.reporting = Reporting(NoGuard().begin, _no_action, lambda: self.now)
         store.write(self._begin)
 
     def _begin(self, db: Connection) -> None:
