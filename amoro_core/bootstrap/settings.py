@@ -268,7 +268,7 @@ def load_settings(home: Path, config: Path | None, environment: Mapping[str, str
     for key in KEYS:
         variable = variable_of(key)
         if variable in environment:
-            raw[key] = (f"environment {variable}", _plain(environment[variable], _KINDS[key]))
+            raw[key] = (f"environment {variable}", _plain(environment[variable], KINDS[key]))
     values = {KEYS[key]: _parsed(key, value, origin) for key, (origin, value) in raw.items()}
     origins = {KEYS[key]: origin for key, (origin, _) in raw.items()}
     return replace(Settings(), **values, origins=origins).checked()
@@ -279,31 +279,10 @@ def variable_of(key: str) -> str:
     return f"AMORO_{re.sub('[.-]', '_', key).upper()}"
 
 
-def file_schema() -> dict[str, Any]:
-    """The JSON Schema of `amoro.yaml`; keys with a dot may also be nested."""
-    properties: dict[str, Any] = {}
-    groups: dict[str, Any] = {}
-    for key, name in KEYS.items():
-        default = getattr(Settings(), name)
-        shown = written(default) if isinstance(default, timedelta) else default
-        properties[key] = {"default": list(shown) if isinstance(shown, tuple) else shown, **_KINDS[key].schema}
-        outer, dot, inner = key.partition(".")
-        if dot:
-            group = groups.setdefault(outer, {"type": "object", "properties": {}, "additionalProperties": False})
-            group["properties"][inner] = properties[key]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "amoro.yaml",
-        "type": "object",
-        "properties": {**properties, **groups},
-        "additionalProperties": False,
-    }
-
-
 def _parsed(key: str, value: object, origin: str) -> Any:
     """The value of a key. Raises InvalidSettings naming origin, key and value."""
     try:
-        return _KINDS[key].parse(value)
+        return KINDS[key].parse(value)
     except ValueError as error:
         source = re.sub("^file", "settings file", re.sub("^environment", "environment variable", origin))
         shown = MASK if is_secret(key) else repr(value)
@@ -488,4 +467,4 @@ def _rules_of(name: str, value: object) -> CatalogRules:
     return CatalogRules(name, tuple(prefixes), strict)
 
 
-_KINDS = {key: _kind_of(item.type, item.metadata) for key, item in _FIELDS.items()}
+KINDS = {key: _kind_of(item.type, item.metadata) for key, item in _FIELDS.items()}

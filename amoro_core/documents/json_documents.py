@@ -173,11 +173,6 @@ def _items(route: Route) -> dict[str, Schema]:
     return (_page if "next" in answer.fields_by_name else _list)(route.key or route.items, item)
 
 
-def file_name(name: str) -> str:
-    """The file of a schema: tables.v1.json for amoro.tables/v1."""
-    return f"{name.removeprefix('amoro.').replace('/', '.')}.json"
-
-
 def message_schema(descriptor: Descriptor) -> Schema:
     """The schema of a message as `encode` gives it, wherever it stands in a document."""
     return _object(_message(descriptor))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.bootstrap.settings import file_schema
-from amoro_core.documents.json_documents import file_name, schemas
+from amoro_core.documents.json_documents import schemas
+from docs.generate import file_name, file_schema
 from tests.packaging.conftest import PACKAGES, PLAIN_PYTHON, ROOT, Machine, copy_sources, ours_apart
 
 VERSION = version("amoro")

@@ -8,9 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
-from amoro_core.bootstrap.settings import Settings, file_schema, load_settings
+from amoro_core.bootstrap.settings import Settings, load_settings
 from amoro_core.errors import InvalidSettings
 from amoro_core.model.processes import CatalogRules
+from docs.generate import file_schema
 
 
 def test_without_a_file_all_values_are_defaults(tmp_path: Path) -> None:
