@@ -130,7 +130,8 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         if data.path in folded:
             converted.add(data)
     candidates = _candidates(groups, files, scan.dangling, sequence_number)
-    candidates |= {delete_file.numbered: delete_file for delete_file in _vectors_of(files, rewritten)}
+    # Vectors of rewritten files, of whatever number: whose rows follow into the outputs has read them.
+    candidates |= {one.numbered: one for one in files.deletes_of(files.ids_of(rewritten)) if one.is_vector}
     outside = _outside(files, stays, candidates.values())
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
@@ -166,11 +167,6 @@ def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterab
     return tuple(found[key] for key in sorted(found) if not outside.needs(found[key]))
 
 
-def _is_carried(delete: DeleteFile, carried_through: int) -> bool:
-    """Whether the delete is folded into a mark that carries through that number; one that names a file never is."""
-    return delete.named_file is None and delete.sequence_number <= carried_through
-
-
 def _idle_marks(
     scanned: ScannedFile, deletes: Iterable[DeleteFile], going: Mapping[Numbered, DeleteFile]
 ) -> Iterator[DeleteFile]:
@@ -184,7 +180,9 @@ def _idle_marks(
     hidden: Iterable[DeleteFile] = ()
     if any(mark.is_vector for mark in marks):
         hidden = (delete for delete in deletes if _is_hidden(delete, scanned.data))
-    carried = (delete for delete in scanned.deletes if _is_carried(delete, scanned.carried_through))
+    # A delete that names a file is never folded into a mark.
+    folded = (one for one in scanned.deletes if one.named_file is None)
+    carried = (one for one in folded if one.sequence_number <= scanned.carried_through)
     if all(delete.numbered in going for delete in (*carried, *hidden)):
         yield from marks
 
@@ -204,11 +202,6 @@ def _candidates(
     # A newer dangling delete will apply to the outputs, which carry the plan's sequence number.
     older = (delete for delete in dangling if delete.sequence_number <= sequence_number)
     return {delete.numbered: delete for delete in (*live, *older)}
-
-
-def _vectors_of(files: LiveFiles, rewritten: Iterable[str]) -> Iterator[DeleteFile]:
-    """The vectors of rewritten files, of whatever number: whose rows follow into the outputs has read them."""
-    return (delete for delete in files.deletes_of(files.ids_of(rewritten)) if delete.is_vector)
 
 
 def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:

@@ -213,13 +213,10 @@ def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
 
 def removed_equality_deletes_were_read(record: PlanRecord, head: Head) -> str | None:
     """Without them the groups' rule about them can't be applied."""
-    if head.removed_equality_deletes is None and any(map(_minds_removed, record.groups)):
+    needs_them = any(group.work.converted or not can_translate_positions(group) for group in record.groups)
+    if head.removed_equality_deletes is None and needs_them:
         return "it can no longer be told which equality deletes were removed since the plan"
     return None
-
-
-def _minds_removed(group: Group) -> bool:
-    return bool(group.work.converted) or not can_translate_positions(group)
 
 
 def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:

@@ -264,8 +264,8 @@ def hidden_rows(group: Group, view: ValidationView) -> dict[DataFile, PositionSe
     By output, without outputs of which no row is. Everything needed was read, as the rules require.
     """
     if group.look_up is not None:
-        outputs = group.output.data_files
-        return {outputs[at]: rows for at, rows in sorted(located_rows(group, view).items())}
+        outputs, lookup = group.output.data_files, view.read.found.get(group.number, RowLookup())
+        return {outputs[at]: rows for at, rows in sorted(lookup.rows.items())}
     if not needs_map(group, view):
         return {}
     hidden = rows_of_missing_inputs(group, view)
@@ -275,12 +275,6 @@ def hidden_rows(group: Group, view: ValidationView) -> dict[DataFile, PositionSe
             raise ValueError(f"the position delete {found.path} was not read")
         hidden[at] = found
     return in_outputs(group, hidden, view)
-
-
-def located_rows(group: Group, view: ValidationView) -> Mapping[int, PositionSet]:
-    """The rows of the outputs, by their number, that were found for rows which others have deleted since the plan."""
-    lookup = view.read.found.get(group.number)
-    return {} if lookup is None else lookup.rows
 
 
 def in_outputs(group: Group, hidden: Mapping[int, PositionSet], view: ValidationView) -> dict[DataFile, PositionSet]:
