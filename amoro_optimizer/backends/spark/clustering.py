@@ -5,12 +5,11 @@ A part that Spark repeats has the same cuts and makes the same of its rows.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark import Broadcast, SparkContext
+from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed
 from amoro_core.files.schema.schemas import parse_rows_schema
@@ -144,22 +143,16 @@ def _rewritten(
     context, outputs = application.context, work.rewrite.output_count
     # Of the files one is enough to write by: it tells the partition.
     writing = _assigned(work, _part_of(work.rewrite, [replace(work.rewrite.rewritten[0], deletes=())]), assignment)
-    with _broadcast(context, cuts) as shared:
+    shared = context.broadcast(cuts)
+    try:
         application.begin_stage(SPLIT)
         source = context.parallelize(slices, len(slices))
         with shuffled(context, source, partial(split, shared), outputs) as blocks:
             application.begin_stage(WRITE)
             result = context.runJob(blocks, partial(written, shared, writing))
-    return [codec.decode_output(rewrite_pb2.RewriteOutput.FromString(one)) for one in result]
-
-
-@contextmanager
-def _broadcast(context: SparkContext, content: bytes) -> "Iterator[Broadcast[bytes]]":
-    shared = context.broadcast(content)
-    try:
-        yield shared
     finally:
         shared.destroy()
+    return [codec.decode_output(rewrite_pb2.RewriteOutput.FromString(one)) for one in result]
 
 
 def _stage(job: Job, name: str) -> StageFacts:

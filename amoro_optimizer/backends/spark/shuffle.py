@@ -166,13 +166,17 @@ class Blocks:
     def _block(self, partition: int) -> tuple[int, bytes]:
         pieces = self._waiting.pop(partition)
         del self._sizes[partition]
-        rows = pa.Table.from_batches(pieces).combine_chunks()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=COMPRESSED) as stream:
-            stream.write_table(rows)
-        block: bytes = sink.getvalue().to_pybytes()
+        block = stream_of(pa.Table.from_batches(pieces).combine_chunks(), COMPRESSED)
         self.sent_bytes += len(block)
         return partition, block
+
+
+def stream_of(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
+    """The table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def rows_of(block: bytes) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.codec import decode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
-from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
+from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of, stream_of
 from amoro_optimizer.cluster.engine import (
     SAMPLE,
     SPLIT,
@@ -375,14 +375,6 @@ def _bytes_read(run: RewriteRun, piece: Piece | None) -> int:
 
 def _rows(work: ClusterInput, piece: Piece | None) -> int:
     return piece.rows if piece is not None else sum(file.data.record_count for file in work.rewrite.rewritten)
-
-
-def stream_of(table: pa.Table) -> bytes:
-    """The table as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def table_of(stream: bytes) -> pa.Table:
