@@ -34,7 +34,7 @@ from amoro_cli.views.services import (
     status_document,
 )
 from amoro_cli.views.tables import settings_document
-from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, SCRAPE_JOB, board, rules
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, InvalidSettings, StoreFailed
 from amoro_core.model.alert_rules import Severity
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES
@@ -213,7 +213,7 @@ def export(
 ) -> None:
     """Write rules and a job for Prometheus, and a board for Grafana. No coordinator is needed."""
     paths = []
-    for name, text in ((RULES, rules()), (SCRAPE, scrape()), (BOARD, board())):
+    for name, text in ((RULES, rules()), (SCRAPE, SCRAPE_JOB), (BOARD, board())):
         path = directory / name
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,8 @@ from amoro_core.model.alert_rules import CONDITIONS, Condition, Unit
 RULES, BOARD, SCRAPE = "amoro.rules.yml", "amoro-dashboard.json", "scrape.yml"
 
 _FORMATS = {Unit.NUMBER: "", Unit.SHARE: " | humanizePercentage", Unit.SECONDS: " | humanizeDuration"}
-_SCRAPE = """\
+#: The part of prometheus.yml that scrapes a coordinator.
+SCRAPE_JOB = """\
 # For prometheus.yml. The token is made with: amoro token create prometheus --role viewer --expires 365d -o name
 scrape_configs:
   - job_name: amoro
@@ -26,11 +27,6 @@ def rules() -> str:
     """The rules file: an alert for each condition."""
     head = "# Made from the list of conditions: amoro monitoring export DIR\ngroups:\n  - name: amoro\n    rules:\n"
     return head + "".join("".join(f"      {line}\n" for line in _rule(condition)) for condition in CONDITIONS)
-
-
-def scrape() -> str:
-    """The part of prometheus.yml that scrapes a coordinator."""
-    return _SCRAPE
 
 
 def lasting(duration: timedelta) -> str:

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -39,34 +40,23 @@ _ACK_RETRY_S = 0.2
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class OptimizingServicer(OptimizingServiceServicer):
     """Translates calls of optimizers; long polls wait for an event without holding a thread."""
 
-    def __init__(
-        self,
-        optimizing: OptimizingService,
-        optimizers: OptimizerService,
-        *,
-        may_enrol: Callable[[str], bool],
-        heartbeat_interval: timedelta,
-        heartbeat_timeout: timedelta,
-        start_to_close: timedelta,
-        work: Changes,
-        pool: Executor,
-    ) -> None:
-        self._optimizing = optimizing
-        self._optimizers = optimizers
-        self._may_enrol = may_enrol
-        self._heartbeat_interval = heartbeat_interval
-        self._heartbeat_timeout = heartbeat_timeout
-        self._start_to_close = start_to_close
-        self._work = work
-        self._pool = pool
+    optimizing: OptimizingService
+    optimizers: OptimizerService
+    may_enrol: Callable[[str], bool]
+    heartbeat_interval: timedelta
+    heartbeat_timeout: timedelta
+    start_to_close: timedelta
+    work: Changes
+    pool: Executor
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterResponse:
         try:
             token = bearer(context)
-            if not await off_loop(self._pool, lambda: self._may_enrol(token)):
+            if not await off_loop(self.pool, lambda: self.may_enrol(token)):
                 raise UnknownToken("the enrolment token is wrong")
             if request.protocol_version != PROTOCOL_VERSION:
                 raise InvalidArgument(
@@ -74,14 +64,13 @@ class OptimizingServicer(OptimizingServiceServicer):
                     f"the coordinator version {PROTOCOL_VERSION}"
                 )
             registered = await off_loop(
-                self._pool,
-                lambda: self._optimizers.register(
+                self.pool,
+                lambda: self.optimizers.register(
                     group=request.group,
                     threads=request.threads,
                     memory_bytes=request.memory_bytes,
                     labels=dict(request.labels),
-                    heartbeat_interval=timedelta(milliseconds=request.heartbeat_interval_ms)
-                    or self._heartbeat_interval,
+                    heartbeat_interval=timedelta(milliseconds=request.heartbeat_interval_ms) or self.heartbeat_interval,
                     running=[codec.decode_attempt(attempt) for attempt in request.running],
                     kinds=tuple(request.work_kinds) or (REWRITE,),
                     previous_id=request.previous_optimizer_id,
@@ -94,8 +83,8 @@ class OptimizingServicer(OptimizingServiceServicer):
             optimizer_id=registered.optimizer.optimizer_id,
             token=registered.token,
             heartbeat_interval_ms=request.heartbeat_interval_ms
-            or round(self._heartbeat_interval.total_seconds() * 1000),
-            heartbeat_timeout_ms=round(self._heartbeat_timeout.total_seconds() * 1000),
+            or round(self.heartbeat_interval.total_seconds() * 1000),
+            heartbeat_timeout_ms=round(self.heartbeat_timeout.total_seconds() * 1000),
             adopted=[codec.encode_attempt(attempt) for attempt in registered.adopted],
             polls_keep_alive=True,
         )
@@ -120,37 +109,37 @@ class OptimizingServicer(OptimizingServiceServicer):
         """The answer to a poll, which is a heartbeat if it states its threads."""
         if request.threads < 1:
             return await self._wait_for_tasks(request, token)
-        optimizer = self._optimizers.authenticate(token)
+        optimizer = self.optimizers.authenticate(token)
         if request.running or request.threads != optimizer.threads:  # the store is asked or changed
-            abandon = await off_loop(self._pool, lambda: self._touch(optimizer, request))
+            abandon = await off_loop(self.pool, lambda: self._touch(optimizer, request))
         else:
             abandon = self._touch(optimizer, request)
         if abandon:
             return pb.PollTaskResponse(abandon=[codec.encode_attempt(attempt) for attempt in abandon])
-        with self._optimizers.polling(optimizer.optimizer_id):
+        with self.optimizers.polling(optimizer.optimizer_id):
             return await self._wait_for_tasks(request, token)
 
     async def _wait_for_tasks(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
         """The answer to a poll, once there are tasks or its time to wait is over."""
         deadline = _end_of_wait(time.monotonic(), min(request.wait_ms / 1000, MAX_POLL_WAIT_S))
         while True:
-            planned = self._work.current()
+            planned = self.work.current()
             answer = await self._tasks_now(request, token)
             left = deadline - time.monotonic()
             # An optimizer that learns by heartbeats alone that it drains must not poll again at once.
             must_answer = answer.draining and request.threads > 0
-            if answer.tasks or must_answer or left <= 0 or self._work.are_over:
+            if answer.tasks or must_answer or left <= 0 or self.work.are_over:
                 return answer
             await wait_for(planned, left)
 
     async def _tasks_now(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
         """The answer to a poll that does not wait."""
-        optimizer = self._optimizers.authenticate(token)
+        optimizer = self.optimizers.authenticate(token)
         if optimizer.draining:
             return pb.PollTaskResponse(draining=True)
         answer = pb.PollTaskResponse()
         for task in await off_loop(
-            self._pool, lambda: self._optimizing.poll(optimizer.optimizer_id, optimizer.group, request.thread_ids)
+            self.pool, lambda: self.optimizing.poll(optimizer.optimizer_id, optimizer.group, request.thread_ids)
         ):
             self._put(answer.tasks.add(), task)
         return answer
@@ -161,13 +150,13 @@ class OptimizingServicer(OptimizingServiceServicer):
         deadline = time.monotonic() + MAX_ACK_WAIT_S
 
         def ack(optimizer: Optimizer) -> None:
-            given = self._optimizing.ack(optimizer.optimizer_id, attempts, may_wait=True)
+            given = self.optimizing.ack(optimizer.optimizer_id, attempts, may_wait=True)
             answers.update(zip(attempts, given, strict=True))
 
         def ask_again(optimizer: Optimizer) -> None:
             left = [one for one in attempts if answers[one] is Admission.LATER]
             may_wait = time.monotonic() < deadline
-            answers.update(self._optimizing.ack_guarded(optimizer.optimizer_id, left, may_wait=may_wait))
+            answers.update(self.optimizing.ack_guarded(optimizer.optimizer_id, left, may_wait=may_wait))
 
         await self._as_optimizer(context, ack)
         while Admission.LATER in answers.values():  # the guard of attempts that delete answers others
@@ -183,7 +172,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             ]
             threads = tuple(request.poll.thread_ids)
             poll = PollRequest(optimizer.optimizer_id, optimizer.group, threads) if threads else None
-            reply = self._optimizing.report(reports, None if optimizer.draining else poll)
+            reply = self.optimizing.report(reports, None if optimizer.draining else poll)
             answer = pb.CompleteTaskResponse()
             for result, counts in zip(request.results, reply.accepted, strict=True):
                 status = pb.REPORT_STATUS_ACCEPTED if counts else pb.REPORT_STATUS_STALE
@@ -201,7 +190,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         for number in itertools.count():
 
             def work(optimizer: Optimizer, piece: int = number) -> bytes | None:
-                return self._optimizing.read_blob(optimizer.optimizer_id, attempt, request.sha256, piece)
+                return self.optimizing.read_blob(optimizer.optimizer_id, attempt, request.sha256, piece)
 
             content = await self._as_optimizer(context, work)
             if content is None:
@@ -210,7 +199,7 @@ class OptimizingServicer(OptimizingServiceServicer):
 
     async def Deregister(self, request: pb.DeregisterRequest, context: Context) -> pb.DeregisterResponse:
         def work(optimizer: Optimizer) -> pb.DeregisterResponse:
-            self._optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
+            self.optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
             return pb.DeregisterResponse()
 
         return await self._as_optimizer(context, work)
@@ -220,21 +209,21 @@ class OptimizingServicer(OptimizingServiceServicer):
         task.attempt.CopyFrom(codec.encode_attempt(scheduled.attempt))
         task.thread_id = scheduled.thread_id
         task.table = str(scheduled.table)
-        task.start_to_close_ms = round(self._start_to_close.total_seconds() * 1000)
+        task.start_to_close_ms = round(self.start_to_close.total_seconds() * 1000)
         codec.put_work(task, scheduled.work)
 
     def _touch(self, optimizer: Optimizer, request: pb.HeartbeatRequest | pb.PollTaskRequest) -> list[Attempt]:
         """Note that the optimizer lives, and what it runs; the attempts to abandon."""
         progress = {codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in request.running}
         core_ms = {codec.decode_attempt(item.attempt): item.core_ms for item in request.running if item.core_ms > 0}
-        self._optimizers.touch(optimizer.optimizer_id, request.threads, progress, core_ms)
-        return self._optimizing.abandoned(optimizer.optimizer_id, progress) if progress else []
+        self.optimizers.touch(optimizer.optimizer_id, request.threads, progress, core_ms)
+        return self.optimizing.abandoned(optimizer.optimizer_id, progress) if progress else []
 
     async def _as_optimizer(self, context: Context, work: Callable[[Optimizer], T]) -> T:
         """Run work for the optimizer that calls; errors end the call with their status."""
         try:
-            optimizer = self._optimizers.authenticate(bearer(context))
-            return await off_loop(self._pool, lambda: work(optimizer))
+            optimizer = self.optimizers.authenticate(bearer(context))
+            return await off_loop(self.pool, lambda: work(optimizer))
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -18,7 +18,7 @@ from amoro_cli.list_options import ListRange
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
 from amoro_cli.views.tables import TABLES
-from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, SCRAPE_JOB, board, rules
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from tests.cli.conftest import Cli, Terminal, record
@@ -508,7 +508,7 @@ def test_the_files_for_prometheus_and_grafana_are_written_without_a_coordinator(
     result = bare_cli("monitoring", "export", str(tmp_path / "new"))
     assert (result.status, result.err) == (0, "")
     assert result.out.split() == [str(tmp_path / "new" / name) for name in (RULES, SCRAPE, BOARD)]
-    for name, text in ((RULES, rules()), (SCRAPE, scrape()), (BOARD, board())):
+    for name, text in ((RULES, rules()), (SCRAPE, SCRAPE_JOB), (BOARD, board())):
         assert (tmp_path / "new" / name).read_text() == text
     (tmp_path / "file").touch()
     result = bare_cli("monitoring", "export", str(tmp_path / "file"))

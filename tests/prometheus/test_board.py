@@ -14,7 +14,7 @@ import requests
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, listening, running, serving
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.documents.prometheus_files import board, scrape
+from amoro_core.documents.prometheus_files import SCRAPE_JOB, board
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
@@ -37,7 +37,7 @@ def scraped(coordinator: Coordinator, port: int, directory: Path) -> Iterator[st
     """A Prometheus with the job that is exported; its URL."""
     _, token = coordinator.tokens.create("prometheus", Role.VIEWER)
     (directory / "token").write_text(token)
-    job = scrape().replace("/etc/prometheus/amoro.token", str(directory / "token"))
+    job = SCRAPE_JOB.replace("/etc/prometheus/amoro.token", str(directory / "token"))
     job = job.replace("127.0.0.1:1630", f"127.0.0.1:{port}").replace("15s", "1s")
     assert str(port) in job
     (directory / "prometheus.yml").write_text(f"rule_files: [{promtool.ALERTS}]\n{job}")
