@@ -139,7 +139,13 @@ class Settings:
                 hint="Each needs its own.",
             )
         for proxy in self.trusted_proxies:
-            _require_network("trusted-proxies", proxy)
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise InvalidSettings(
+                    f"trusted-proxies holds {proxy!r}, which is neither an address nor a network",
+                    hint="Write 10.0.0.7 or 10.0.0.0/24.",
+                ) from error
         if self.blocker_timeout > LONGEST_HOLD:
             raise InvalidSettings(
                 f"{self._as_set('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
@@ -212,20 +218,12 @@ class Settings:
         )
 
 
-def _require_network(key: str, text: str) -> None:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError as error:
-        raise InvalidSettings(
-            f"{key} holds {text!r}, which is neither an address nor a network", hint="Write 10.0.0.7 or 10.0.0.0/24."
-        ) from error
-
-
-_FIELDS = {
+#: Fields by key.
+FIELDS = {
     item.metadata.get("key", item.name.replace("_", "-")): item for item in fields(Settings) if item.name != "origins"
 }
 #: Names of fields by key.
-KEYS = {key: item.name for key, item in _FIELDS.items()}
+KEYS = {key: item.name for key, item in FIELDS.items()}
 
 
 def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
@@ -268,7 +266,7 @@ def load_settings(home: Path, config: Path | None, environment: Mapping[str, str
     for key in KEYS:
         variable = variable_of(key)
         if variable in environment:
-            raw[key] = (f"environment {variable}", _plain(environment[variable], KINDS[key]))
+            raw[key] = (f"environment {variable}", _plain(environment[variable], FIELDS[key].type))
     values = {KEYS[key]: _parsed(key, value, origin) for key, (origin, value) in raw.items()}
     origins = {KEYS[key]: origin for key, (origin, _) in raw.items()}
     return replace(Settings(), **values, origins=origins).checked()
@@ -282,7 +280,7 @@ def variable_of(key: str) -> str:
 def _parsed(key: str, value: object, origin: str) -> Any:
     """The value of a key. Raises InvalidSettings naming origin, key and value."""
     try:
-        return KINDS[key].parse(value)
+        return _PARSERS[key](value)
     except ValueError as error:
         source = re.sub("^file", "settings file", re.sub("^environment", "environment variable", origin))
         shown = MASK if is_secret(key) else repr(value)
@@ -351,24 +349,15 @@ def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             yield str(key), value
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """How the values of a key are parsed, and their JSON Schema."""
-
-    type: Any
-    parse: Callable[[object], Any]  # of what is in the file; raises ValueError
-    schema: Mapping[str, Any]
-
-
-def _plain(text: str, kind: _Kind) -> object:
+def _plain(text: str, kind: Any) -> object:
     """The value of an environment variable as it would be in the file, or the text if it is malformed."""
-    if kind.type is int:
+    if kind is int:
         return int(text) if text.strip().isdecimal() and len(text) < _MOST_DIGITS else text
-    if kind.type is bool:
+    if kind is bool:
         return {"true": True, "false": False}.get(text.strip().lower(), text)
-    if kind.type in (str, timedelta):
+    if kind in (str, timedelta):
         return text
-    if kind.type == tuple[CatalogRules, ...]:
+    if kind == tuple[CatalogRules, ...]:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
@@ -376,26 +365,19 @@ def _plain(text: str, kind: _Kind) -> object:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _kind_of(kind: Any, limits: Mapping[str, Any]) -> _Kind:
-    """The kind of a field of that type; `limits` is the field's metadata."""
+def _parser_of(kind: Any, limits: Mapping[str, Any]) -> Callable[[object], Any]:
+    """What parses the values of a field of that type; `limits` is the field's metadata. It raises ValueError."""
     if kind is timedelta:
-        schema: dict[str, Any] = {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"}
-        return _Kind(kind, lambda value: parse_duration(str(value)), schema)
+        return lambda value: parse_duration(str(value))
     if kind is bool:
-        return _Kind(kind, partial(_of_type, bool, "true or false"), {"type": "boolean"})
+        return partial(_of_type, bool, "true or false")
     if kind is int:
-        least, most = limits["least"], limits["most"]
-        schema = {"type": "integer", "minimum": least, "maximum": most}
-        return _Kind(kind, partial(_whole_number, least, most), schema)
-    if kind is str and "size" in limits:
-        return _Kind(kind, _size_text, _SIZE_SCHEMA)
+        return partial(_whole_number, limits["least"], limits["most"])
     if kind is str:
-        return _Kind(kind, partial(_of_type, str, "text"), {"type": "string"})
+        return _size_text if "size" in limits else partial(_of_type, str, "text")
     if kind == tuple[CatalogRules, ...]:
-        return _Kind(kind, _catalog_rules, _RULES_SCHEMA)
-    items = {"type": "string", **({"pattern": f"^{limits['pattern']}$"} if "pattern" in limits else {})}
-    parse = partial(_names, limits.get("pattern", ".*"), limits.get("word", "names"))
-    return _Kind(kind, parse, {"type": "array", "items": items, "minItems": 1})
+        return _catalog_rules
+    return partial(_names, limits.get("pattern", ".*"), limits.get("word", "names"))
 
 
 def _of_type(kind: type, word: str, value: object) -> object:
@@ -425,25 +407,6 @@ def _names(pattern: str, word: str, value: object) -> tuple[str, ...]:
     raise ValueError(f"expected a list of {word}")
 
 
-_SIZE_SCHEMA = {
-    "type": ["string", "integer"],
-    "pattern": r"^(0|\d+(\.\d+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB]))$",
-    "minimum": 0,
-    "maximum": 0,
-}
-_RULES_SCHEMA = {
-    "type": "object",
-    "additionalProperties": {
-        "type": "object",
-        "properties": {
-            "allow-locations": {"type": "array", "items": {"type": "string"}},
-            "strict-locations": {"type": "boolean"},
-        },
-        "additionalProperties": False,
-    },
-}
-
-
 def _catalog_rules(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("expected names of catalogs, each with allow-locations or strict-locations below it")
@@ -467,4 +430,4 @@ def _rules_of(name: str, value: object) -> CatalogRules:
     return CatalogRules(name, tuple(prefixes), strict)
 
 
-KINDS = {key: _kind_of(item.type, item.metadata) for key, item in _FIELDS.items()}
+_PARSERS = {key: _parser_of(item.type, item.metadata) for key, item in FIELDS.items()}
