@@ -54,10 +54,6 @@ class _Outside:
         at = bisect_left(self.ordered, named)
         return at < len(self.ordered) and _goes_on(self.ordered[at], named)
 
-    def converted(self) -> Iterator[ScannedFile]:
-        """The files with a position delete of their own."""
-        return self.files.rows(self.ids[self.files.carried_through[self.ids] >= 0])
-
 
 def _outside(files: LiveFiles, stays: Mask, candidates: Iterable[DeleteFile]) -> _Outside:
     ids = np.flatnonzero(stays)
@@ -136,7 +132,8 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
     }
-    idle = (mark for scanned in outside.converted() for mark in _idle_marks(scanned, files.deletes, going))
+    marked = files.rows(outside.ids[files.carried_through[outside.ids] >= 0])
+    idle = (mark for scanned in marked for mark in _idle_marks(scanned, files.deletes, going))
     going |= {mark.numbered: mark for mark in idle}
     return tuple(going[key] for key in sorted(going))
 
@@ -190,7 +187,7 @@ def _idle_marks(
 def _is_hidden(delete: DeleteFile, data: DataFile) -> bool:
     """Whether the position delete file may apply to a data file that has a vector."""
     is_file = delete.kind is DeleteKind.POSITION and not delete.is_vector
-    in_place = (delete.spec_id, delete.partition) == _place(data)
+    in_place = (delete.spec_id, delete.partition) == place_of(data)
     return is_file and in_place and _applies(delete, data.sequence_number) and _may_name(delete, data)
 
 
@@ -219,21 +216,18 @@ class _Converted:
     by_place: dict[Place, list[DataFile]] = field(default_factory=dict)
 
     def add(self, data: DataFile) -> None:
-        self.by_place.setdefault(_place(data), []).append(data)
+        self.by_place.setdefault(place_of(data), []).append(data)
 
     def need(self, delete: DeleteFile) -> bool:
         is_global = delete.kind is DeleteKind.EQUALITY and not delete.partition
+        is_file = delete.kind is DeleteKind.POSITION and not delete.is_vector
         places = self.by_place if is_global else ((delete.spec_id, delete.partition),)
         return any(
             _applies(delete, data.sequence_number) and delete.numbered not in self.folded[data.path]
             for place in places
             for data in self.by_place.get(place, ())
-            if _may_name(delete, data) and not self._is_superseded(delete, data)
+            if _may_name(delete, data) and not (is_file and normalise(data.path) in self.with_vector)
         )
-
-    def _is_superseded(self, delete: DeleteFile, data: DataFile) -> bool:
-        is_file = delete.kind is DeleteKind.POSITION and not delete.is_vector
-        return is_file and normalise(data.path) in self.with_vector
 
 
 def _may_name(delete: DeleteFile, data: DataFile) -> bool:
@@ -256,5 +250,6 @@ def _applies(delete: DeleteFile, data_sequence_number: int) -> bool:
     return data_sequence_number <= delete.sequence_number
 
 
-def _place(file: DataFile) -> Place:
+def place_of(file: DataFile) -> Place:
+    """The spec and the partition of a file."""
     return file.spec_id, file.partition

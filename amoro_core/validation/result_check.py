@@ -1,7 +1,8 @@
 """Checks a task's result: row counts, metrics, lineage and maps of left-out rows."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -426,19 +427,12 @@ def _paths_are_used_once(record: PlanRecord) -> Iterator[str]:
         outputs += list(dict.fromkeys(file.path for file in group.output.delete_files if file.is_vector))
         outputs += [file.path for file in group.output.delete_files if not file.is_vector]
     deletes = {normalise(delete.path) for group in record.groups for delete in group.work.deletes}
-    for path in _repeated(normalise(path) for path in (*inputs, *outputs)):
-        yield f"{path} is used more than once"
+    for path, count in Counter(map(normalise, (*inputs, *outputs))).items():
+        if count > 1:
+            yield f"{path} is used more than once"
     for path in outputs:
         if normalise(path) in deletes:
             yield f"the output {path} is a delete file of the inputs"
-
-
-def _repeated(paths: Iterable[str]) -> Iterator[str]:
-    seen: set[str] = set()
-    for path in paths:
-        if path in seen:
-            yield path
-        seen.add(path)
 
 
 #: Where every task balances and no path is used twice, the rows of the process balance too.

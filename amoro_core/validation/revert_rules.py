@@ -19,7 +19,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.scan.columns import Ids, Place
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.validation.matching import match
-from amoro_core.validation.removable_deletes import Numbered, needed_outside
+from amoro_core.validation.removable_deletes import Numbered, needed_outside, place_of
 from amoro_core.validation.view import by_path, file_identity
 
 #: What position deletes name that were read: their identity to the normalised paths of data files.
@@ -251,7 +251,7 @@ def newer_equality_deletes_remain(view: _RevertView) -> Iterator[str]:
         if head.removed_equality_deletes is None:
             yield "it can no longer be told which equality deletes were removed since"
             return
-        places = {_place(file.data) for file in commit.removed}
+        places = {place_of(file.data) for file in commit.removed}
         for delete in head.removed_equality_deletes:
             covers = (delete.spec_id, delete.partition) in places or not delete.partition
             if delete.sequence_number > commit.number and places and covers:
@@ -306,7 +306,7 @@ def _newer_equality(files: Iterable[ScannedFile], view: _RevertView) -> dict[Pla
         number = view.number_of[normalise(file.data.path)]
         newer = (delete for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         some = frozenset(delete.numbered for delete in newer if delete.sequence_number > number)
-        found[_place(file.data)] = found.get(_place(file.data), frozenset()) | some
+        found[place_of(file.data)] = found.get(place_of(file.data), frozenset()) | some
     return found
 
 
@@ -366,7 +366,3 @@ def _absent(files: LiveFiles, others: LiveFiles) -> Ids:
     """The indexes of the files whose paths are not among the others."""
     known = pc.is_in(files.columns.paths, value_set=others.columns.paths.combine_chunks())
     return np.flatnonzero(~np.asarray(pa.chunked_array(known).to_numpy(), np.bool_))
-
-
-def _place(file: DataFile) -> Place:
-    return file.spec_id, file.partition

@@ -297,7 +297,9 @@ def newer_equality_deletes_remain(group: Group, view: ValidationView) -> str | N
     """
     places = {(given.data.spec_id, given.data.partition) for given in on_history(group, view)}
     for delete in view.head.removed_equality_deletes or ():
-        elsewhere = _has_partition_value(delete) and (delete.spec_id, delete.partition) not in places
+        # Nulls alone may stand for void transforms, whose spec has one partition that is the whole table.
+        has_value = any(value is not None for value in delete.partition)
+        elsewhere = has_value and (delete.spec_id, delete.partition) not in places
         if places and delete.sequence_number > view.record.sequence_number and not elsewhere:
             return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
     return None
@@ -428,11 +430,6 @@ def _covers(delete: DeleteFile, output: DataFile, reaches_inputs: bool) -> bool:
         return False
     same_place = (delete.spec_id, delete.partition) == (output.spec_id, output.partition)
     return same_place or not delete.partition or reaches_inputs
-
-
-def _has_partition_value(delete: DeleteFile) -> bool:
-    """Nulls alone may stand for void transforms, whose spec has one partition that is the whole table."""
-    return any(value is not None for value in delete.partition)
 
 
 def _joined(kept: list[Group], view: ValidationView) -> list[JoinedVector]:

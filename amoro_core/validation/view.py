@@ -332,14 +332,6 @@ def to_join(group: Group, view: ValidationView) -> Iterator[tuple[InputFile, Del
             yield from ((given, delete) for delete in new_deletes(group, given, view) if delete.is_vector)
 
 
-def vectors_to_read(group: Group, view: ValidationView) -> list[DeleteFile]:
-    """What must be read to join: both vectors of each file, and planned deletes by position that are gone."""
-    found: list[DeleteFile] = []
-    for given, theirs in to_join(group, view):
-        found += _joined_deletes(group, given, theirs, view)
-    return found
-
-
 def joined_vectors_were_read(group: Group, view: ValidationView) -> str | None:
     """What can't be read can't be joined."""
     for given, theirs in to_join(group, view):
@@ -383,6 +375,7 @@ def joined_vectors(group: Group, view: ValidationView) -> tuple[JoinedVector, ..
 
 
 def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, view: ValidationView) -> list[DeleteFile]:
+    """What must be read to join: both vectors of the file, and planned deletes by position that are gone."""
     return [theirs, *_ours(group, given), *missing_position_deletes(group, given, view)]
 
 
@@ -445,4 +438,5 @@ def _deletes(group: Group, view: ValidationView) -> Iterator[DeleteFile]:
     for given in () if can_translate_positions(group) else group.work.rewritten:
         live = (delete for file in live_as(given, view) for delete in file.deletes)
         yield from (delete for delete in live if is_ambiguous(delete, view.record))
-    yield from vectors_to_read(group, view)
+    for given, theirs in to_join(group, view):
+        yield from _joined_deletes(group, given, theirs, view)
