@@ -44,7 +44,7 @@ from amoro_core.store import pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
 from amoro_core.transactions.advance_process import Effects, Signals, advance_process, cancel_open_tasks, move_process
-from amoro_core.transactions.file_holds import needed_text, restore_needed, split_batch, trash_paths, unmark_needed
+from amoro_core.transactions.file_holds import needed_text, restore_batch, split_batch, trash_paths, unmark_needed
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.process_context import open_planned
 from amoro_core.transactions.task_reports import Admission
@@ -333,7 +333,8 @@ class SweepingService:
     ) -> Mapping[str, Removal]:
         failpoint("sweep.before_guard")
         if needed := _needed(batch, guard):
-            kept = restore_needed(table, batch, needed) if batch.moved_to else needed
+            back = restore_batch(table, batch, needed)[0] if batch.moved_to else needed
+            kept = {path: needed[path] for path in back}
             self.store.write(lambda db: unmark_needed(db, batch, kept))
             self.meters.count(metrics.GUARD_HITS, by=len(needed))
             raise FileStillReferenced(

@@ -1,6 +1,6 @@
 """Condemned files that the table needs after all, and files in a trash."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from amoro_core.formats.ports import Sweepable
@@ -60,17 +60,12 @@ def split_batch(db: Connection, batch: Batch, trash: Trash) -> Batch:
     return replace(batch, files=files)
 
 
-def restore_needed(table: Sweepable, batch: Batch, needed: Mapping[str, str]) -> dict[str, str]:
-    """Move files that the table needs back from a trash, never over a file; those that lie in none any more."""
-    places = trash_paths(batch)
-    moved = table.access(batch.moved_to).move_many({places[path]: path for path in needed})
-    return {path: why for path, why in needed.items() if moved[places[path]].ended in _BACK}
-
-
-def restore_batch(table: Sweepable, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:
-    """Move the files of a batch back from a trash, never over a file: those that lie in none any more, and why others
-    stay there, by path."""
-    places = trash_paths(batch)
+def restore_batch(
+    table: Sweepable, batch: Batch, needed: Collection[str] | None = None
+) -> tuple[frozenset[str], dict[str, str]]:
+    """Move the files of a batch, or of these those that are needed, back from a trash, never over a file: those that
+    lie in none any more, and why others stay there, by path."""
+    places = {path: place for path, place in trash_paths(batch).items() if needed is None or path in needed}
     moved = table.access(batch.moved_to).move_many({place: path for path, place in places.items()})
     left = {path: moved[place].why for path, place in places.items() if moved[place].ended not in _BACK}
     return frozenset(places).difference(left), left

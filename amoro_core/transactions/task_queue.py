@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from amoro_core.logger import get_logger
 from amoro_core.model.processes import Attempt, Optimizer, OptimizerThread, OptimizingTask, TaskId
-from amoro_core.model.tables import TableIdentifier, TableRuntime, Turn
+from amoro_core.model.tables import Pending, TableIdentifier, TableRuntime, Turn
 from amoro_core.model.task_payload import Work
 from amoro_core.scheduling.policy import (
     LOOK_BACK,
@@ -180,7 +180,7 @@ def with_work(db: Connection, scheduled: Iterable[OptimizingTask]) -> list[Sched
 
 
 #: A table that waits to be planned.
-WaitingTable = TableRuntime | Turn
+WaitingTable = TableRuntime | Pending | Turn
 
 
 def pending_of(
