@@ -15,6 +15,11 @@ class AmoroError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def full_text(self) -> str:
+        """The message, with the hint if there is one."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Keyword arguments of subclasses would be missing when the error is unpickled in another process.
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -381,11 +386,6 @@ class TableRefused(AmoroError):
     def __init__(self, message: str, *, reason: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
-
-    @property
-    def full_text(self) -> str:
-        """The message, with the hint if there is one."""
-        return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 class ConfirmationRequired(AmoroError):

@@ -137,10 +137,7 @@ class Client:
 
     def heartbeat(self, token: Secret, running: Iterable[Running], threads: int) -> tuple[tuple[Attempt, ...], bool]:
         """Report running attempts; returns the attempts to abandon and whether the optimizer is draining."""
-        request = pb.HeartbeatRequest(
-            running=_progress(running),
-            threads=threads,
-        )
+        request = pb.HeartbeatRequest(running=_progress(running), threads=threads)
         answer = self._once(lambda: self._stub.Heartbeat(request, timeout=10.0, metadata=_bearer(token)))
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
@@ -183,7 +180,7 @@ class Client:
     def refuse(self, token: Secret, attempt: Attempt, kind: str, error: UnknownWork) -> None:
         """Return an attempt with an unknown kind of work: it has neither begun nor failed."""
         message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
-        message.refusal.CopyFrom(pb.WorkRefusal(kind=kind, message=_one_line(error)))
+        message.refusal.CopyFrom(pb.WorkRefusal(kind=kind, message=error.full_text))
         self._report(token, message)
 
     def complete(
@@ -194,7 +191,7 @@ class Client:
         if isinstance(result, WorkResult):
             codec.put_result(message, result)
         else:
-            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_one_line(result)))
+            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=result.full_text))
         return self._report(token, message, thread_id)
 
     def _report(self, token: Secret, message: pb.TaskResult, thread_id: int = 0) -> ResultReply:
@@ -263,11 +260,6 @@ def _progress(running: Iterable[Running]) -> list[pb.AttemptProgress]:
         )
         for item in running
     ]
-
-
-def _one_line(error: AmoroError) -> str:
-    """The error in one line, with its hint: all that the process keeps of it."""
-    return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def _bearer(token: Secret) -> tuple[tuple[str, str], ...]:

@@ -157,12 +157,11 @@ def failure_of(
     db: Connection, process: OptimizingProcess, attempts: Sequence[CommitAttempt], error: AmoroError
 ) -> process_machine.ProcessEvent:
     """The event that ends the process; an attempt is still open only if the table is gone or was replaced."""
-    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    text = error.full_text
     if any(attempt.is_open for attempt in attempts):
-        unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
+        unknown = f"{text}; whether a commit to it was applied is not known, and none of its files is removed"
         return process_machine.TableMissing(error.code, unknown)
-    partly = partial_end(db, process, error.code, message)
-    return partly or process_machine.ProcessFailed(error.code, message)
+    return partial_end(db, process, error.code, text) or process_machine.ProcessFailed(error.code, text)
 
 
 log = get_logger("amoro.maintaining")

@@ -103,7 +103,7 @@ def rewrite_in_order(
             memory_limit_bytes=memory_limit_bytes,
             # The rows of one file are in order already.
             labels=None if group is None else labels_of(group),
-            options=None if group is None else bounded_options(_order(group), work.table.properties),
+            options=None if group is None else bounded_options(order_of(group), work.table.properties),
         )
     sorted_output = cluster(
         group,
@@ -153,12 +153,13 @@ def preserved_group(work: RewriteInput, access: FileAccess) -> ClusterInput | No
     sort_order_id = orders.pop() if len(orders) == 1 else 0
     group = ClusterInput(replace(work, converted=()), stored[1], group_id, int(group_id, 16), sort_order_id)
     with suppress(TableRefused):
-        _order(group)
+        order_of(group)
         return group
     return None
 
 
-def _order(group: ClusterInput) -> Order:
+def order_of(group: ClusterInput) -> Order:
+    """The order of the group's rows."""
     return Order(parse_rows_schema(group.rewrite.table.schema_json), group.layout)
 
 

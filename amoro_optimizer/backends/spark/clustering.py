@@ -12,7 +12,6 @@ from functools import partial
 from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed
-from amoro_core.files.schema.schemas import parse_rows_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, StageFacts
 from amoro_core.model.files import DeleteKind, FileFormat
 from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput
@@ -21,9 +20,8 @@ from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Job
 from amoro_optimizer.backends.spark.shuffle import shuffled
 from amoro_optimizer.backends.spark.worker import Assignment, Slice, joined, sampled, split, table_of, written
-from amoro_optimizer.cluster.engine import SAMPLE, SPLIT, STAGES, WRITE
+from amoro_optimizer.cluster.engine import SAMPLE, SPLIT, STAGES, WRITE, order_of
 from amoro_optimizer.cluster.range_partitioner import make_cuts, sample_rows
-from amoro_optimizer.cluster.sort_keys import Order
 from amoro_optimizer.rewrite.engine import refuse_unfit
 
 #: What one part reads at most, as files are stored: decoded about four times as much. Larger files are read in pieces.
@@ -129,12 +127,11 @@ def _assigned(work: ClusterInput, part: RewriteInput, assignment: Assignment) ->
 
 def _cuts(application: Application, work: ClusterInput, slices: Sequence[Slice]) -> bytes:
     context, outputs = application.context, work.rewrite.output_count
-    order = Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
     application.begin_stage(SAMPLE)
     source = context.parallelize(slices, len(slices))
     with shuffled(context, source, sampled, 1) as samples:
         result = context.runJob(samples, partial(joined, sample_rows(outputs)))
-    return make_cuts(order, table_of(result[0]) if result else None, outputs).serialized()
+    return make_cuts(order_of(work), table_of(result[0]) if result else None, outputs).serialized()
 
 
 def _rewritten(

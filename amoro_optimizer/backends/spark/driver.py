@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from pyspark import SparkContext
@@ -37,7 +37,9 @@ class Pools:
     def pool_of(self, table: str) -> Iterator[str]:
         """The pool for a job of the table, exclusive until the table's last job is over."""
         with self._lock:
-            number, jobs = self._held.get(table) or (self._free(), 0)
+            taken = {number for number, _ in self._held.values()}
+            free = next(number for number in itertools.count(1) if number not in taken)
+            number, jobs = self._held.get(table, (free, 0))
             self._held[table] = number, jobs + 1
         try:
             yield f"amoro-{number}"
@@ -46,10 +48,6 @@ class Pools:
                 number, jobs = self._held.pop(table)
                 if jobs > 1:
                     self._held[table] = number, jobs - 1
-
-    def _free(self) -> int:
-        taken = {number for number, _ in self._held.values()}
-        return next(number for number in itertools.count(1) if number not in taken)
 
 
 log = get_logger("amoro.spark")
@@ -266,14 +264,9 @@ def progress_of(work: Work, run: Run) -> Progress:
     return tell
 
 
-@contextmanager
-def spark_backend(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkBackend]:
+def spark_backend(master: str | None, settings: Mapping[str, str]) -> closing[SparkBackend]:
     """A backend with an application of its own, during the block. Raises InvalidSettings."""
-    backend = SparkBackend(open_context(master, settings))
-    try:
-        yield backend
-    finally:
-        backend.close()
+    return closing(SparkBackend(open_context(master, settings)))
 
 
 def slots_of(context: SparkContext) -> int:

@@ -215,13 +215,9 @@ def shuffled(
     try:
         yield RDD(jvm.PythonRDD.valueOfPair(moved), context, NoOpSerializer())
     finally:
-        _forget(context, moved.rdd().dependencies().head().shuffleId())
-
-
-def _forget(context: SparkContext, shuffle: int) -> None:
-    try:
-        cleaner = context._jsc.sc().cleaner()
-        if cleaner.isDefined():
-            cleaner.get().doCleanupShuffle(shuffle, False)
-    except Exception as error:
-        log.warning("shuffle.left_over", shuffle=shuffle, error=reason_of(error))
+        try:
+            shuffle, cleaner = moved.rdd().dependencies().head().shuffleId(), context._jsc.sc().cleaner()
+            if cleaner.isDefined():
+                cleaner.get().doCleanupShuffle(shuffle, False)
+        except Exception as error:
+            log.warning("shuffle.left_over", error=reason_of(error))

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark import Broadcast, TaskContext
 
 from amoro_core.errors import AmoroError, OptimizerError
-from amoro_core.files.schema.schemas import parse_rows_schema
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.clustering import ClusterInput
 from amoro_core.model.task_payload import RewriteOutput, WorkResult
@@ -33,11 +32,11 @@ from amoro_optimizer.cluster.engine import (
     add_to_sample,
     bounded_options,
     labels_of,
+    order_of,
     piece_of,
     placed_batches,
 )
 from amoro_optimizer.cluster.range_partitioner import Sample, parse_cuts, places_of, row_hashes, sample_rows
-from amoro_optimizer.cluster.sort_keys import Order
 from amoro_optimizer.cluster.writing import RangeWriter
 from amoro_optimizer.execution import steady_s
 from amoro_optimizer.rewrite.delete_filter import DeleteFilter
@@ -122,7 +121,9 @@ def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[
     try:
         with connected(assignment.driver, assignment.key, assignment.job, WHOLE, execution) as line:
             try:
-                codec.put_result(result, _executed(assignment, result.attempt, line, is_hung_up))
+                kind, access, run = _opened(assignment, result.attempt, line, is_hung_up)
+                run = replace(run, fetch=lambda name: assignment.blob, age_s=_age(line))
+                codec.put_result(result, WorkResult(assignment.kind, kind.execute(assignment.work, access, run)))
             except AmoroError:
                 if line.is_superseded:
                     raise Superseded(f"a newer execution of {WHOLE} has begun") from None
@@ -138,19 +139,11 @@ def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[
 def failure_of(error: Exception) -> tuple[str, str]:
     """A failure's code, and message with hint, without secrets; an unexpected one also goes to the executor's log."""
     if isinstance(error, AmoroError):
-        return error.code, f"{error.message} ({error.hint})" if error.hint else error.message
+        return error.code, error.full_text
     if isinstance(error, MemoryError):
         return OptimizerError.code, "out of memory"
     sys.stderr.write(without_secrets(traceback.format_exc()))
     return OptimizerError.code, without_secrets(briefly(f"{type(error).__name__}: {error}", 1000))
-
-
-def _executed(
-    assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine, is_hung_up: Callable[[], bool]
-) -> WorkResult:
-    kind, access, run = _opened(assignment, attempt, line, is_hung_up)
-    run = replace(run, fetch=lambda name: assignment.blob, age_s=_age(line))
-    return WorkResult(assignment.kind, kind.execute(assignment.work, access, run))
 
 
 def _opened(
@@ -282,7 +275,7 @@ def written(cuts: "Broadcast[bytes]", assignment: Assignment, blocks: Iterable[b
 
 
 def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
-    work, order = part.work, _order(part.work)
+    work, order = part.work, order_of(part.work)
     keys, sample = order.of_keys(), Sample(sample_rows(work.rewrite.output_count))
     with _reading(part) as (run, masks, marks):
         piece, done = _piece(run, slice_), 0
@@ -298,7 +291,7 @@ def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
 
 
 def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tuple[int, bytes]]:
-    work, cuts = part.work, parse_cuts(_order(part.work), cut_points)
+    work, cuts = part.work, parse_cuts(order_of(part.work), cut_points)
     with _reading(part) as (run, masks, marks):
         blocks, piece, done = Blocks(run.memory_bytes // _BLOCKS_SHARE), _piece(run, slice_), 0
         rows = _rows(work, piece)
@@ -314,7 +307,7 @@ def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tup
 
 
 def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> Iterator[bytes]:
-    work, order, run = part.work, _order(part.work), part.rewrite_run()
+    work, order, run = part.work, order_of(part.work), part.rewrite_run()
     cuts = parse_cuts(order, cut_points)
     outputs = Outputs(
         work.rewrite,
@@ -356,10 +349,6 @@ def _reading(part: StageAttempt) -> Iterator[tuple[RewriteRun, Mapping[int, Pack
         spills.callback(give_back)
         marks = run.delete_filter(spills)
         yield run, masks_ahead(run, marks), marks
-
-
-def _order(work: ClusterInput) -> Order:
-    return Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
 
 
 def _piece(run: RewriteRun, slice_: Slice) -> Piece | None:
