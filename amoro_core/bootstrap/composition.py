@@ -107,11 +107,6 @@ class Dependencies:
     background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs work that no caller waits for
 
 
-def _in_a_thread(work: Callable[[], None]) -> None:
-    """Run work that only reads; it ends with the process."""
-    threading.Thread(target=work, name="guard", daemon=True).start()
-
-
 def installed(home: Path, given_catalogs: Sequence[CatalogConfig], planning_bytes: int = 0) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
@@ -124,7 +119,8 @@ def installed(home: Path, given_catalogs: Sequence[CatalogConfig], planning_byte
         scheduling_policies(),
         lambda: [*pyiceberg_catalogs(), *given_catalogs],
         Actions(more_actions()),
-        background=_in_a_thread,
+        # It only reads, and ends with the process.
+        background=lambda work: threading.Thread(target=work, name="guard", daemon=True).start(),
     )
 
 

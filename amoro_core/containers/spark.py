@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from amoro_core.containers.local import Processes, optimizer_arguments
 from amoro_core.errors import AmoroError, InvalidArgument
@@ -42,8 +41,7 @@ class Yarn:
         return ["yarn", "application", "-status", _id(handle)]
 
     def parse_status(self, output: str) -> Observation:
-        """YARN's states: NEW, NEW_SAVING, SUBMITTED, ACCEPTED, RUNNING, FINISHED, FAILED, KILLED."""
-        return _observation(_value(output, r"State\s*:"), _YARN_STATES)
+        return _observation(output, r"State\s*:")
 
     def kill_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return ["yarn", "application", "-kill", _id(handle)]
@@ -73,10 +71,10 @@ class Kubernetes:
         return [submit(), f"--master={handle.rpartition('|')[0]}", "--status", _id(handle)]
 
     def parse_status(self, output: str) -> Observation:
-        """A pod's phases: Pending, Running, Succeeded, Failed; a pod that was deleted is not found."""
+        """A pod that was deleted is not found."""
         if "Application not found." in output or "No applications found." in output:
             return Observation(Liveness.ENDED, "its pod is gone")
-        return _observation(_value(output, "phase:"), _POD_PHASES)
+        return _observation(output, "phase:")
 
     def kill_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return [submit(), f"--master={handle.rpartition('|')[0]}", "--kill", _id(handle)]
@@ -90,29 +88,17 @@ class Kubernetes:
 Cluster = Yarn | Kubernetes
 CLUSTERS: tuple[Cluster, ...] = (Yarn(), Kubernetes())
 
-_YARN_STATES: Mapping[str, Liveness] = MappingProxyType(
-    {
-        **dict.fromkeys(("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING"), Liveness.ALIVE),
-        **dict.fromkeys(("FINISHED", "FAILED", "KILLED"), Liveness.ENDED),
-    }
-)
-_POD_PHASES: Mapping[str, Liveness] = MappingProxyType(
-    {
-        **dict.fromkeys(("Pending", "Running"), Liveness.ALIVE),
-        **dict.fromkeys(("Succeeded", "Failed"), Liveness.ENDED),
-    }
-)
+#: States of YARN and phases of Kubernetes's pods.
+_ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "Pending", "Running")
+_ENDED = ("FINISHED", "FAILED", "KILLED", "Succeeded", "Failed")
 
 
-def _observation(word: str, known: Mapping[str, Liveness]) -> Observation:
-    liveness = known.get(word, Liveness.UNKNOWN)
-    return Observation(liveness, f"its application is {word.lower()}" if liveness is Liveness.ENDED else "")
-
-
-def _value(output: str, label: str) -> str:
-    """The word after the last occurrence of a label at the start of a line; empty without one."""
+def _observation(output: str, label: str) -> Observation:
+    """By the word after the last occurrence of a label at the start of a line."""
     found = re.findall(rf"(?m)^\s*{label}\s*(\w+)", output)
-    return found[-1] if found else ""
+    if found and found[-1] in _ENDED:
+        return Observation(Liveness.ENDED, f"its application is {found[-1].lower()}")
+    return Observation(Liveness.ALIVE if found and found[-1] in _ALIVE else Liveness.UNKNOWN)
 
 
 def _id(handle: str) -> str:

@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from amoro_core.documents.json_documents import encode
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.logger import get_logger
-from amoro_core.mcp.tools import ITEMS, MOST_BYTES, Tool, clean_text, cleaned, fitted, items_of, size_of, tools
+from amoro_core.mcp.tools import ITEMS, MOST_BYTES, Tool, clean_text, cleaned, fitted, size_of, tools
 
 log = get_logger("amoro.mcp")
 
@@ -98,8 +98,8 @@ async def _document(ask: Ask, tool: Tool, arguments: Mapping[str, Any], request:
         if not tool.is_list or limit == 1 or size_of(document) <= MOST_BYTES:
             return document
         # Ask for fewer items, so that `next` of the answer continues the list.
-        count = len(getattr(answer, items_of(tool.method)))
-        limit = max(1, min(limit - 1, count * MOST_BYTES // size_of(document)))
+        items = next(getattr(answer, field.name) for field in answer.DESCRIPTOR.fields if field.is_repeated)
+        limit = max(1, min(limit - 1, len(items) * MOST_BYTES // size_of(document)))
 
 
 def _result(document: dict[str, Any]) -> types.CallToolResult:

@@ -248,8 +248,3 @@ WRITING = (
 def tools(*, allow_writes: bool) -> tuple[Tool, ...]:
     """Those that are offered."""
     return (*READING, *(WRITING if allow_writes else ()))
-
-
-def items_of(method: str) -> str:
-    """The field of a list's answer that holds its items."""
-    return next(each.name for each in answer_type(method).fields if each.is_repeated)

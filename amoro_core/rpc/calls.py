@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
 import grpc
@@ -114,13 +114,7 @@ async def abort(context: Context, error: BaseException) -> NoReturn:
     )
 
 
-if TYPE_CHECKING:
-    _Interceptor = grpc.aio.ServerInterceptor[Any, Any]
-else:
-    _Interceptor = grpc.aio.ServerInterceptor  # generic in its stubs alone
-
-
-class Timing(_Interceptor):
+class Timing(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs alone
     """Measures every call of a known method that has one request and one answer."""
 
     def __init__(self, meters: Meters) -> None:

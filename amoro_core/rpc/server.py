@@ -167,10 +167,7 @@ class Server:
         server.add_generic_rpc_handlers((self._admin,))
         health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
-        names = (
-            optimizing_pb2.DESCRIPTOR.services_by_name["OptimizingService"].full_name,
-            admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
-        )
+        names = (optimizing_pb2.DESCRIPTOR.services_by_name["OptimizingService"].full_name, SERVICE.full_name)
         try:
             wanted = f"{self._host}:{self._wanted_port}"
             if self._credentials is None:

@@ -48,7 +48,7 @@ def server_credentials(files: Certificates) -> grpc.ServerCredentials:
 
     Raises InvalidSettings naming the file and what is wrong with it, including an expired certificate.
     """
-    renewed = Renewed(files, lambda: _read(files, datetime.now(UTC)))
+    renewed = Renewed(files, lambda: read(files, datetime.now(UTC)))
     return grpc.dynamic_ssl_server_credentials(
         renewed(), renewed, require_client_authentication=files.client_ca is not None
     )
@@ -56,13 +56,8 @@ def server_credentials(files: Certificates) -> grpc.ServerCredentials:
 
 def valid_until(files: Certificates) -> datetime:
     """When the certificate expires. Raises InvalidSettings as `server_credentials` does."""
-    check(files, datetime.now(UTC))
+    read(files, datetime.now(UTC))
     return _certificates("tls-certificate", files.certificate, files.certificate.read_bytes())[0].not_valid_after_utc
-
-
-def check(files: Certificates, now: datetime) -> None:
-    """Raise InvalidSettings as `server_credentials` does."""
-    _read(files, now)
 
 
 def _modified_ns(files: Certificates) -> tuple[int, ...]:
@@ -71,7 +66,8 @@ def _modified_ns(files: Certificates) -> tuple[int, ...]:
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 
-def _read(files: Certificates, now: datetime) -> grpc.ServerCertificateConfiguration:
+def read(files: Certificates, now: datetime) -> grpc.ServerCertificateConfiguration:
+    """The content of the files. Raises InvalidSettings as `server_credentials` does."""
     chain = _content("tls-certificate", files.certificate)
     own = _certificates("tls-certificate", files.certificate, chain)[0]
     key = _content("tls-key", files.key)

@@ -14,7 +14,7 @@ from amoro_core.errors import AddressInUse
 from amoro_core.model.principals import Certificates
 from amoro_core.notifier import Changes
 from amoro_core.rpc.server import listen_error
-from amoro_core.rpc.tls import Renewed, check
+from amoro_core.rpc.tls import Renewed, read
 
 
 def server_context(files: Certificates) -> ssl.SSLContext:
@@ -34,7 +34,7 @@ def server_context(files: Certificates) -> ssl.SSLContext:
 
 
 def _context(files: Certificates) -> ssl.SSLContext:
-    check(files, datetime.now(UTC))
+    read(files, datetime.now(UTC))
     result = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     result.minimum_version = ssl.TLSVersion.TLSv1_2
     result.load_cert_chain(files.certificate, files.key)
