@@ -105,7 +105,8 @@ class FileReadCache:
         found: dict[DeleteIdentity, Positions] = {}
         for delete in deletes:
             paths, positions = self._positions.get(delete.identity, (None, {}))
-            if (paths is None or not rows.keys() <= paths) and _is_small(delete):
+            is_small = delete.size_bytes <= MAX_NAMING_BYTES and delete.record_count <= MAX_NAMING_ROWS
+            if (paths is None or not rows.keys() <= paths) and is_small:
                 # Groups that are committed one after the other have different files.
                 with suppress(*_UNREADABLE):
                     paths, positions = frozenset(rows), _positions(table, delete, rows)
@@ -136,10 +137,6 @@ def _by_file(places: Iterable[RowPosition]) -> dict[int, PositionSet]:
     for at, position in places:
         found.setdefault(at, []).append(position)
     return {at: PositionSet.of(positions) for at, positions in sorted(found.items())}
-
-
-def _is_small(delete: DeleteFile) -> bool:
-    return delete.size_bytes <= MAX_NAMING_BYTES and delete.record_count <= MAX_NAMING_ROWS
 
 
 class Formats:

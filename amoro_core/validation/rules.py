@@ -165,7 +165,7 @@ def validate(view: ValidationView) -> Validation:
         else:
             kept.append(group)
     content = _content(kept, view)
-    if _is_empty(content):
+    if not (content.removed_data or content.removed_deletes or content.added_data or content.added_deletes):
         dropped |= {group.number: "nothing is left to change on this head" for group in kept}
         return Validation(conflict=None, dropped=dropped)
     return Validation(conflict=None, dropped=dropped, content=content)
@@ -440,21 +440,14 @@ def _content(kept: list[Group], view: ValidationView) -> CommitContent:
     joined = _joined(kept, view)
     replaced = {vector.ours for vector in joined}
     theirs = tuple(vector.theirs for vector in joined)
+    rewritten = (given for group in kept for given in group.work.rewritten)
     return CommitContent(
         groups=tuple(group.number for group in kept),
-        removed_data=tuple(live_of(given, view).data for group in kept for given in _replaced(group, view)),
+        removed_data=tuple(live_of(given, view).data for given in rewritten if not is_missing(given, view)),
         removed_deletes=(*removable_deletes(kept, view.head.scan, view.record.sequence_number), *theirs),
         added_data=tuple(file for group in kept for file in group.output.data_files),
         added_deletes=tuple(file for group in kept for file in group.output.delete_files if file not in replaced),
     )
-
-
-def _replaced(group: Group, view: ValidationView) -> tuple[InputFile, ...]:
-    return tuple(given for given in group.work.rewritten if not is_missing(given, view))
-
-
-def _is_empty(content: CommitContent) -> bool:
-    return not (content.removed_data or content.removed_deletes or content.added_data or content.added_deletes)
 
 
 def field_ids(schema_json: str) -> frozenset[int]:
