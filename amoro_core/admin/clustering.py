@@ -35,7 +35,7 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
         health_score=runtime.summary.health_score,
         enabled=runtime.enabled,
         enabled_origin=runtime.enabled_origin,
-        layout=_layout(verdict),
+        layout=verdict.layout_name,
         notes=[*verdict.notes, *dict.fromkeys(column.note for column in columns if column.note)],
         cpu_ms=sum(group.core_ms for group in verdict.plan.groups) if verdict.plan else 0,
     )
@@ -52,18 +52,6 @@ def _scan_record(scan: pb.ToldScan) -> ScanRecord:
         ) from error
     ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
     return ScanRecord(day, ordered, scan.scans, scan.place, scan.source)
-
-
-def _layout(verdict: ClusterVerdict) -> str:
-    """The layout as people write it, such as hilbert(a, b); columns are named by the depths that are told of them."""
-    if verdict.layout is None:
-        return ""
-    names = {column.field_id: column.name for partition in verdict.partitions for column in partition.columns}
-    keys = [
-        f"{names.get(key.field_id, f'#{key.field_id}')}{' desc' if key.descending else ''}"
-        for key in verdict.layout.keys
-    ]
-    return f"{verdict.layout.strategy}({', '.join(keys)})"
 
 
 def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPartition:
@@ -155,7 +143,7 @@ def show_clustering(services: Services, request: pb.ShowClusteringRequest, call:
     sealed = [group for group in groups if not group.is_open]
     return pb.Clustering(
         table=str(runtime.identifier),
-        layout=_layout(verdict),
+        layout=verdict.layout_name,
         files=sum(partition.files for partition in verdict.partitions),
         bytes=sum(partition.bytes for partition in verdict.partitions),
         sealed_groups=len(sealed),

@@ -301,6 +301,7 @@ class ClusterVerdict:
     reason: str
     due_at: datetime | None = None
     layout: Layout | None = None  # as it is to be
+    layout_name: str = ""  # as people write it
     notes: tuple[str, ...] = ()  # what people should know of the layout
     partitions: tuple[PartitionDepth, ...] = ()
     plan: ClusterPlan | None = None

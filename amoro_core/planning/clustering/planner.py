@@ -546,9 +546,9 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         if cluster_verdict is not None:
             return cluster_verdict
     resolved = resolve(facts, config, request)
-    told = ClusterVerdict(
-        False, model.NO_SNAPSHOT, layout=resolved.layout, notes=(*notes, *resolved.notes), choice=chosen_columns
-    )
+    layout, name = resolved.layout, layout_name(resolved.layout, facts.sorting)
+    notes = (*notes, *resolved.notes)
+    told = ClusterVerdict(False, model.NO_SNAPSHOT, None, layout, name, notes, choice=chosen_columns)
     if facts.scan is None:
         return told
     partitions = partitions_of(facts.scan, facts.optimizing)
@@ -571,8 +571,8 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     if others and not request.full:
         names = sorted({layout_name(one.layout, facts.sorting) for one in others})
         files = f"{many(sum(one.files for one in others), 'file')} clustered by {' and '.join(names)}"
-        wanted = f"by {layout_name(resolved.layout, facts.sorting)}, too, use --full, or {RELAYOUT_KEY}=true"
-        told = replace(told, notes=(*told.notes, f"{files} stay as they are: to cluster them {wanted}"))
+        wanted = f"by {name}, too, use --full, or {RELAYOUT_KEY}=true"
+        told = replace(told, notes=(*notes, f"{files} stay as they are: to cluster them {wanted}"))
     return replace(
         told,
         is_due=plan is not None,
@@ -599,9 +599,8 @@ def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: Clu
     terms = PlanContext(facts, config, request, resolved, layouts)
     evaluations = _evaluations(partitions, facts.scan, chosen, terms)
     told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in evaluations)
-    return ClusterVerdict(
-        False, model.NO_COLUMNS, layout=layout, notes=resolved.notes, partitions=told, learned=layouts.learned
-    )
+    name = layout_name(layout, facts.sorting)
+    return ClusterVerdict(False, model.NO_COLUMNS, None, layout, name, resolved.notes, told, learned=layouts.learned)
 
 
 @dataclass(frozen=True, slots=True)
