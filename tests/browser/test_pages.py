@@ -51,15 +51,15 @@ def test_a_page_reads_in_every_state(
 def test_nothing_is_cut_off_where_names_and_texts_are_long(browser: Browser, stated: Stated) -> None:
     served = stated("crowded")
     origin = f"http://127.0.0.1:{served.port}"
-    both = {width: Seat.of(browser, origin, served.admin, width=width) for width in (1280, 390)}
+    seats = {width: Seat.of(browser, origin, served.admin, width=width) for width in (1280, 390, 1024)}
     wrong = {}
-    for path, (width, seat) in product(crowded(), both.items()):
+    for path, (width, seat) in product(crowded(), seats.items()):
         seat.look(path, 404 if path == NOWHERE else 200)
         seat.measure()
         if found := [one for one in seat.wrong if "Failed to load resource" not in one]:
             wrong[width, path] = found[:5]
     assert wrong == {}
-    for seat in both.values():
+    for seat in seats.values():
         seat.close()
 
 

@@ -97,7 +97,7 @@ def table(number: int, **fields: object) -> TableRuntime:
         location=f"s3://lake/{namespace}/{name}",
         metadata_location=f"s3://lake/{namespace}/{name}/metadata/00007.json",
         status_since=now() - timedelta(minutes=number % 90),
-        status_reason="no partition needs work",
+        status_reason=f"{3 * (number % 7)} fragments, 12 are enough" if number % 7 > 3 else "no partition needs work",
         enabled=number % 5 != 4,
         enabled_origin="self-optimizing.enabled of the table",
         snapshot_id=5_120_000_000_000_000_000 + number,

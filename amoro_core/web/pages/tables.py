@@ -309,9 +309,10 @@ def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:
 
 
 def _rest(table: pb.Table, now_ms: int) -> Iterator[Reason]:
-    if table.state in (TableState.DUE, TableState.OBSERVED):
+    is_idle = table.status == OptimizingStatus.IDLE
+    if is_idle and table.state in (TableState.DUE, TableState.OBSERVED):
         yield Reason("wait", "It is due", table.status_reason)
-    elif table.status == OptimizingStatus.IDLE and table.state != TableState.FAILING:
+    elif is_idle and table.state != TableState.FAILING:
         reason = table.status_reason or "Nothing was found to do when it was last looked at."
         yield Reason("good" if table.enabled else "", "There is nothing to do", reason)
     if table.next_due_ms > now_ms:
