@@ -122,7 +122,7 @@ $(VENV)/.made:
 	  else \
 	    echo "Python's venv module is missing; install it with: sudo apt-get install $$package" >&2; exit 1; \
 	  fi; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV): about 20 s"; $(PYTHON) -m venv --clear $(VENV); }
 	@$(PIP) install 'uv>=0.9,<1' || echo "uv cannot be installed: pip does its work, more slowly"
 	@touch $@
 
@@ -134,7 +134,7 @@ $(VENV)/.demo: EXTRAS = demo
 $(VENV)/.test: EXTRAS = test
 $(VENV)/.spark-test: EXTRAS = test,spark-test
 $(VENV)/.demo $(VENV)/.test $(VENV)/.spark-test: $(VENV)/.made pyproject.toml
-	@echo "installing amoro[$(EXTRAS)] into $(VENV): a minute or two the first time, seconds when packages are cached"
+	@echo "installing amoro[$(EXTRAS)] into $(VENV): a minute or two the first time, seconds with cached packages"
 	@began=$$(date +%s); $(call install,$(BIN)/python) --editable '.[$(EXTRAS)]' && echo "installed in $$(($$(date +%s) - began)) s"
 	@touch $@ $(if $(filter %spark-test,$@),$(VENV)/.test)
 

@@ -22,7 +22,7 @@ NAMES = ["orders", *(name for name, _ in WITHOUT_SERVICE), "up", *(name for name
 #: Exit statuses of commands that fail.
 STATUSES = {"not-found": 3, "usage": 2, "refused": 6}
 #: The coordinator may already have started the process when the command answers.
-IN_PROGRESS = {"returns-enable": re.compile(r"state (planning|minor optimizing|committing) since <time>.*")}
+IN_PROGRESS = {"returns-enable": re.compile(r"state (due|planning|minor optimizing|optimizing|committing)\b.*")}
 #: A short stall of the machine shows conditions that have not lasted long enough.
 WATCHED = "Not for long enough to be reported:"
 

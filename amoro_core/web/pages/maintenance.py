@@ -284,9 +284,8 @@ async def ask_to_restore(visit: PageRequest) -> Page:
     trash = (await _trash_of(visit, 1)).trash
     path = to("trash", trash.process_id)
     effects = (
-        f"{many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)}) will stay in place and will "
-        "not deleted any more.",
-        "No snapshot names them afterwards either: to bring rows back, undo the process itself.",
+        f"{many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)}) will be kept.",
+        "No snapshot will name them: to bring rows back, undo the process itself.",
     )
     same = f"amoro trash restore {trash.process_id}"
     return confirm_page("Restore these files?", effects, "Restore", path, same)
