@@ -457,7 +457,7 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, tab
             worker.complete(handed[0], worker.execute(handed[0]))
     world.committing.commit(process_id)
     failed = world.process(process_id)
-    assert (failed.status, "the rest is not known" in failed.failure) == (ProcessStatus.FAILED, True)
+    assert (failed.status, "only 2 of 3 tasks counted their files" in failed.failure) == (ProcessStatus.FAILED, True)
     assert table.refresh().metadata.statistics == []
 
 
