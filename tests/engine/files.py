@@ -60,6 +60,7 @@ class Layout:
     row_group_rows: int = 1024 * 1024
     with_field_ids: bool = True
     omitted_columns: frozenset[str] = frozenset()
+    former_names: bool = False  # the columns have other names: only field ids lead to them
 
 
 PLAIN = Layout()
@@ -281,6 +282,9 @@ def _write(
         layout = replace(layout, file_format=FileFormat(wanted.upper()))
     kept = {field.field_id for field in schema.fields if field.name not in layout.omitted_columns}
     file_schema = sanitize_column_names(prune_columns(schema, kept) if layout.omitted_columns else schema)
+    if layout.former_names:
+        former = (field.model_copy(update={"name": f"former_{field.name}"}) for field in file_schema.fields)
+        file_schema = Schema(*former)
     if layout.file_format == FileFormat.ORC and not fits_orc(file_schema):
         layout = replace(layout, file_format=FileFormat.AVRO)
     path = _new_path(table.metadata, spec, partition, layout.file_format)

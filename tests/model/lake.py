@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StringType
 
 from tests.engine import oracle, writer, writer3
-from tests.engine.files import partition_of, stored_partition
+from tests.engine.files import PLAIN, partition_of, stored_partition
 from tests.engine.values import Row, canonical, rows_of
 from tests.engine.writer import make_catalog
 
@@ -72,6 +72,7 @@ class Lake:
         self.table = table
         self.rows = {MAIN: []} if rows is None else rows
         self.history = {} if history is None else history
+        self.appends = 0
 
     @classmethod
     def created(
@@ -92,9 +93,12 @@ class Lake:
     # Writing
 
     def append(self, rows: Sequence[Record], branch: str = MAIN, files: int = 1) -> None:
-        """Rows as one file for each partition they fall into, or more."""
+        """Rows as one file for each partition they fall into, or more; every other time under former column names."""
         before = [one.by_id for one in self.placed(branch)]
-        self._landed(writer.append(self.table, rows, files, branch=branch), branch, [*before, *self._by_id(rows)])
+        self.appends += 1
+        layout = replace(PLAIN, former_names=self.appends % 2 == 0)  # a copied output takes files of one layout
+        done = writer.append(self.table, rows, files, layout=layout, branch=branch)
+        self._landed(done, branch, [*before, *self._by_id(rows)])
 
     def append_by_library(self, rows: Sequence[Record]) -> None:
         """Rows by pyiceberg's own append, which merges manifests where the table's properties say so."""

@@ -119,6 +119,29 @@ def test_with_all_modes_and_with_none_the_same_is_planned_and_each_row_is_kept(
     assert bool(counts["files copied"]) is is_on
 
 
+@pytest.mark.parametrize("seed", seeds(4, 40))
+def test_files_that_are_copied_in_another_order_keep_what_others_delete_meanwhile(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    catalog = make_catalog(tmp_path)
+    properties = {"self-optimizing.minor.trigger.file-count": "3", f"{COPIES}.enabled": "true"}
+    lake = Lake.created(catalog, properties={**properties, f"{COPIES}.min-avg-row-group-size-bytes": "0"})
+    world = World(tmp_path, catalog)
+    try:
+        for at in range(4 + seed % 3):  # every other one has columns of other names
+            lake.append([row(10 * at + number) for number in range(chance.randrange(2, 8))])
+        process_id = world.begin_and_run(OptimizingType.FULL)
+        [task] = world.tasks(process_id)
+        position_map = world.output_of(task).position_map
+        assert position_map is not None
+        assert list(position_map.order) != sorted(position_map.order)
+        deleted = set(chance.sample([one.record["id"] for one in lake.placed()], k=5))
+        lake.delete_positions(lambda one: one["id"] in deleted)
+        assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+        lake.require()
+    finally:
+        world.close()
+
+
 def _optimized(world: World, requested: OptimizingType | None) -> Counter[str]:
     process_id = world.begin_and_run(requested)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
