@@ -269,7 +269,7 @@ def suggest(
     newest = None if facts.scan is None else newest_layout(LiveFiles.of(facts.scan.files), layouts, usable)
     if newest is not None:
         name = layout_name(newest, sorting)
-        add([key.field_id for key in newest.keys], f"files are clustered by {name}, others with --full")
+        add([key.field_id for key in newest.keys], f"files are clustered by {name}; another choice needs --full")
     add(sorting.identifiers, "it is an identifier field")
     add(_equality_ids(facts), "equality deletes go by it")
     add([key.field_id for key in sorting.default_order.keys], "the table's sort order names it")

@@ -549,7 +549,7 @@ def test_what_is_suggested_says_how_files_are_clustered() -> None:
     table = clustered(columns=("b",))
     found = [(one.column, one.reason) for one in suggest(table.facts(groups={})).columns]
     assert found == [
-        ("b", "files are clustered by linear(b), others with --full"),
+        ("b", "files are clustered by linear(b); another choice needs --full"),
         ("a", "its values are spread over many files"),
     ]
 
