@@ -181,6 +181,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 "name": "no name",
                 "path": "relative",
                 "plan_id": "not kept",
+                "kind": "no role",
                 "password": "too short",
                 "confirm": "no",
                 "format_version": 3,
