@@ -389,8 +389,7 @@ class TableService:
         try:
             runtime = self.find(identifier)
             if runtime.table_id:
-                with suppress(TableRefused, CatalogUnavailable):
-                    self.tables.open(identifier)
+                self._require_listed(identifier)
             return runtime
         except TableNotFound as error:
             end = self.store.read(lambda db: events.last_end(db, str(identifier)))
@@ -398,6 +397,15 @@ class TableService:
                 raise
             since = f"{end.text}, at {end.at:%Y-%m-%d %H:%M:%SZ}"
             raise TableNotFound(f"{error.message}: {since}", table=identifier) from error
+
+    def _require_listed(self, identifier: TableIdentifier) -> None:
+        """Raise TableNotFound if the catalog has no such table; other errors are those that its state tells."""
+        try:
+            self.tables.open(identifier)
+        except TableNotFound:
+            raise
+        except AmoroError as error:
+            log.debug("table.not_opened", table=str(identifier), reason=error.message)
 
     def find_stored(self, identifier: TableIdentifier) -> TableRuntime:
         """The table as the coordinator knows it; no catalog is asked. Raises TableNotFound."""

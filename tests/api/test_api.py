@@ -141,7 +141,7 @@ def test_what_was_optimized_is_taken_back(table: Table, coordinator: Coordinator
         process_id = done.process.process_id
         planned = client.undo(process_id[:13], dry_run=True)
         assert (planned.outcome, planned.plan["data_files_restored"]) == ("due", 3)
-        assert str(done.receipt).splitlines()[-1] == f"  undo     amoro undo {process_id}"
+        assert str(done.receipt).splitlines()[-1] == f"  undo   amoro undo {process_id}"
         undone = client.undo(process_id)
         assert undone.outcome == "success"
         assert undone.process is not None
