@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -247,7 +247,7 @@ def amoro(
     """Run one command to its end in this process, with that environment alone; `merged`: all it says is in stdout."""
     out = _stream()
     err = _stream(out.buffer) if merged else _stream()
-    with _environment(environment), chdir(directory), redirect_stdout(out), redirect_stderr(err):
+    with _environment(environment), _in_directory(directory), redirect_stdout(out), redirect_stderr(err):
         status = run(LocalLauncher(), list(arguments))
     said = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Outcome(status, said[0], "" if merged else said[1])
@@ -255,6 +255,18 @@ def amoro(
 
 def _stream(below: io.BytesIO | None = None) -> io.TextIOWrapper:
     return io.TextIOWrapper(below or io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+@contextmanager
+def _in_directory(path: Path) -> Iterator[None]:
+    """That working directory during the block; the way back needs no rights on what lies above the one before."""
+    before = os.open(".", os.O_RDONLY)
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
 
 
 @contextmanager

@@ -585,6 +585,7 @@ def test_configuration_files_are_uploaded_replaced_and_removed(cli: Cli, admin: 
     kept = pb.SiteFile(name="hive-site.xml", bytes=2048, properties={"uri": "thrift://a", "s3.region": "eu"})
     shown = pb.Catalog(name="sales", commits=True, site_files=[kept])
     admin.script("AddCatalog", shown)
+    admin.script("CheckCatalog", pb.CatalogCheck(ok=True))
     admin.script("UpdateCatalog", shown)
     result = cli("catalog", "add", "sales", "--site", str(site))
     assert (result.status, result.err) == (0, "")

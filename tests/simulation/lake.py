@@ -656,6 +656,9 @@ class LakeTableAtOnce:
     def stage_upgrade(self) -> bytes:
         raise NotImplementedError("its tables are not upgraded")
 
+    def stage_properties(self, changes: Mapping[str, str | None]) -> bytes:
+        raise NotImplementedError("its tables keep their properties")
+
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         self._at("delete")
         table = self._now()
