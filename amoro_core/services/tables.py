@@ -13,7 +13,6 @@ from amoro_core.actions.action_api import Action
 from amoro_core.actions.rewriting import copy_description
 from amoro_core.errors import (
     AmoroError,
-    CatalogUnavailable,
     CommitConflict,
     InvalidArgument,
     TableNotFound,
