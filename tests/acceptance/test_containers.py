@@ -86,7 +86,9 @@ def test_instances_of_a_group_are_kept_adopted_and_drained(impatient: Installati
         assert registered(impatient, 2) == second
         assert coordinator.terminate() == 0
         coordinator.wait_for(f"Still running for the next amoro up: 2 optimizers of group {GROUP}. To end: kill ")
-        assert {int(pid) for pid in coordinator.output.split("To end: kill ")[1].split()} == {*second.values()}
+        assert {int(pid) for pid in coordinator.output.split("To end: kill ")[1].splitlines()[0].split()} == {
+            *second.values()
+        }
         coordinator = impatient.up(port=port)
         assert registered(impatient, 2) == second
 

@@ -234,7 +234,7 @@ def test_snapshots_expire_but_for_what_is_leased_and_come_back(site: Installatio
     lease = site.ask("lease", "take", name, "--snapshot", str(oldest), "--for", "1h", "--holder", "report")
     action = ("table", "maintain", name, "--action", "expire-snapshots")
     kept = site.ask(*action, "--dry-run")
-    assert (kept["outcome"], f"lease {lease['lease_id'][:8]} of report" in kept["reason"]) == ("nothing_to_do", True)
+    assert (kept["outcome"], f"lease {lease['lease_id'][-8:]} of report" in kept["reason"]) == ("nothing_to_do", True)
     assert [one["lease_id"] for one in site.ask("lease", "list", name)["leases"]] == [lease["lease_id"]]
     site.ask("lease", "release", lease["lease_id"])
 

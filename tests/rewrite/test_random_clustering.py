@@ -145,6 +145,6 @@ def _told_properties(properties: Any, schema: Schema, layout: Layout) -> dict[st
     told = dict(properties)
     for key in layout.keys:
         name = f"write.metadata.metrics.column.{schema.find_column_name(key.field_id)}"
-        mode = told.get(name, told.get("write.metadata.metrics.default", "truncate(16)"))
-        told[name] = "truncate(16)" if mode in ("none", "counts") else mode
+        mode = told.get(name, told.get("write.metadata.metrics.default", "truncate(64)"))
+        told[name] = "truncate(64)" if mode in ("none", "counts") else mode
     return told
