@@ -7,6 +7,7 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.processes import OptimizingProcess
+from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import (
     FAULTLESS,
     BlockedOperation,
@@ -215,6 +216,8 @@ def table_changed(services: Services, request: pb.TableChangedRequest, call: Cal
 def _wanted(request: pb.ListTablesRequest) -> TableFilter:
     if request.health_below < 0:
         raise InvalidArgument(f"{request.health_below} is no health score", hint="Give 1 to 100.")
+    if request.refusal and request.refusal not in REFUSALS:
+        raise InvalidArgument(f"{request.refusal!r} is no reason of a refusal; reasons: {', '.join(REFUSALS)}")
     return TableFilter(
         catalog=request.catalog,
         status=word(OptimizingStatus, request.status, "status"),
