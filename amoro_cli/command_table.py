@@ -19,8 +19,6 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 #: Typer's default metavars, and ours.
 _VALUES = {"<int>": "N", "<int range>": "N", "<float>": "N", "<str>": "TEXT"}
 _TYPE = re.compile(r" ?<(?!\w+\|)[^>]*>")
-
-
 _LISTED = re.compile(r"<list\[(.*)\]>")  # an option that may be repeated
 
 

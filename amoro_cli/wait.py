@@ -204,7 +204,8 @@ class PlanningInterrupted(KeyboardInterrupt):
 def _planning_timeout(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
     """The error for planning that took too long, with its state if the coordinator answers at once."""
     try:
-        found = client.GetTable(pb.GetTableRequest(table=table), timeout=_ANSWER.total_seconds())
+        request = pb.GetTableRequest(table=table, known_only=True)  # the catalog may be what does not answer
+        found = client.GetTable(request, timeout=_ANSWER.total_seconds())
         process_id = found.process_id
         failure = failure_of(_process(client, process_id), embedded) if process_id else None
     except AmoroError:
@@ -354,7 +355,7 @@ def _later(embedded: bool) -> str:
 
 def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline, report: ProgressReport) -> None:
     asked = time.monotonic()
-    known = client.GetTable(pb.GetTableRequest(table=table))
+    known = client.GetTable(pb.GetTableRequest(table=table, known_only=True))
     report.remark(known.no_optimizer)
     if known.process_id:
         _process(client, known.process_id, min(_LONGEST_POLL, deadline.remaining))

@@ -1,6 +1,5 @@
 """amoro catalog."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -60,28 +59,15 @@ def add(
         write(catalog_detail(added, _contents(connection, name)), output)
 
 
-#: How often, each quarter of a second, the first looks at a new catalog's tables are awaited; and of how many tables.
-_LOOKS, _MOST = 20, 500
-
-
 def _contents(connection: Connection, name: str) -> str:
-    """What is in the catalog, as far as the coordinator knows within a few seconds."""
-    client, answer = connection.client, pb.ListTablesResponse()
+    """How many tables are in the catalog, or why they could not be listed."""
     try:
-        listed = client.CheckCatalog(pb.CheckCatalogRequest(name=name))
+        listed = connection.client.CheckCatalog(pb.CheckCatalogRequest(name=name))
     except AmoroError as error:
         listed = pb.CatalogCheck(message=error.message)
-    if not listed.ok:
-        return f"Its tables could not be listed: {listed.message}"
-    for _ in range(_LOOKS if listed.tables and not connection.embedded else 0):
-        answer = client.ListTables(pb.ListTablesRequest(catalog=name, limit=_MOST))
-        if len(answer.tables) >= min(listed.tables, _MOST) and all(each.state != "new" for each in answer.tables):
-            break
-        time.sleep(0.25)
-    refused = sum(each.state == "refused" for each in answer.tables)
-    enabled = sum(each.enabled for each in answer.tables)
-    seen = f": {enabled} enabled, {refused} refused, of {len(answer.tables)} looked at" if answer.tables else ""
-    return f"{many(listed.tables, 'table')} found{seen}."
+    return (
+        f"{many(listed.tables, 'table')} found." if listed.ok else f"Its tables could not be listed: {listed.message}"
+    )
 
 
 @list_command(CATALOGS, after="NAME")

@@ -236,7 +236,7 @@ class Cuts:
     A tagged batch has the table's columns, then for curves the place on the curve, then the row's place in the work.
     """
 
-    def __init__(self, order: Order, ranks: Sequence["Ranks"], outputs: RangeBounds) -> None:
+    def __init__(self, order: Order, ranks: Sequence[Ranks], outputs: RangeBounds) -> None:
         """`ranks` of each column of a curve; the rows from one of `outputs` to the next make a file."""
         self.order = order
         self.ranks = tuple(ranks)
