@@ -276,6 +276,7 @@ def test_a_report_is_of_the_tables_and_the_time_asked_for(night: Rig) -> None:
     web = ask(table="*.web.*")
     assert (web.processes, [one.code for one in web.failures], web.worse_total) == (2, ["AMORO-3001"], 0)
     assert ask(table="sales.orders").processes == 3
+    assert ask(since_ms=now_ms - 3 * DAY_MS).processes == ask().processes + 1
     early = ask(since_ms=now_ms - 2 * DAY_MS, until_ms=now_ms - DAY_MS)
     assert (early.processes, early.totals[0].status, early.worse_total) == (1, "success", 0)
     for text, words in (("*.nowhere.*", "no known table matches"), ("sales.nothing", "no known table matches")):

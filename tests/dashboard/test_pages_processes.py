@@ -215,12 +215,20 @@ def test_processes_and_events_are_filtered_by_time_and_type(site: Site) -> None:
     client = site(happen_early)
     late = words(client.get("/processes?type=major&status=failed&since=3d").text)
     assert "Processes: 12 of 12" in late
+    every, recent = (words(client.get(f"/processes{of}").text) for of in ("", "?since=3d"))
+    assert _total(every) == _total(recent) + 1
     assert "Processes: 1 of 1" in words(client.get("/processes?until=3d").text)
     assert "No process matches." in client.get("/processes?type=full&since=3d").text
     assert "Events: 1 of 1" in words(client.get("/events?since=5d&until=3d").text)
     assert "--until=3d" in client.get("/events?until=3d").text
     wrong = client.get("/processes?since=yesterday")
     assert (wrong.status_code, "write 12h for 12 hours ago" in wrong.text) == (400, True)
+
+
+def _total(page: str) -> int:
+    found = re.search(r"Processes: \d+ of (\d+)", page)
+    assert found is not None
+    return int(found[1])
 
 
 def happen_early(db: Connection) -> None:
