@@ -73,7 +73,7 @@ CUT_OFF = """() => {
             break;
         }
     }
-    for (const text of document.querySelectorAll("td.why > div")) {
+    for (const text of document.querySelectorAll("td.why details:not([open]) > summary")) {
         if (seen(text) && sized(text).height > 3 * 15 + 2) wrong.push(`${name(text)} has more than two lines`);
     }
     return wrong;

@@ -78,6 +78,42 @@ def test_an_id_is_told_by_its_end_which_differs_and_a_click_copies_it(browser: B
     seat.close()
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated: Stated, width: int) -> None:
+    served = stated("crowded")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=width)
+    seat.look("/processes")
+    text, page = seat.page.locator("td.why summary").first, seat.page
+    session = seat.context.new_cdp_session(page)
+
+    def expanded() -> bool:
+        """What a screen reader says of the text."""
+        node = session.send("Runtime.evaluate", {"expression": "document.querySelector('td.why summary')"})["result"]
+        (seen,) = session.send(
+            "Accessibility.getPartialAXTree", {"objectId": node["objectId"], "fetchRelatives": False}
+        )["nodes"]
+        return next(bool(one["value"]["value"]) for one in seen["properties"] if one["name"] == "expanded")
+
+    def is_whole() -> bool:
+        return bool(text.evaluate("node => node.scrollHeight <= node.clientHeight"))
+
+    assert (expanded(), is_whole()) == (False, False)
+    page.locator("tbody tr").first.locator("td.short a").first.focus()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.localName") == "summary":
+            break
+    page.keyboard.press("Enter")
+    assert (expanded(), is_whole()) == (True, True)
+    with page.expect_response(lambda answer: "amoro-fragment" in answer.request.headers):
+        page.evaluate("plan(0)")
+    assert expanded(), "what was opened stays open when the page is shown anew"
+    text.click()
+    assert (expanded(), is_whole()) == (False, False)
+    assert seat.wrong == []
+    seat.close()
+
+
 def test_the_search_suggests_tables_and_shows_the_one_that_is_chosen(browser: Browser, stated: Stated) -> None:
     served = stated("crowded")
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)

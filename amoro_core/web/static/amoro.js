@@ -40,7 +40,6 @@ document.addEventListener("click", (event) => {
     navigator.clipboard.writeText(sign.previousElementSibling.dataset.copy);
     sign.classList.add("done");
   }
-  if (!event.target.closest("a")) event.target.closest("td.why > div")?.classList.toggle("open");
 });
 
 // The search suggests tables; one that is chosen is shown.
