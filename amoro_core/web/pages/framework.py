@@ -400,11 +400,15 @@ class Site:
     async def missing(self, request: Request, error: Any) -> Response:
         """The page for an HTTPException, where there is nothing to read at an address; a line for programs."""
         if "text/html" not in request.headers.get("accept", ""):
-            return PlainTextResponse("Not Found", 404)
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
         with suppress(AmoroError):
             await principal_of(request)  # whose menu the page has
         nothing = NotFound(f"there is no page {request.url.path}", hint="It may have moved, or its address is cut off.")
-        return self.render(request, failed(nothing, request.url.path))
+        if error.status_code == 405:
+            nothing = NotFound(
+                f"{request.url.path} is no page: a form is sent there", hint="Open the form's page again."
+            )
+        return self.render(request, failed(nothing, request.url.path, error.status_code))
 
     def _answering(self, view: View) -> Any:
         async def answer(request: Request) -> Response:
@@ -413,7 +417,8 @@ class Site:
                 # Also for pages that call no operation.
                 require(await principal_of(request), "a page", Role.VIEWER, None)
                 page = await view(PageRequest(request))
-            except AmoroError as error:
+            except Exception as raised:
+                error = requests.known_error(raised)
                 if is_fragment:
                     # A page that does not exist or is not allowed is loaded whole; other errors may be temporary.
                     return Response(status_code=404 if error.exit_status in (3, 4) else 503)
@@ -489,11 +494,14 @@ def _after_form(view: View, fields: Collection[str]) -> View:
     return act
 
 
-def failed(error: AmoroError, path: str) -> Page:
-    """The page of an error at the path: it leads on to the list where that is."""
-    status, within_list = STATUSES[error.exit_status], f"/{path.split('/')[1]}"
-    on = within_list if within_list in _LABELS else "/"
-    values = {"error": error, "status": status, "on": on, "on_label": _LABELS[on]}
+def failed(error: AmoroError, path: str, status: int = 0) -> Page:
+    """The page of an error at the path: it leads on to the table, or to the list, where that is."""
+    status, (_, section, *below) = status or STATUSES[error.exit_status], path.split("/")
+    on = f"/{section}" if f"/{section}" in _LABELS else "/"
+    label = _LABELS[on]
+    if section == "tables" and below[1:]:
+        on, label = to(section, below[0]), below[0]
+    values = {"error": error, "status": status, "on": on, "on_label": label}
     return Page("error.html", "Not found" if status == 404 else "This did not work", values, status)
 
 
