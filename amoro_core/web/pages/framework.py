@@ -34,7 +34,7 @@ from amoro_core.documents.formatting import (
     many,
     short_id,
 )
-from amoro_core.errors import AmoroError, InvalidArgument, NotFound, UnknownToken, WaitTimeout
+from amoro_core.errors import AmoroError, InvalidArgument, NotFound, UnknownToken, WaitTimeout, error_classes
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.properties import parse_time
 from amoro_core.model.tables import TableKey, parse_table
@@ -363,6 +363,9 @@ ENTRIES = {
 }
 _LABELS = {path: label for entries in ENTRIES.values() for path, label in entries.items()}
 
+#: What an error is, in a sentence, by its code.
+_MEANINGS = {code: (kind.__doc__ or "").partition("\n")[0] for code, kind in error_classes().items()}
+
 _HERE = Path(__file__).parent.parent
 _MOST_NOTICES, _NOTICES_LAST = 1000, timedelta(minutes=10)
 #: As in REST, but a page says that an outcome is unknown as it says a conflict.
@@ -536,6 +539,7 @@ def _environment() -> Environment:
         iso=iso_time,
         lasting=format_duration,
         many=many,
+        meaning=lambda code: _MEANINGS.get(code, ""),
         moment=moment,
         number=format_count,
         short_id=short_id,
