@@ -1,6 +1,6 @@
 """What functions of operations share: the services, the program, the call, and parts of messages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ from amoro_core.errors import InvalidArgument, NotAllowed
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.history_events import AuditOutcome, EventKind
 from amoro_core.model.paging import Line
-from amoro_core.model.principals import Principal, Role
+from amoro_core.model.principals import Principal, Role, is_pattern
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
     BlockedOperation,
@@ -139,6 +139,13 @@ def target_table(services: Services, target: Target, request: Any) -> TableIdent
 def table_id(services: Services, table: str) -> int | None:
     """The id of the table that limits a list; None for "". Raises TableNotFound."""
     return services.tables.id_of(services.catalogs.resolve(table)) if table else None
+
+
+def table_ids(services: Services, text: str) -> Collection[int] | None:
+    """The ids of the tables that a name or pattern limits a list to; None for "". Raises TableNotFound."""
+    if is_pattern(text):
+        return services.catalogs.select_ids(text)
+    return None if (found := table_id(services, text)) is None else [found]
 
 
 def require(principal: Principal, method: str, needed: Role, acted: Callable[[], TableIdentifier] | None) -> None:

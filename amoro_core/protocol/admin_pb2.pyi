@@ -2910,7 +2910,7 @@ class ListActionsRequest(_message.Message):
     KNOWN_ONLY_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
-    """"": of all tables, as the coordinator knows them"""
+    """of a pattern's tables or, "", of all, as the coordinator knows them"""
     known_only: _builtins.bool
     """as the coordinator knows them: the catalog is not asked"""
     limit: _builtins.int

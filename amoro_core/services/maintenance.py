@@ -1,6 +1,6 @@
 """Maintenance: which actions are due, their state on a table, their plans and results, format upgrades."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -201,15 +201,17 @@ class MaintenanceService:
 
         return self.store.read(read)
 
-    def list_stored(self, table_id: int | None, limit: int) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
-        """Actions on one table or all as they are stored, without asking a catalog; and how many there are.
+    def list_stored(
+        self, table_ids: Collection[int] | None, limit: int
+    ) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
+        """Actions on these tables or all as they are stored, without asking a catalog; and how many there are.
 
         What fails or is paused is first, then the next due.
         """
         now = self.clock()
 
         def read(db: Connection) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
-            records = actions.list_first(db, table_id, page_limit(limit))
+            records = actions.list_first(db, table_ids, page_limit(limit))
             names = {one.table_id: one.identifier for one in tables.list_by_id(db, [one.table_id for one in records])}
             active = {(number, one.action): one for number in names for one in processes.list_active_of(db, number)}
 
@@ -218,7 +220,7 @@ class MaintenanceService:
                 is_on = ScheduleDecision(at is not None, "")
                 return ActionStatus(record, is_on, process, at, at is not None and at <= now)
 
-            return [(names[one.table_id], status(one)) for one in records], actions.count(db, table_id)
+            return [(names[one.table_id], status(one)) for one in records], actions.count(db, table_ids)
 
         return self.store.read(read)
 

@@ -1,7 +1,7 @@
 """Actions of tables: when each ran and is due, and the blockers against operations."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from amoro_core.errors import BlockerNotFound, InvalidArgument
@@ -32,21 +32,27 @@ def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
     return _RECORDS.select(db, "SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
 
 
-_OF_ONE_OR_ALL = f"action_name <> '{OPTIMIZING_ACTION}' AND (:table_id IS NULL OR table_id = :table_id)"
+_OF_SOME_OR_ALL = (
+    f"action_name <> '{OPTIMIZING_ACTION}' AND (:ids IS NULL OR table_id IN (SELECT value FROM json_each(:ids)))"
+)
 
 
-def list_first(db: Connection, table_id: int | None, limit: int) -> list[ActionRecord]:
-    """Records but those of optimizing, of one table or all: what fails or is paused first, then the next due."""
+def list_first(db: Connection, table_ids: Collection[int] | None, limit: int) -> list[ActionRecord]:
+    """Records but those of optimizing, of these tables or all: what fails or is paused first, then the next due."""
     sql = (
-        f"SELECT * FROM table_action WHERE {_OF_ONE_OR_ALL} ORDER BY retry_at_ms IS NULL AND paused_at_ms IS NULL, "
+        f"SELECT * FROM table_action WHERE {_OF_SOME_OR_ALL} ORDER BY retry_at_ms IS NULL AND paused_at_ms IS NULL, "
         "next_at_ms IS NULL, next_at_ms, table_id, action_name LIMIT :limit"
     )
-    return _RECORDS.select(db, sql, {"table_id": table_id, "limit": limit})
+    return _RECORDS.select(db, sql, {"ids": _json(table_ids), "limit": limit})
 
 
-def count(db: Connection, table_id: int | None) -> int:
-    """The number of records but those of optimizing, of one table or all."""
-    return db.count("table_action", _OF_ONE_OR_ALL, {"table_id": table_id})
+def count(db: Connection, table_ids: Collection[int] | None) -> int:
+    """The number of records but those of optimizing, of these tables or all."""
+    return db.count("table_action", _OF_SOME_OR_ALL, {"ids": _json(table_ids)})
+
+
+def _json(ids: Collection[int] | None) -> str | None:
+    return None if ids is None else to_json(list(ids))
 
 
 def list_due(db: Connection, now: datetime, table_id: int | None = None) -> list[tuple[int, str, str]]:
