@@ -9,7 +9,7 @@ from amoro_cli.multi_table import Optimized, Outcome, cost_of, gain_of, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import TABLES, table_detail
-from amoro_core.documents.formatting import format_bytes, format_count, format_duration, many
+from amoro_core.documents.formatting import balance, format_bytes, format_count, format_duration, many
 from amoro_core.documents.json_documents import encode
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -112,9 +112,8 @@ def _optimized_row(outcome: Outcome[Optimized]) -> tuple[str, ...]:
     if process is None or not process.HasField("receipt"):
         return (outcome.table, _words(outcome.word), "-", "-", "-", "-", why)
     receipt = process.receipt
-    rows = f"{format_count(receipt.rows_after)} ✓"
-    if receipt.rows_before != receipt.rows_after:
-        rows = f"{format_count(receipt.rows_before)} ≠ {format_count(receipt.rows_after)} ✗"
+    equal = receipt.rows_before == receipt.rows_after
+    rows = f"{format_count(receipt.rows_after)} ✓" if equal else balance(receipt.rows_before, receipt.rows_after)
     return (
         outcome.table,
         _words(outcome.word),
