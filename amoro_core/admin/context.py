@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -12,19 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.errors import InvalidArgument, NotAllowed
 from amoro_core.metrics_registry import Meters
-from amoro_core.model.history_events import AuditOutcome, EventKind
-from amoro_core.model.paging import Line
 from amoro_core.model.principals import Principal, Role, is_pattern
-from amoro_core.model.processes import ProcessStatus, TaskStatus
-from amoro_core.model.tables import (
-    BlockedOperation,
-    OptimizingStatus,
-    OptimizingType,
-    Order,
-    TableIdentifier,
-    TableKey,
-    TableState,
-)
+from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
@@ -232,21 +221,7 @@ def _plain(field: Any, value: Any) -> Any:
     return value
 
 
-Word = TypeVar(
-    "Word",
-    OptimizingStatus,
-    OptimizingType,
-    TableState,
-    ProcessStatus,
-    TaskStatus,
-    Role,
-    BlockedOperation,
-    TableKey,
-    Order,
-    AuditOutcome,
-    EventKind,
-    Line,
-)
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def word(kind: type[Word], text: str, name: str) -> Word | None:

@@ -1,23 +1,16 @@
 """Refreshes and evaluates tables, and shows their files, snapshots and health."""
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from amoro_core.actions.action_api import Action
 from amoro_core.actions.rewriting import copy_description
-from amoro_core.errors import (
-    AmoroError,
-    CommitConflict,
-    InvalidArgument,
-    TableNotFound,
-    TableRefused,
-)
+from amoro_core.errors import AmoroError, CommitConflict, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
@@ -385,26 +378,22 @@ class TableService:
 
     def find_present(self, identifier: TableIdentifier) -> TableRuntime:
         """As `find`, unless the catalog says that the table is gone. Raises TableNotFound, which says since when."""
+        runtime = None
         try:
             runtime = self.find(identifier)
             if runtime.table_id:
-                self._require_listed(identifier)
-            return runtime
+                self.tables.open(identifier)
         except TableNotFound as error:
             end = self.store.read(lambda db: events.last_end(db, str(identifier)))
             if end is None:
                 raise
             since = f"{end.text}, at {end.at:%Y-%m-%d %H:%M:%SZ}"
             raise TableNotFound(f"{error.message}: {since}", table=identifier) from error
-
-    def _require_listed(self, identifier: TableIdentifier) -> None:
-        """Raise TableNotFound if the catalog has no such table; other errors are those that its state tells."""
-        try:
-            self.tables.open(identifier)
-        except TableNotFound:
-            raise
         except AmoroError as error:
-            log.debug("table.not_opened", table=str(identifier), reason=error.message)
+            if runtime is None:
+                raise
+            log.debug("table.not_opened", table=str(identifier), reason=error.message)  # its state tells why
+        return runtime
 
     def find_stored(self, identifier: TableIdentifier) -> TableRuntime:
         """The table as the coordinator knows it; no catalog is asked. Raises TableNotFound."""
@@ -490,9 +479,6 @@ def _log_refused(before: TableRuntime, runtime: TableRuntime) -> None:
         log.warning("table.refused", table=str(runtime.identifier), reason=runtime.refusal, why=runtime.status_reason)
 
 
-Item = TypeVar("Item")
-
-
 @dataclass(frozen=True, slots=True)
 class ListedFile:
     """A live file of a table's head."""
@@ -571,14 +557,14 @@ class InspectionService:
             *(listed(delete, is_dangling=True) for delete in scan.dangling if delete.identity not in applied),
         ]
         files.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
-        return scan.snapshot_id, _page(files, window, "live file", lambda item: item.file.path)
+        return scan.snapshot_id, page_in_order(files, window, "live file", lambda item: item.file.path)
 
     def snapshots(self, identifier: TableIdentifier, window: Window) -> Page[SnapshotFacts]:
         """Snapshots that the table still has, the newest first; `after` is the id of one.
 
         Raises InvalidArgument for an id that none has.
         """
-        return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
+        return page_in_order(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
 
     def metadata(self, identifier: TableIdentifier) -> tuple[TableFacts, TableSchema, datetime | None]:
         """Facts and schema of the table's metadata, and the commit time of main's head; None without a head."""
@@ -589,13 +575,6 @@ class InspectionService:
 
     def _load(self, identifier: TableIdentifier) -> Readable:
         return with_roles(self.tables.open(identifier), (Role.READ,), "reading it")
-
-
-def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
-    try:
-        return page_in_order(items, window.after, window.limit, name)
-    except ValueError as error:
-        raise InvalidArgument(f"the table has no {what} {window.after!r}", hint="List them anew.") from error
 
 
 def _scanned(table: Readable) -> TableScan | None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from amoro_core.errors import BlockerNotFound, InvalidArgument
+from amoro_core.model.paging import Page
 from amoro_core.model.processes import OPTIMIZING_ACTION, pick
 from amoro_core.model.tables import ActionRecord, BlockedOperation, Blocker
 from amoro_core.store.connection import Codec, Connection, RowMapping, to_json, to_ms
@@ -20,11 +21,8 @@ def save(db: Connection, record: ActionRecord) -> ActionRecord:
 
 def get(db: Connection, table_id: int, action: str) -> ActionRecord:
     """The record of the action on the table; an empty one if none was stored."""
-    row = db.select_one(
-        "SELECT * FROM table_action WHERE table_id = :table_id AND action_name = :action",
-        {"table_id": table_id, "action": action},
-    )
-    return ActionRecord(table_id, action) if row is None else _RECORDS.from_row(row)
+    sql = "SELECT * FROM table_action WHERE table_id = :table_id AND action_name = :action"
+    return _RECORDS.find(db, sql, {"table_id": table_id, "action": action}) or ActionRecord(table_id, action)
 
 
 def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
@@ -32,6 +30,7 @@ def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
     return _RECORDS.select(db, "SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
 
 
+_OF_ONE_OR_ALL = "(:table_id IS NULL OR table_id = :table_id)"
 _OF_SOME_OR_ALL = (
     f"action_name <> '{OPTIMIZING_ACTION}' AND (:ids IS NULL OR table_id IN (SELECT value FROM json_each(:ids)))"
 )
@@ -167,26 +166,16 @@ def find_blocker_by_part(db: Connection, text: str, now: datetime) -> Blocker:
 def list_blockers(db: Connection, now: datetime, table_id: int | None = None) -> list[Blocker]:
     """Unexpired blockers of one table or all, oldest first."""
     sql = (
-        "SELECT * FROM table_blocker WHERE expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id) "
+        f"SELECT * FROM table_blocker WHERE expires_at_ms > :now AND {_OF_ONE_OR_ALL} "
         "ORDER BY created_at_ms, blocker_id"
     )
     return _BLOCKERS.select(db, sql, {"now": to_ms(now), "table_id": table_id})
 
 
-def list_blocker_page(db: Connection, now: datetime, table_id: int | None, after: str, limit: int) -> list[Blocker]:
-    """At most `limit` unexpired blockers with greater ids, of one table or all, by id: oldest first."""
-    sql = (
-        "SELECT * FROM table_blocker WHERE blocker_id > :after AND expires_at_ms > :now "
-        "AND (:table_id IS NULL OR table_id = :table_id) ORDER BY blocker_id LIMIT :limit"
-    )
-    values = {"after": after, "now": to_ms(now), "table_id": table_id, "limit": limit}
-    return _BLOCKERS.select(db, sql, values)
-
-
-def count_blockers(db: Connection, now: datetime, table_id: int | None) -> int:
-    """How many blockers have not expired, of one table or all."""
-    where = "expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id)"
-    return db.count("table_blocker", where, {"now": to_ms(now), "table_id": table_id})
+def blocker_page(db: Connection, now: datetime, table_id: int | None, after: str, limit: int) -> Page[Blocker]:
+    """At most `limit` unexpired blockers after an id, of one table or all, by id: oldest first."""
+    where, values = f"expires_at_ms > :now AND {_OF_ONE_OR_ALL}", {"now": to_ms(now), "table_id": table_id}
+    return _BLOCKERS.page(db, "table_blocker", "blocker_id", after, limit, where, values)
 
 
 def find_blocker_against(
