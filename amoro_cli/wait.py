@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,7 @@ from amoro_core.errors import (
     ConfirmationRequired,
     Conflict,
     CoordinatorUnavailable,
+    NotFound,
     TableBusy,
     WaitTimeout,
 )
@@ -212,12 +214,12 @@ def _planning_timeout(client: "AdminClient", table: str, embedded: bool) -> Amor
 
 def _process_planned_late(client: "AdminClient", table: str) -> str:
     """The process that planning created after all; "" when there is none."""
-    deadline = Deadline(_CALLING_OFF)
-    while (
-        known := client.GetTable(pb.GetTableRequest(table=table))
-    ).status == OptimizingStatus.PLANNING and deadline.remaining:
-        time.sleep(_AGAIN.total_seconds())
-    return known.process_id
+    deadline, request = Deadline(_CALLING_OFF), pb.GetTableRequest(table=table, known_only=True)
+    with suppress(NotFound):  # no catalog has answered for it
+        while (known := client.GetTable(request)).status == OptimizingStatus.PLANNING and deadline.remaining:
+            time.sleep(_AGAIN.total_seconds())
+        return known.process_id
+    return ""
 
 
 def _interrupt(connection: "Connection", process_id: str, report: ProgressReport) -> None:

@@ -104,8 +104,8 @@ def plan(
 ) -> None:
     """Show what optimizing would rewrite now, and why. Nothing is changed.
 
-    Several tables, or those of all catalogs when none is named, are ranked: tables with work that are optimized
-    automatically, then tables with work that are only observed, each by the number of files saved per byte read.
+    Several tables, or those of all catalogs when none is named, are ranked by the number of files that it would save,
+    as `amoro table list` ranks them.
     """
     request = _request(type_, force, where, columns, strategy=strategy, partitions=partitions, full=full)
     with session.reading(lasting=True) as connection:

@@ -24,14 +24,7 @@ from amoro_core.model.history_events import (
 )
 from amoro_core.model.metrics import BackupRecord, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, numbers, opened, page_limit, sealed
-from amoro_core.model.processes import (
-    OPTIMIZING_ACTION,
-    Attempt,
-    OptimizingProcess,
-    OptimizingTask,
-    ProcessStatus,
-    TaskStatus,
-)
+from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
     BlockedOperation,
     Pending,
@@ -156,9 +149,9 @@ class OverviewService:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
         return self.store.read(lambda db: self._summaries(db, (processes.find_by_part(db, process_id),), progress)[0])
 
-    def last_failure(self, table_id: int) -> str:
-        """The failure of the table's last optimizing, else of its last process; "" when these did not fail."""
-        for action in (OPTIMIZING_ACTION, ""):
+    def last_failure(self, table_id: int, of: Sequence[str] = ("",)) -> str:
+        """The failure of the last process of the first of these actions ("": any) whose last one failed; "": none."""
+        for action in of:
             wanted = partial(processes.list_processes, table_id=table_id, limit=1, action=action)
             for process in self.store.read(wanted):
                 if process.failure_code and not process.is_active:

@@ -46,7 +46,7 @@ from amoro_core.transactions.advance_process import (
     planning_failed,
     release_condemned,
 )
-from amoro_core.transactions.journal import keep_process
+from amoro_core.transactions.journal import keep_process, keep_record
 from amoro_core.transactions.maintenance_schedule import (
     Looks,
     MaintenanceSchedule,
@@ -479,12 +479,13 @@ class MaintenanceService:
         """Store why nothing was started, and the next evaluation. `ran`: it was due, but there was nothing to do."""
 
         def keep(db: Connection) -> None:
-            record = replace(actions.get(db, table_id, name), reason=reason, next_at=next_at)
+            before = actions.get(db, table_id, name)
+            record = replace(before, reason=reason, next_at=next_at)
             if ran:
                 record = backoff.succeeded(record)
             if ran and isinstance(self._startable[name], Periodic):
                 record = replace(record, last_at=self.clock(), next_at=self.clock())
-            actions.save(db, record)
+            keep_record(db, before, record, self.clock())
 
         self.store.write(keep)
 

@@ -28,6 +28,7 @@ from amoro_core.model.optimizing_config import (
 )
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
+from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
@@ -49,10 +50,11 @@ from amoro_core.planning.optimizing.messages import (
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.services.history import LateDeleteService, tell_rolled_back
+from amoro_core.state.backoff import succeeded
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, events, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.journal import keep_table
+from amoro_core.transactions.journal import keep_record, keep_table
 from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
 from amoro_core.transactions.process_context import config_of, reserved_files
 from amoro_core.transactions.table_registry import (
@@ -284,11 +286,12 @@ class TableService:
     def _save_refreshed(
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
     ) -> TableRuntime:
+        tables.get(db, table_id)  # raises if it is gone
+        note(db, table_id, looks, self.clock())
+        follow_properties(db, table_id, loaded.config)
         # Read again: the table may have been enabled or disabled while it was loaded.
         before = tables.get(db, table_id)
         runtime = after_refresh(before, loaded, found, self.clock())
-        follow_properties(db, table_id, loaded.config)
-        note(db, table_id, looks, self.clock())
         if before.snapshot_id != runtime.snapshot_id:
             commit = tables.find_data_commit(db, table_id, runtime.uuid)
             tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(commit))
@@ -311,7 +314,9 @@ class TableService:
     def set_enabled(
         self, identifier: TableIdentifier, enabled: bool, condition: Callable[[TableRuntime], None] | None = None
     ) -> TableRuntime:
-        """Enable or disable optimizing of a table; stored here, the table is not touched. Failures are forgotten.
+        """Enable or disable optimizing of a table; stored here, the table is not touched.
+
+        Failures are forgotten, and pauses of actions end.
 
         Raises TableNotFound, CatalogUnavailable, TableRefused where the table's own property forbids to enable it, and
         what `condition` raises of the table as it is before.
@@ -326,7 +331,10 @@ class TableService:
             kept = tables.get(db, table_id)
             if condition is not None and kept != before:
                 condition(kept)
-            tables.save(db, replace(forgiven(kept), enabled_override=enabled))
+            for record in actions.list_of(db, table_id):
+                if record.failures and record.action != OPTIMIZING_ACTION:
+                    keep_record(db, record, succeeded(record), self.clock())
+            tables.save(db, replace(forgiven(tables.get(db, table_id)), enabled_override=enabled))
 
         self.store.write(change)
         runtime = _require_existing(identifier, self.refresh(table_id))

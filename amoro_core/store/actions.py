@@ -4,10 +4,11 @@ import json
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from amoro_core.errors import BlockerNotFound, InvalidArgument
+from amoro_core.errors import BlockerNotFound, CatalogUnavailable, DataFileMissing, InvalidArgument
 from amoro_core.model.paging import Page
 from amoro_core.model.processes import OPTIMIZING_ACTION, pick
 from amoro_core.model.tables import ActionRecord, BlockedOperation, Blocker
+from amoro_core.state.backoff import MOST
 from amoro_core.store.connection import Codec, Connection, RowMapping, to_json, to_ms
 
 _RECORDS = RowMapping(ActionRecord, action="action_name", properties="properties_digest")
@@ -83,17 +84,17 @@ def count_paused(db: Connection) -> dict[str, int]:
     return {row["action_name"]: row["tables"] for row in rows}
 
 
-def list_failing(db: Connection, failures: int, lasting: str, outage: str, limit: int) -> list[ActionRecord]:
-    """At most `limit` records of optimizing that failed so often in a row, not by an outage, and of any action that
-    failed with the code `lasting`; those that began first lead. Other actions that fail are paused.
-    """
-    often = f"action_name = '{OPTIMIZING_ACTION}' AND failures >= :failures AND failure_code <> :outage"
-    sql = (
-        f"SELECT * FROM table_action WHERE failures > 0 AND (failure_code = :lasting OR {often}) "
-        "ORDER BY failing_since_ms, table_id, action_name LIMIT :most"
-    )
-    wanted = {"failures": failures, "lasting": lasting, "outage": outage, "most": limit}
-    return _RECORDS.select(db, sql, wanted)
+#: Of a record whose action lacks a file, or failed so often in a row, not by an outage.
+KEEPS_FAILING = (
+    f"failures > 0 AND (failure_code = '{DataFileMissing.code}' "
+    f"OR failures >= {MOST} AND failure_code <> '{CatalogUnavailable.code}')"
+)
+
+
+def list_failing(db: Connection, limit: int) -> list[ActionRecord]:
+    """At most `limit` records of actions that keep failing; those that began first lead."""
+    order = "ORDER BY failing_since_ms, table_id, action_name"
+    return _RECORDS.select(db, f"SELECT * FROM table_action WHERE {KEEPS_FAILING} {order} LIMIT :most", {"most": limit})
 
 
 def set_aside(db: Connection, table_id: int) -> None:

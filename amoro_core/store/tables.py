@@ -39,11 +39,13 @@ from amoro_core.store.connection import (
 
 #: The fields of a runtime that other tables hold: its name, and what is kept of each action.
 _OF_ACTION = ("failures", "failure_code", "failing_since", "retry_at")
-_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "last_optimized_at", *_OF_ACTION)
+_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "last_optimized_at", "failing", *_OF_ACTION)
 _RUNTIMES = RowMapping(TableRuntime, uuid="table_uuid", group="group_name", without=_ELSEWHERE)
-#: What is known of optimizing stands where what is known of every action does.
+#: What is known of optimizing stands where what is known of every action does; and the name of another that fails.
 _SELECT = (
-    "SELECT * FROM table_identifier JOIN table_runtime USING (table_id) "
+    "SELECT *, (SELECT action_name FROM table_action WHERE table_id = table_identifier.table_id "
+    f"AND action_name <> '{OPTIMIZING_ACTION}' AND {actions.KEEPS_FAILING} LIMIT 1) AS failing "
+    "FROM table_identifier JOIN table_runtime USING (table_id) "
     f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}'"
 )
 _BY_ID = f"{_SELECT} AND table_id = :table_id"
@@ -114,7 +116,7 @@ def get(db: Connection, table_id: int) -> TableRuntime:
     row = db.select_one(_BY_ID, {"table_id": table_id})
     if row is None:
         raise _missing(table_id)
-    return _from_row(row)
+    return _from_row(db, row)
 
 
 def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
@@ -123,7 +125,7 @@ def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
         _BY_NAME,
         {"catalog": identifier.catalog, "namespace": to_json(identifier.namespace), "name": identifier.name},
     )
-    return None if row is None else _from_row(row)
+    return None if row is None else _from_row(db, row)
 
 
 def get_by_name(db: Connection, identifier: TableIdentifier) -> TableRuntime:
@@ -156,13 +158,13 @@ def list_tables(
 ) -> list[TableRuntime]:
     """Tables in order of their names."""
     wanted = {"catalog": catalog, "status": None if status is None else status.value}
-    return [_from_row(row) for row in db.select(_LIST, wanted)]
+    return [_from_row(db, row) for row in db.select(_LIST, wanted)]
 
 
 def list_of_group(db: Connection, group: str, limit: int) -> list[TableRuntime]:
     """At most `limit` tables that name the group, in order of their names."""
     sql = f"{_SELECT} AND group_name = :of_group ORDER BY catalog_name, namespace_json, table_name LIMIT :most"
-    return [_from_row(row) for row in db.select(sql, {"of_group": group, "most": limit})]
+    return [_from_row(db, row) for row in db.select(sql, {"of_group": group, "most": limit})]
 
 
 def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
@@ -171,7 +173,7 @@ def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
         f"{_SELECT} AND table_id IN (SELECT value FROM json_each(:ids))", {"ids": to_json(list(table_ids))}
     )
     known = {row["table_id"]: row for row in rows}
-    return [_from_row(known[table_id]) for table_id in table_ids if table_id in known]
+    return [_from_row(db, known[table_id]) for table_id in table_ids if table_id in known]
 
 
 def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier]:
@@ -300,7 +302,7 @@ def _optimizing(runtime: TableRuntime) -> ActionRecord:
     )
 
 
-def _from_row(row: Row) -> TableRuntime:
+def _from_row(db: Connection, row: Row) -> TableRuntime:
     return _RUNTIMES.from_row(
         row,
         identifier=table_listing.name_of(row),
@@ -311,6 +313,7 @@ def _from_row(row: Row) -> TableRuntime:
         failing_since=from_ms_or_none(row["failing_since_ms"]),
         retry_at=from_ms_or_none(row["retry_at_ms"]),
         last_optimized_at=from_ms_or_none(row["last_at_ms"]),
+        failing=actions.get(db, row["table_id"], row["failing"]) if row["failing"] else None,
     )
 
 

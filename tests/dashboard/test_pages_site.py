@@ -188,11 +188,11 @@ def test_the_overview_says_what_fails_and_what_was_done_in_a_day(site: Site) -> 
     told = r"lake\.\w+\.orders : A file that .* does not exist\. AMORO-1002, 4 times, first 9 h ago ; next try in 1 h"
     assert re.search(told, box), box
     assert "Nothing is wrong." not in page
-    one, other = monitoring.Condition(name="table-fails"), monitoring.Condition(name="disk-full", text="no room")
+    one, other = monitoring.Condition(name="table-failing"), monitoring.Condition(name="disk-full", text="no room")
     one.labels.update({"table": "lake.sales.orders", "action": "optimizing"})
     asked_of(client).answers["ListConditions"] = monitoring.ListConditionsResponse(conditions=[one, other])
     told = client.get("/").text
-    assert ("disk-full" in told, "table-fails" in told) == (True, False), "a failing table is told of once"
+    assert ("disk-full" in told, "table-failing" in told) == (True, False), "a failing table is told of once"
     done = words(page.partition("What was done in the last 24 hours")[2])
     assert re.search(r"major failed \d+ \d+", done)
     assert re.search(r"\d+ failed with AMORO-1002: lake", done)
