@@ -143,7 +143,9 @@ def open_source(read: Read, size: int, content: bytes | None = None) -> CopySour
     try:
         leaves, layout = _leaves(footer.schema), tuple(_column_layout(element) for element in footer.schema[1:])
         source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, leaves, layout)
-        _require_orders(footer, len(leaves))
+        orders = footer.column_orders
+        if orders is None or len(orders) != len(leaves) or any(one.type_order is None for one in orders):
+            raise NotCopied("its columns have no order, so their bounds must stay unused")
         _require_sound(source, begin)
         if content is None:
             source = _with_indexes(source, begin)
@@ -200,12 +202,6 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
     if next(waiting, None) is not None:
         raise NotCopied("its schema has more elements than its tree")
     return tuple(result)
-
-
-def _require_orders(footer: Struct, leaves: int) -> None:
-    orders = footer.column_orders
-    if orders is None or len(orders) != leaves or any(one.type_order is None for one in orders):
-        raise NotCopied("its columns have no order, so their bounds must stay unused")
 
 
 def _column_layout(element: Struct) -> tuple[object, ...]:
@@ -509,8 +505,11 @@ def _is_consistent(
             return False
     if not is_exact:
         return True
-    if least is not None and None not in lows and not (lows and _is_lower(min(lows), least)):
-        return False
+    if least is not None and None not in lows:
+        low = min(lows, default=None)
+        # Of texts the bound may have the first characters alone.
+        if low != least and not (isinstance(low, bytes) and least and low.startswith(least)):
+            return False
     return greatest is None or None in highs or bool(highs and _is_upper(column.kind, max(highs), greatest))
 
 
@@ -534,11 +533,6 @@ def _bound(kind: IcebergType, bound: bytes | None) -> Any:
     if isinstance(kind, _FLOATS):
         return _number(_CODECS[_FLOAT if len(bound) == _SINGLE_BYTES else _DOUBLE], bound)
     return int.from_bytes(bound, "big" if isinstance(kind, DecimalType) else "little", signed=True)
-
-
-def _is_lower(low: Any, bound: Any) -> bool:
-    """Whether the bound is of that least value; of texts it may have the first characters alone."""
-    return bool(low == bound or (isinstance(low, bytes) and bound and low.startswith(bound)))
 
 
 def _is_upper(kind: IcebergType, high: Any, bound: Any) -> bool:
