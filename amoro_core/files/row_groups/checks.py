@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -52,7 +54,7 @@ from amoro_core.model.files import LINEAGE_IDS, ColumnMetrics
 
 S = TypeVar("S", bound=Struct)
 
-_TAIL_BYTES = 8
+TAIL_BYTES = 8
 _DEEPEST = 100
 #: Page indexes up to this size are read at once, with what lies between them.
 _INDEX_BYTES = 4 << 20
@@ -93,6 +95,7 @@ class Leaf:
 
     path: tuple[bytes, ...]
     type: int
+    width: int  # bytes of a value; 0: they differ
     definition: int  # the highest levels
     repetition: int
 
@@ -127,20 +130,28 @@ class CopySource:
         return Bytes(self.read(at, length)).decode(kind, 0, length)
 
 
-def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
-    """The file of that size as a source of copies. Raises NotCopied."""
+def open_source(
+    read: Read, size: int, content: bytes | None = None, names: Mapping[bytes, int | None] = MappingProxyType({})
+) -> CopySource:
+    """The file of that size as a source of copies. Raises NotCopied.
+
+    `names` has the field ids of columns by name, for a file without any field id and without nested columns.
+    """
     if MISSING_CODEC:
         raise NotCopied(MISSING_CODEC)
-    if size < 2 * _TAIL_BYTES:
+    if size < 2 * TAIL_BYTES:
         raise NotCopied("the file is too short")
-    tail = read(size - _TAIL_BYTES, _TAIL_BYTES)
+    tail = read(size - TAIL_BYTES, TAIL_BYTES)
     if tail[4:] == MAGIC_ENCRYPTED:
         raise NotCopied("its footer is encrypted")
-    begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+    begin = size - TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
         raise NotCopied("its marks are not those of a Parquet file")
-    footer = _footer(read(begin, size - _TAIL_BYTES - begin))
+    footer = _footer(read(begin, size - TAIL_BYTES - begin))
     try:
+        if all(element.field_id is None and not element.num_children for element in footer.schema[1:]):
+            for element in footer.schema[1:]:
+                element.field_id = names.get(element.name)
         leaves, layout = _leaves(footer.schema), tuple(_column_layout(element) for element in footer.schema[1:])
         source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, leaves, layout)
         orders = footer.column_orders
@@ -193,7 +204,8 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
             elif element.type is None:
                 raise NotCopied(f"its column {element.name!r} has no type")
             else:
-                result.append(Leaf(own, element.type, *levels))
+                width = _WIDTHS.get(element.type, 1 if element.type == _BOOLEAN else element.type_length or 0)
+                result.append(Leaf(own, element.type, width, *levels))
 
     root = next(waiting, None)
     if root is None:
@@ -307,7 +319,8 @@ def _places(leaf: Leaf, chunk: Struct, rows: int) -> list[tuple[int, int]]:
         raise NotCopied("a column is not the one that the schema says")
     if meta.num_values < rows or (meta.num_values != rows and not leaf.repetition):
         raise NotCopied("a column has another number of values than of rows")
-    _require_levels(leaf, meta.size_statistics)
+    if flaw := _statistics_flaw(leaf, meta):
+        raise NotCopied(flaw)
     if rows == 0:
         return []
     begin, length = extent(meta)
@@ -326,16 +339,48 @@ def _places(leaf: Leaf, chunk: Struct, rows: int) -> list[tuple[int, int]]:
     return places
 
 
-def _require_levels(leaf: Leaf, sizes: Struct | None) -> None:
-    """Raise NotCopied for histograms of other levels than the column has: Arrow ends the process on them."""
-    if sizes is None:
-        return
-    for histogram, highest in (
-        (sizes.repetition_level_histogram, leaf.repetition),
-        (sizes.definition_level_histogram, leaf.definition),
-    ):
-        if histogram and len(histogram) != highest + 1:
-            raise NotCopied("a column has a histogram of other levels")
+def _statistics_flaw(leaf: Leaf, meta: Struct) -> str:
+    """How statistics of the chunk contradict its column, so that Arrow ends the process which asks for them; "": not.
+
+    These are what `SizeStatistics::Validate` and the decoding of bounds throw for, which pyarrow does not catch.
+    """
+    sizes, stored = meta.size_statistics, meta.statistics
+    if sizes is not None:
+        for histogram, highest in (
+            (sizes.repetition_level_histogram, leaf.repetition),
+            (sizes.definition_level_histogram, leaf.definition),
+        ):
+            if histogram and len(histogram) != highest + 1:
+                return "a column has a histogram of other levels"
+        if sizes.unencoded_byte_array_data_bytes is not None and leaf.type != _BYTE_ARRAY:
+            return "a column has sizes of byte arrays, and holds none"
+    bounds = (stored.min, stored.max, stored.min_value, stored.max_value) if stored is not None else ()
+    if meta.type != leaf.type or any(bound is not None and len(bound) < leaf.width for bound in bounds):
+        return "a column has statistics of another width than its values"
+    return ""
+
+
+def sound_metadata(metadata: pq.FileMetaData, footer: bytes) -> pq.FileMetaData:
+    """The metadata with that footer, without the statistics on which Arrow would end the process.
+
+    Raises ValueError, TypeError or AttributeError for a footer that Arrow takes although it contradicts itself.
+    """
+    if MISSING_CODEC:
+        return metadata
+    read, _ = Bytes(footer).read(FileMetaData, 0)
+    leaves = _leaves(read.schema)
+    flawed = [
+        chunk.meta_data
+        for group in read.row_groups
+        for leaf, chunk in zip(leaves, group.columns, strict=True)
+        if _statistics_flaw(leaf, chunk.meta_data)
+    ]
+    if not flawed:
+        return metadata
+    for meta in flawed:
+        meta.statistics = meta.size_statistics = None
+    text = encoded(read)
+    return pq.read_metadata(pa.BufferReader(MAGIC + text + len(text).to_bytes(4, "little") + MAGIC))
 
 
 def extent(meta: Struct) -> tuple[int, int]:
