@@ -186,8 +186,9 @@ def test_the_steps_of_a_process_say_where_it_is(
     begun = {"task_id": 1, "attempt": 1, "optimizer_id": "o", "outcome": "running", "scheduled_ms": 2, "started_ms": 3}
     attempts = [journal.AttemptInfo(**begun)] if is_begun else []
     answers["ListAttempts"] = journal.ListAttemptsResponse(attempts=attempts, total=len(attempts))
-    found = re.findall(r'<li class="([a-z-]+)"', client.get(f"/processes/{RUNNING}").text)
-    assert " ".join(found) == looks
+    page = client.get(f"/processes/{RUNNING}").text
+    assert " ".join(re.findall(r'<li class="([a-z-]+)"', page)) == looks
+    assert ("waiting for a confirmation" in page) == (status == "held")
 
 
 def happen(db: Connection) -> None:

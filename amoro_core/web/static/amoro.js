@@ -19,7 +19,7 @@ function localize(root) {
 
 /** Lets long names break where their words end, and puts a sign beside each shortened id that copies all of it. */
 function fit(root) {
-  for (const name of root.querySelectorAll("td.name > a, th.name, h1 .name, h1:not(:has(*))")) {
+  for (const name of root.querySelectorAll("a:not(:has(*)), th.name, h1 .name, h1:not(:has(*))")) {
     const parts = name.textContent.split(/(?<=[._])/);
     name.replaceChildren(...parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part])));
   }
