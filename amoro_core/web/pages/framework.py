@@ -421,7 +421,7 @@ class Site:
                 require(await principal_of(request), "a page", Role.VIEWER, None)
                 page = await view(PageRequest(request))
             except Exception as raised:
-                error = requests.known_error(raised)
+                error = requests.as_amoro_error(raised)
                 if is_fragment:
                     # A page that does not exist or is not allowed is loaded whole; other errors may be temporary.
                     return Response(status_code=404 if error.exit_status in (3, 4) else 503)

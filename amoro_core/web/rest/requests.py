@@ -45,7 +45,7 @@ def status_of(error: AmoroError) -> int:
     return 401 if isinstance(error, UnknownToken) else STATUSES[error.exit_status]
 
 
-def known_error(error: BaseException) -> AmoroError:
+def as_amoro_error(error: BaseException) -> AmoroError:
     """The error; of any other exception an internal error, and the exception is in the log."""
     if isinstance(error, AmoroError):
         return error
@@ -56,7 +56,7 @@ def known_error(error: BaseException) -> AmoroError:
 
 def problem_of(error: BaseException) -> Response:
     """The problem document for the error."""
-    known = known_error(error)
+    known = as_amoro_error(error)
     return problem(status_of(known), known)
 
 
