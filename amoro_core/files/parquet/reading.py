@@ -104,9 +104,13 @@ def open_parquet(access: FileAccess, path: str, content: bytes | None = None) ->
 def _metadata(source: pa.NativeFile) -> pq.FileMetaData:
     """The footer, without statistics by which Arrow would end the process. Raises UnreadableFile and Arrow's errors."""
     metadata = pq.read_metadata(source)
-    source.seek(-TAIL_BYTES - metadata.serialized_size, os.SEEK_END)
+    footer, length = b"", metadata.serialized_size
+    while len(footer) < length + TAIL_BYTES:  # twice where padding or a signature follows what Arrow has read of it
+        source.seek(-TAIL_BYTES - length, os.SEEK_END)
+        footer = source.read(length + TAIL_BYTES)
+        length = int.from_bytes(footer[-TAIL_BYTES:-4], "little")
     try:
-        return sound_metadata(metadata, source.read(metadata.serialized_size))
+        return sound_metadata(metadata, footer)
     except (ValueError, TypeError, AttributeError) as error:
         raise UnreadableFile(f"its footer contradicts itself: {error}") from error
 

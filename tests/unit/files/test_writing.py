@@ -381,6 +381,11 @@ def test_only_sizes_are_known_of_columns_in_lists_and_maps_and_facts_are_those_o
     assert set(metrics.column_sizes) == {2, 4, 6, 7}
     access = access_to(tmp_path)
     assert read_facts(access, file.path) == FileFacts(file.size_bytes, 6, {2: 6}, {2: 4})
+    whole = Path(file.path).read_bytes()
+    length = int.from_bytes(whole[-8:-4], "little") + 28  # as of a signed footer; Arrow reads it without
+    padded = tmp_path / "padded.parquet"
+    padded.write_bytes(whole[:-8] + bytes(28) + length.to_bytes(4, "little") + whole[-4:])
+    assert read_facts(access, str(padded)) == FileFacts(file.size_bytes + 28, 6, {2: 6}, {2: 4})
     with pytest.raises(DataFileMissing):
         read_facts(access, f"{tmp_path}/none.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"no parquet at all")
