@@ -64,6 +64,7 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
         pending_type=None,
         saving=Saving(),
         last_optimized_at=None,
+        failing=None,
     )
     return tables.save(db, fresh)
 

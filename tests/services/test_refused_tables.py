@@ -20,15 +20,25 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import TableRefused, WorkFailed
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.formats.ports import Role
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.paging import ALL, Window
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts, parse_table
+from amoro_core.model.tables import (
+    ActionRecord,
+    OptimizingStatus,
+    OptimizingType,
+    TableFacts,
+    TableFilter,
+    TableState,
+    parse_table,
+)
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.store import tables
+from amoro_core.store import table_listing, tables
 from amoro_core.store.database import Connection
+from amoro_core.transactions.journal import keep_record
 from amoro_core.transactions.table_registry import reset_replaced
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
@@ -449,14 +459,22 @@ def test_another_table_of_the_name_has_its_own_format(world: World, table_id: in
     assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
 
 
-def test_another_table_of_the_name_has_its_own_format_also_after_a_death_in_between(
+def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after_a_death_in_between(
     world: World, table_id: int
 ) -> None:
     world.tables.refresh(table_id)
     world.catalog.drop_table("db.t")
     made = writer.make_table(world.catalog, "db.t", SCHEMA)
     as_format(world, "paimon")
+    failing = ActionRecord(table_id, CLUSTER, failures=3, failure_code=WorkFailed.code)
+    world.store.write(lambda db: keep_record(db, ActionRecord(table_id, CLUSTER), failing, world.now))
+
+    def listed() -> int:
+        return world.store.read(lambda db: table_listing.count(db, TableFilter(state=TableState.FAILING), 9))
+
+    assert listed() == 1
     world.store.write(lambda db: reset_replaced(db, table_id, str(made.metadata.table_uuid), world.now))
+    assert listed() == 0
     world.restart()
     found = world.tables.refresh(table_id)
     assert found is not None
