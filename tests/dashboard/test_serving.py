@@ -258,6 +258,7 @@ def test_an_open_page_gets_its_content_alone_and_only_if_it_has_changed(served: 
     changed = served.ask("/groups", headers=seen)
     assert (changed.status, "seen-by-open-pages" in changed.body) == (200, True)
     served.coordinator.groups.remove("seen-by-open-pages")
+    assert served.ask("/groups?after=zzz").status == 200  # no group follows
 
 
 @pytest.mark.parametrize(("path", "token"), [("/settings", None), ("/groups/none", None), ("/groups", "")])
