@@ -5,7 +5,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -296,13 +296,13 @@ def recorded_address(home: Path, *, lasting: bool = False) -> str | None:
 
 def _recorded(home: Path, *, lasting: bool) -> tuple[str, bool] | None:
     """The local address in coordinator.json, and whether the coordinator there only serves another command."""
-    import psutil  # only where there is such a file
-
     try:
         record = json.loads((home / "coordinator.json").read_bytes())
         passing = bool(record.get("passing"))
         # If the process is gone, another program may own the port by now and must not get the token.
-        if (lasting and passing) or not psutil.pid_exists(int(record["pid"])):
+        with suppress(PermissionError):  # of another user, and alive
+            os.kill(int(record["pid"]), 0)
+        if lasting and passing:
             return None
         return parse_address(record.get("local_address") or record["address"]), passing
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidArgument):
