@@ -9,6 +9,8 @@ from amoro_core.model.files import DataFile, DeleteFile
 REWRITE = "rewrite"
 #: Files listed, and those found unreferenced; condemned files deleted; values of columns counted.
 LIST, DELETE, SKETCH = "list", "delete", "sketch"
+#: A service of a table by its format's own engine, which commits it: optimizers on Spark that have the engine's jar.
+PROCEDURE_HUDI, PROCEDURE_PAIMON = "procedure:hudi", "procedure:paimon"
 
 
 @dataclass(frozen=True, slots=True)
