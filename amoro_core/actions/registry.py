@@ -10,6 +10,7 @@ from amoro_core.actions.orphans import CleanOrphanFiles, EmptyTrash
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.snapshots import AutoCreateTags, ExpireSnapshots
 from amoro_core.actions.statistics import ComputeStatistics
+from amoro_core.actions.table_services import HudiClean, HudiCluster, HudiCompact
 from amoro_core.actions.undoing import undo_actions
 from amoro_core.errors import IllegalState
 
@@ -66,5 +67,8 @@ def _maintenance() -> tuple[Action, ...]:
         CleanOrphanFiles(),
         EmptyTrash(),
         Cluster(),
+        HudiCompact(),
+        HudiCluster(),
+        HudiClean(),
         *undo_actions(),
     )

@@ -30,6 +30,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, Scanned
 from amoro_core.model.maintenance import LateDelete, Reach, Released, StoredFile, TimeColumn
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.table_services import TableContents, TimelineEntry
 from amoro_core.model.tables import History, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.model.task_payload import TableContext
 from amoro_core.validation.view import CarriedRows
@@ -49,6 +50,7 @@ class Role(StrEnum):
     DATE = "date"  # `Dated`: the age of rows
     CLUSTER = "cluster"  # `Clusterable`: rewriting manifests
     SORT = "sort"  # `Sortable`: the orders in which rows may be written
+    SERVICE = "service"  # `Serviced`: services that the format's own engine does, and commits
 
 
 class OpenTable(Protocol):
@@ -360,7 +362,18 @@ class Maintainable(OpenTable, Protocol):
         """The payload that sets these properties of the table as loaded, and removes those that are None here."""
 
 
+class Serviced(OpenTable, Protocol):
+    """A table whose services are done by its format's own engine."""
+
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """Its timeline as it was loaded, the oldest first."""
+
+    def contents(self) -> TableContents:
+        """All that it consists of; reads once what loading it has not read."""
+
+
 class AnyTable(
+    Serviced,
     Rewritable,
     Committable,
     Maintainable,

@@ -86,6 +86,12 @@ REFUSALS: Mapping[str, Refusal] = {
         "A file is outside the table's allowed locations, or in an unknown kind of storage.",
         "To allow the location: `amoro catalog update NAME --allow-location PREFIX`, or in `amoro.yaml`, by catalog.",
     ),
+    "lock": Refusal(
+        "A Hudi table's properties state no lock by which its writers exclude each other, so that nothing is scheduled "
+        "beside them.",
+        "Set `hoodie.write.lock.provider` on the table, or `table.hoodie.write.lock.provider` on its catalog, as its "
+        "writers have it; or let a writer schedule, and the plan is executed.",
+    ),
     "metadata": Refusal(
         "The table's metadata cannot be read, or contradicts itself, or has a key that a commit through this catalog "
         "would lose: the message names it.",

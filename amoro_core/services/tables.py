@@ -158,10 +158,8 @@ class TableService:
                 if self._is_renamed(runtime):
                     return self._refresh(self.ensure(runtime.identifier).table_id)
                 runtime = self.store.write(lambda db: reset_replaced(db, table_id, uuid, self.clock()))
-            override = runtime.enabled_override
-            looks = self.schedule.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
-            looks = self.schedule.ask(loaded.table, loaded.defaults, looks, self.clock())
-            evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
+            looks = self._looks(runtime, loaded)
+            evaluated = self._evaluated(runtime, loaded, looks) if self._is_stale(runtime, loaded, looks) else None
         except TableNotFound:
             if not self._is_renamed(runtime):
                 self.store.write(lambda db: dispose(db, table_id, self.clock()))
@@ -196,6 +194,9 @@ class TableService:
         # A new table of the same name has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
         last = {} if anew else self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
+        if loaded.is_serviced:
+            evaluation = self._evaluated(known, loaded, self._looks(known, loaded)).evaluation
+            return Preview(runtime, evaluation, None, (), 0, "")
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
@@ -246,12 +247,19 @@ class TableService:
                 hint=f"Use {first[1]}.",
             )
 
-    def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable) -> bool:
+    def _looks(self, runtime: TableRuntime, loaded: LoadedTable) -> Looks:
+        """The result of each action that the refresh evaluates."""
+        override = runtime.enabled_override
+        looks = self.schedule.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
+        return self.schedule.ask(loaded.table, loaded.defaults, looks, self.clock())
+
+    def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable, looks: Looks) -> bool:
         if runtime.status in BUSY or loaded.refusal is not None:
             return False
         facts, now = loaded.table.facts, self.clock()
         return (
             runtime.evaluated_at is None
+            or (loaded.is_serviced and not runtime.status_reason.startswith(_services_due(looks)[1]))
             or runtime.status is OptimizingStatus.REFUSED
             or runtime.evaluated_snapshot_id != facts.snapshot_id
             or runtime.properties != facts.properties
@@ -261,9 +269,13 @@ class TableService:
             or (runtime.retry_at is not None and runtime.retry_at <= now)
         )
 
-    def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable) -> Evaluated:
-        """The verdict by the snapshot's totals if these suffice, else by its files."""
-        now, facts, table = self.clock(), loaded.table.facts, loaded.optimizable
+    def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable, looks: Looks) -> Evaluated:
+        """The verdict by the snapshot's totals if these suffice, else by its files; of services by `looks`."""
+        now, facts = self.clock(), loaded.table.facts
+        if loaded.is_serviced:
+            summary = with_roles(loaded.table, (Role.SERVICE,), "services").contents().summary
+            return Evaluated(Evaluation(facts.snapshot_id, *_services_due(looks), (), summary), now)
+        table = loaded.optimizable
         # The reason of a refusal may be in the files.
         if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
             totals = totals_of(facts.snapshot_summary)
@@ -378,7 +390,7 @@ class TableService:
         try:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
-            evaluated = None if loaded.refusal else self._evaluated(runtime, loaded)
+            evaluated = None if loaded.refusal else self._evaluated(runtime, loaded, self._looks(runtime, loaded))
         except TableRefused as refusal:
             return after_refusal(runtime, refusal, config_of(self.tables, runtime), self.clock())
         return after_refresh(runtime, loaded, evaluated, self.clock())
@@ -444,6 +456,12 @@ class TableService:
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, sorted by name."""
         return self.store.read(lambda db: tables.list_tables(db, catalog, status))
+
+
+def _services_due(looks: Looks) -> tuple[OptimizingType | None, str]:
+    """Whether any service of the table's own engine is due, as work that is not optimizing of ours, and which."""
+    due = [f"{name} is due: {one.verdict.reason}" for name, one in looks.items() if one.verdict and one.verdict.is_due]
+    return OptimizingType.MINOR if due else None, "; ".join(due) or "no service is due"
 
 
 #: Tables that are loaded at most to find one by its UUID.
