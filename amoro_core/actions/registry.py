@@ -7,6 +7,7 @@ from amoro_core.actions.clustering import Cluster
 from amoro_core.actions.file_removal import CleanDanglingDeletes, ExpireData
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.orphans import CleanOrphanFiles, EmptyTrash
+from amoro_core.actions.paimon import PaimonCompact, PaimonExpire
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.snapshots import AutoCreateTags, ExpireSnapshots
 from amoro_core.actions.statistics import ComputeStatistics
@@ -70,5 +71,7 @@ def _maintenance() -> tuple[Action, ...]:
         HudiCompact(),
         HudiCluster(),
         HudiClean(),
+        PaimonCompact(),
+        PaimonExpire(),
         *undo_actions(),
     )

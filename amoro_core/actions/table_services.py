@@ -35,7 +35,9 @@ class EngineService(ActionDefaults):
         """The only type of its processes."""
         return (self.name,)
 
-    def verdict(self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str]) -> TriggerVerdict:
+    def verdict(
+        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
+    ) -> TriggerVerdict:
         """Whether the service is due, and why or why not, by the timeline."""
         raise NotImplementedError
 
@@ -50,7 +52,7 @@ class EngineService(ActionDefaults):
 
     def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
         """Whether it is due by the table's own properties."""
-        return self.verdict(table, parse_into(ServiceConfig, properties), properties)
+        return self.verdict(table, parse_into(ServiceConfig, properties), properties, now)
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """One task; on request also where it is not due, if there is anything to do."""
@@ -60,7 +62,7 @@ class EngineService(ActionDefaults):
                 f"{facts.identifier} has the format {facts.format}, and {self.name} is for tables of {self.format}",
                 reason="format",
             )
-        verdict = self.verdict(table, config, situation.properties)
+        verdict = self.verdict(table, config, situation.properties, situation.now)
         if not (verdict.is_due or request.name):
             return verdict, None
         work = self.work(table, config, situation)
@@ -133,7 +135,9 @@ class HudiService(EngineService):
         """Hudi's settings for a plan of ours."""
         raise NotImplementedError
 
-    def verdict(self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str]) -> TriggerVerdict:
+    def verdict(
+        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
+    ) -> TriggerVerdict:
         """Due with a plan of a writer, or by the count; a plan that others have begun is left to them."""
         if waiting := self._pending(table, REQUESTED):
             return TriggerVerdict(True, f"{self.pending} {waiting[0].time} is scheduled and not begun")

@@ -77,6 +77,12 @@ class AvroInput:
                 yield position, batch
                 position += len(records)
 
+    def records(self) -> Iterator[Any]:
+        """Every record, in file order, with numbers and bytes as they are stored. Raises UnreadableFile."""
+        with _reading(self.path):
+            for records in self._records():
+                yield from records
+
     def _records(self) -> Iterator[list[Any]]:
         self.file.seek(0)
         codec = _codec(fastavro.block_reader(self.file))

@@ -109,6 +109,11 @@ REFUSALS: Mapping[str, Refusal] = {
         "A position delete names a file of another partition; readers disagree about whether it applies.",
         "Rewrite the data file with the engine that wrote the delete, so that the delete is removed.",
     ),
+    "service": Refusal(
+        "A Paimon table has a feature with which its services were not tried or a commit could be lost, or was written "
+        "by a newer Paimon than the optimizer's: the message names what.",
+        "Compact it with the engine that writes it, or start an optimizer with a newer Paimon.",
+    ),
     "shared-location": Refusal(
         "Another table is at, above or below a location of this one: files of one would look like orphans of the "
         "other. Both are named.",
@@ -123,5 +128,9 @@ REFUSALS: Mapping[str, Refusal] = {
         "A column has an unsupported type (variant, geometry, geography), or a type that Parquet does not have (nested "
         "types of only unknown values). The column is named.",
         "None yet.",
+    ),
+    "write-only": Refusal(
+        "The writers of a Paimon table compact it and expire its snapshots themselves.",
+        "Set `write-only=true` on the table to have that done by optimizers.",
     ),
 }
