@@ -17,8 +17,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-import pyarrow as pa
-
 from amoro_core.errors import DataFileMissing, UnreadableFile
 from amoro_core.files.avro import open_avro
 from amoro_core.files.storage.stores import each_at_once
@@ -151,16 +149,20 @@ class PaimonTable:
         )
 
     def _records(self, names: Iterable[str], pick: Callable[[Any], T], fields: set[str]) -> list[T]:
-        """What is picked of each record of these manifests; the names of their fields are added to `fields`."""
+        """What is picked of each record of these manifests; the names of fields with values are added to `fields`."""
 
         def read(name: str) -> tuple[set[str], list[T]]:
-            path = f"{self._directory.location}/manifest/{name}"
+            path, used, found = f"{self._directory.location}/manifest/{name}", set[str](), list[T]()
             with _parsing(path), open_avro(self._directory.access, path) as file:
-                return set(_field_names(file.schema)), [pick(record) for record in file.records()]
+                for record in file.records():
+                    flat = {**record, **record.get("_FILE", {})}
+                    used.update(key for key, value in flat.items() if value is not None)
+                    found.append(pick(flat))
+            return used, found
 
         every = each_at_once(read, names).values()
-        fields.update(*(found for found, _ in every))
-        return [one for _, picked in every for one in picked]
+        fields.update(*(used for used, _ in every))
+        return [one for _, found in every for one in found]
 
     def _path_of(self, partition: bytes) -> str:
         with _parsing(f"a partition of {self._directory.identifier}"):
@@ -210,9 +212,8 @@ def _is_paimon(parameters: Mapping[str, str]) -> bool:
 
 def _entry(record: Mapping[str, Any]) -> tuple[bool, _File, int]:
     """Whether a manifest's record deletes its file, which file it is, and the file's size in bytes."""
-    file = record["_FILE"]
-    identity = record["_PARTITION"], record["_BUCKET"], file["_LEVEL"], file["_FILE_NAME"]
-    return record["_KIND"] != 0, identity, file["_FILE_SIZE"]
+    identity = record["_PARTITION"], record["_BUCKET"], record["_LEVEL"], record["_FILE_NAME"]
+    return record["_KIND"] != 0, identity, record["_FILE_SIZE"]
 
 
 @contextmanager
@@ -221,14 +222,6 @@ def _parsing(path: str) -> Iterator[None]:
         yield
     except _MALFORMED as error:
         raise UnreadableFile(f"{path} is not what Paimon writes: {briefly(repr(error))}") from error
-
-
-def _field_names(fields: Iterable[pa.Field]) -> Iterator[str]:
-    for field in fields:
-        yield field.name
-        kind = field.type.value_type if pa.types.is_list(field.type) else field.type
-        if pa.types.is_struct(kind):
-            yield from _field_names(kind)
 
 
 def _type_name(kind: Any) -> str:

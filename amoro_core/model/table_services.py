@@ -73,7 +73,7 @@ class TableContents:
     superseded_bytes: int = 0
     key_columns: tuple[str, ...] = ()  # Paimon: the primary key; this and the following
     buckets: tuple[Bucket, ...] = ()
-    manifest_fields: frozenset[str] = frozenset()  # the names of all fields in the manifests' Avro schemas
+    manifest_fields: frozenset[str] = frozenset()  # that have values in any of its manifests
     branches: tuple[str, ...] = ()
 
     @property

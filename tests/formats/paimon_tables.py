@@ -26,6 +26,7 @@ _FILE = [
     {"name": "_LEVEL", "type": "int"},
     {"name": "_CREATION_TIME", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
     {"name": "_VALUE_STATS_COLS", "type": ["null", {"type": "array", "items": "string"}]},
+    {"name": "_WRITE_COLS", "type": ["null", {"type": "array", "items": "string"}]},
 ]
 _ENTRY = [
     {"name": "_VERSION", "type": "int"},
@@ -36,8 +37,8 @@ _ENTRY = [
     {"name": "_FILE", "type": {"type": "record", "name": "DataFileMeta", "fields": _FILE}},
 ]
 _LISTED = [{"name": "_VERSION", "type": "int"}, {"name": "_FILE_NAME", "type": "string"}]
-#: The names of all fields in these schemas.
-FIELDS = frozenset(one["name"] for one in (*_STATS, *_FILE, *_ENTRY, *_LISTED))
+#: The fields that have values in manifests and their lists.
+FIELDS = frozenset(one["name"] for one in (*_FILE, *_ENTRY, *_LISTED)) - {"_WRITE_COLS"}
 
 
 class File(NamedTuple):
@@ -135,7 +136,8 @@ def _record(kind: int, file: File) -> dict[str, Any]:
         "_KEY_STATS": stats,
         "_LEVEL": file.level,
         "_CREATION_TIME": NOW,
-        "_VALUE_STATS_COLS": None,
+        "_VALUE_STATS_COLS": [],
+        "_WRITE_COLS": None,
     }
     entry = {"_VERSION": 2, "_KIND": kind, "_PARTITION": file.partition, "_BUCKET": file.bucket, "_TOTAL_BUCKETS": 1}
     return {**entry, "_FILE": described}

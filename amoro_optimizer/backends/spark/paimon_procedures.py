@@ -8,7 +8,7 @@ import base64
 import json
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -18,8 +18,8 @@ from amoro_core.errors import AttemptAbandoned, TableRefused
 from amoro_core.protocol import maintenance_pb2 as pb
 
 _TABLE = "org.apache.paimon.table.FileStoreTable"
-#: What Paimon writes manifests by, lists of manifests, and manifests of indexes; it adds a version to each.
-_MANIFESTS, _VERSION = ("ManifestEntry", "ManifestFileMeta", "IndexManifestEntry"), "_VERSION"
+#: Paimon adds it to the fields of every manifest.
+_VERSION = "_VERSION"
 
 
 def run_paimon(
@@ -27,8 +27,8 @@ def run_paimon(
 ) -> pb.ProcedureOutput:
     """Do the service; Paimon commits it as a user whose name begins with the work's marker.
 
-    Raises TableRefused("service") when the jar does not know a field of the table's manifests: it would write manifests
-    that the table's writer can no longer read. AttemptAbandoned: nothing was committed. And what py4j raises.
+    Raises TableRefused("service") when the jar does not know a field that has values in the table's manifests: it would
+    write manifests without them. AttemptAbandoned: nothing was committed. And what py4j raises.
     """
     jvm: Any = context._jvm
     if unknown := sorted(set(work.manifest_fields) - known_fields(jvm)):
@@ -54,18 +54,10 @@ def run_paimon(
 
 def known_fields(jvm: Any) -> set[str]:
     """The fields of manifests that the jar reads and writes."""
-    manifest = jvm.org.apache.paimon.manifest
-    return {_VERSION, *(name for kind in _MANIFESTS for name in _names(getattr(manifest, kind).SCHEMA))}
-
-
-def _names(kind: Any) -> Iterator[str]:
-    match kind.getTypeRoot().name():
-        case "ROW":
-            for field in kind.getFields():
-                yield str(field.name())
-                yield from _names(field.type())
-        case "ARRAY":
-            yield from _names(kind.getElementType())
+    paimon = jvm.org.apache.paimon
+    manifests = paimon.manifest.ManifestEntry, paimon.manifest.ManifestFileMeta, paimon.manifest.IndexManifestEntry
+    kinds = (*manifests, paimon.io.DataFileMeta)
+    return {_VERSION, *(str(field.name()) for kind in kinds for field in kind.SCHEMA.getFields())}
 
 
 def _compact(
