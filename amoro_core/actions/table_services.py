@@ -14,7 +14,7 @@ from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import FILES, Figure, ProcessContext, Receipt, uuid7
 from amoro_core.model.properties import parse_into
 from amoro_core.model.table_services import COMPLETED, INFLIGHT, REQUESTED, TableContents, TimelineEntry
-from amoro_core.model.task_payload import PROCEDURE_HUDI, Work
+from amoro_core.model.task_payload import PROCEDURE_HUDI, TAKE_OVER, Work
 from amoro_core.protocol import maintenance_pb2 as pb
 
 _MB = 1024 * 1024
@@ -161,7 +161,8 @@ class HudiService(EngineService):
         with suppress(*([TableRefused] if waiting else [])):
             locking = lock_options(situation.properties, str(table.facts.identifier))
         if waiting:
-            return pb.ProcedureWork(instant=waiting[0].time, options=locking)
+            begun = {TAKE_OVER: "true"} if waiting[0].state == INFLIGHT else {}  # only a person asks for such a one
+            return pb.ProcedureWork(instant=waiting[0].time, options={**locking, **begun})
         if why := self.needless(table):
             return f"{self.count(table, config).reason}; {why}"
         return pb.ProcedureWork(options={**self.settings(config), **locking})

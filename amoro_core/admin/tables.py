@@ -1,6 +1,7 @@
 """Operations on tables and their blockers."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, table_id, word
 from amoro_core.errors import InvalidArgument
@@ -20,6 +21,7 @@ from amoro_core.model.tables import (
     TableState,
     parse_namespace,
 )
+from amoro_core.model.task_payload import procedures_of
 from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2
@@ -241,13 +243,16 @@ def _table(services: Services, runtime: TableRuntime) -> pb.Table:
 
 def _tables(services: Services, runtimes: Sequence[TableRuntime]) -> list[pb.Table]:
     active = services.overview.active_on(runtime.table_id for runtime in runtimes)
-    no_optimizer = {group: services.no_optimizer_reason(group) for group in {runtime.group for runtime in runtimes}}
+    reason_of = cache(services.no_optimizer_reason)
     blockers: dict[int, list[pb.Blocker]] = {}
     for item in services.blockers.list_active():
         blockers.setdefault(item.blocker.table_id, []).append(_blocker(item))
     return [
         table_message(
-            runtime, active.get(runtime.table_id), blockers.get(runtime.table_id, ()), no_optimizer[runtime.group]
+            runtime,
+            active.get(runtime.table_id),
+            blockers.get(runtime.table_id, ()),
+            reason_of(runtime.group, procedures_of((runtime.format,))),
         )
         for runtime in runtimes
     ]
