@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JARS := build/jars
 OLDER_SPARK := build/pyspark-3.5
+PYPAIMON := build/pypaimon
 PROMETHEUS := build/prometheus
 CHROMIUM := build/chromium
 GENERATOR := build/client-generator
@@ -42,7 +43,7 @@ test:
 # What the Spark backend asks most of Spark runs with Spark 3.5 as well, from its own directory.
 test-all:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
-	  $(OLDER_SPARK)/.installed $(GENERATOR)/.installed
+	  $(OLDER_SPARK)/.installed $(PYPAIMON)/.installed $(GENERATOR)/.installed
 	$(call beside-lint,$(TWO_WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
 	  tests/spark_backend/test_backend.py \
@@ -143,6 +144,13 @@ $(OLDER_SPARK)/.installed: $(VENV)/.made
 	@echo "installing PySpark 3.5 into $(OLDER_SPARK)"
 	@rm -rf $(OLDER_SPARK)
 	@$(call install,$(BIN)/python) --target $(OLDER_SPARK) 'pyspark==3.5.*'
+	@touch $@
+
+# Writes and reads Paimon tables; it wants older packages than ours.
+$(PYPAIMON)/.installed: $(VENV)/.made
+	@echo "installing pypaimon into $(PYPAIMON)"
+	@$(BIN)/python -m venv --clear $(PYPAIMON)
+	@$(call install,$(PYPAIMON)/bin/python) 'pypaimon==2.1.0'
 	@touch $@
 
 # The generator of clients wants an older typer than ours.

@@ -8,7 +8,7 @@ Avro files in `manifest/`. The layout is that of Paimon 1.4.2's source.
 import json
 import re
 import struct
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -40,6 +40,8 @@ _File = tuple[bytes, int, int, str]  # partition, bucket, level, name
 
 #: How many snapshots are read: of the newest ones, and of the oldest ones.
 _NEWEST, _OLDEST = 100, 20
+#: Tables whose files are remembered while their snapshot is the same.
+_REMEMBERED = 200
 #: What keeps a snapshot: the prefix of its files in a folder of that name, and the key of the snapshot.
 _KEEPERS = (("tag", "tag-", "id"), ("consumer", "consumer-", "nextSnapshot"))
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error, OverflowError, RecursionError)
@@ -107,11 +109,14 @@ class PaimonTable:
             for name in self._names(folder, prefix):
                 with suppress(DataFileMissing), self._reading(f"{folder}/{prefix}{name}") as document:
                     entries.append(TimelineEntry(str(document[key]), f"{folder} {name}", COMPLETED))
-        for number in sorted({*self._snapshot_ids[:_OLDEST], *self._snapshot_ids[-_NEWEST:]}):
-            with suppress(DataFileMissing), self._reading(f"snapshot/snapshot-{number}") as one:  # else it has expired
-                time = datetime.fromtimestamp(one["timeMillis"] / 1000, UTC).isoformat()
-                entries.append(TimelineEntry(str(number), one["commitKind"], COMPLETED, time, one["commitUser"]))
-        return tuple(entries)
+        numbers = sorted({*self._snapshot_ids[:_OLDEST], *self._snapshot_ids[-_NEWEST:]})
+        return (*entries, *filter(None, each_at_once(self._snapshot, map(str, numbers)).values()))
+
+    def _snapshot(self, number: str) -> TimelineEntry | None:
+        with suppress(DataFileMissing), self._reading(f"snapshot/snapshot-{number}") as one:
+            time = datetime.fromtimestamp(one["timeMillis"] / 1000, UTC).isoformat()
+            return TimelineEntry(number, one["commitKind"], COMPLETED, time, one["commitUser"])
+        return None  # it has expired
 
     def contents(self) -> TableContents:
         """Its columns, files by partition, bucket and level, and timeline. Raises UnreadableFile, DataFileMissing."""
@@ -119,6 +124,31 @@ class PaimonTable:
 
     @cached_property
     def _contents(self) -> TableContents:
+        buckets, fields = self._live
+        levels = defaultdict[tuple[str, str, str], list[int]](list)
+        for one in buckets:
+            for level, size in one.files:
+                levels[one.path, str(one.number), f"level {level}"].append(size)
+        return TableContents(
+            columns=tuple(self._columns),
+            partition_columns=tuple(self._partition_types),
+            files=tuple(StoredFiles(*key, len(sizes), sum(sizes)) for key, sizes in levels.items()),
+            timeline=self._timeline,
+            since_compaction=len(snapshots_since_compaction(self._timeline)),
+            key_columns=self._keys,
+            buckets=buckets,
+            manifest_fields=fields,
+            branches=tuple(self._names("branch", "branch-")),
+        )
+
+    def take_files_of(self, other: "PaimonTable") -> None:
+        """Read no manifests if the other one, loaded before, is in the same state and has read them."""
+        if other.facts == self.facts and "_live" in vars(other):
+            self._live = other._live
+
+    @cached_property
+    def _live(self) -> tuple[tuple[Bucket, ...], frozenset[str]]:
+        """The buckets of the newest snapshot, and the fields that have values in its manifests."""
         added, deleted, fields = dict[_File, int](), set[_File](), set[str]()
         if self._snapshot_ids:
             with self._reading(f"snapshot/snapshot-{self._snapshot_ids[-1]}") as head:
@@ -131,22 +161,7 @@ class PaimonTable:
         for partition, bucket, level, name in added.keys() - deleted:
             files[partition, bucket].append((level, added[partition, bucket, level, name]))
         buckets = [Bucket(key[0], self._path_of(key[0]), key[1], tuple(sorted(some))) for key, some in files.items()]
-        buckets.sort(key=lambda one: (one.path, one.number))
-        levels = defaultdict[tuple[str, str, str], list[int]](list)
-        for one in buckets:
-            for level, size in one.files:
-                levels[one.path, str(one.number), f"level {level}"].append(size)
-        return TableContents(
-            columns=tuple(self._columns),
-            partition_columns=tuple(self._partition_types),
-            files=tuple(StoredFiles(*key, len(sizes), sum(sizes)) for key, sizes in levels.items()),
-            timeline=self._timeline,
-            since_compaction=len(snapshots_since_compaction(self._timeline)),
-            key_columns=self._keys,
-            buckets=tuple(buckets),
-            manifest_fields=frozenset(fields),
-            branches=tuple(self._names("branch", "branch-")),
-        )
+        return tuple(sorted(buckets, key=lambda one: (one.path, one.number))), frozenset(fields)
 
     def _records(self, names: Iterable[str], pick: Callable[[Any], T], fields: set[str]) -> list[T]:
         """What is picked of each record of these manifests; the names of fields with values are added to `fields`."""
@@ -196,13 +211,20 @@ class PaimonFormat:
     def __init__(self) -> None:
         directories = TableDirectories(self.name, ("schema/schema-0",), _is_paimon)
         self.check, self.list_tables, self._find = directories.check, directories.list_tables, directories.find
+        self._loaded = OrderedDict[TableIdentifier, PaimonTable]()
 
     def commits_refused(self, catalog: CatalogConfig) -> None:
         """Refuses nothing: Paimon commits."""
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> PaimonTable:
         """Its present state. Raises TableNotFound, UnreadableFile, DataFileMissing."""
-        return PaimonTable(self._find(catalog, identifier))
+        table, before = PaimonTable(self._find(catalog, identifier)), self._loaded.pop(identifier, None)
+        if before is not None:
+            table.take_files_of(before)
+        self._loaded[identifier] = table
+        while len(self._loaded) > _REMEMBERED:
+            self._loaded.popitem(last=False)
+        return table
 
 
 def _is_paimon(parameters: Mapping[str, str]) -> bool:

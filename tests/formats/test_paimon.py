@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -137,6 +138,18 @@ def test_partitions_are_read_from_binary_rows(place: Path, kinds: list[str], row
     assert [one.partition for one in load(place).contents().files] == [text]
 
 
+def test_manifests_are_read_once_for_each_state_of_a_table(place: Path) -> None:
+    table, format = PaimonDirectory(place), PaimonFormat()
+    table.commit(File("a"))
+    before = format.load(catalog(place), TABLE).contents()
+    for manifest in place.glob("manifest/*"):
+        manifest.rename(manifest.with_name(f"{manifest.name}.gone"))
+    assert format.load(catalog(place), TABLE).contents() == before
+    table.write("schema/schema-1", {**table.schema, "id": 1, "options": {}})
+    with pytest.raises(AmoroError, match="does not exist"):
+        format.load(catalog(place), TABLE).contents()
+
+
 def test_nested_types_are_written_as_in_sql(place: Path) -> None:
     array = {"type": "ARRAY NOT NULL", "element": "INT"}
     row = {"type": "ROW", "fields": [{"id": 1, "name": "a", "type": array}]}
@@ -201,6 +214,18 @@ def test_a_manifest_outside_the_table_is_not_read(place: Path) -> None:
     table.write("snapshot/snapshot-1", {**_document(place, 1), "deltaManifestList": "../../../secret"})
     with pytest.raises(TableRefused, match=r"has a '\.\.' segment"):
         load(place).contents()
+
+
+def test_ten_thousand_snapshots_are_read_in_a_second(place: Path) -> None:
+    table = PaimonDirectory(place)
+    table.commit(File("a"), at=NOW - timedelta(days=1))
+    document = _document(place, 1)
+    for number in range(2, 10_001):
+        table.write(f"snapshot/snapshot-{number}", {**document, "id": number})
+    began = time.process_time()
+    timeline = load(place).timeline()
+    assert time.process_time() - began < 1
+    assert [one.time for one in timeline] == [str(one) for one in (*range(1, 21), *range(9_901, 10_001))]
 
 
 def _document(place: Path, number: int) -> dict[str, Any]:

@@ -95,8 +95,13 @@ def _compact(
 
 def _append_tasks(jvm: Any, table: Any) -> Sequence[Any]:
     """What Paimon would merge in a table without buckets."""
+    append = jvm.org.apache.paimon.append
     try:
-        tasks: Sequence[Any] = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
+        coordinator = append.AppendCompactCoordinator(table, False)
+    except TypeError:  # as Paimon 0.9 names it
+        coordinator = append.UnawareAppendTableCompactionCoordinator(table, False)
+    try:
+        tasks: Sequence[Any] = coordinator.run()
     except Exception as error:
         if "EndOfScanException" not in str(error):
             raise
