@@ -25,26 +25,27 @@ demo: $(VENV)/.demo
 	$(BIN)/amoro demo
 
 # Three tiers, each of which runs the tests of the one before it (tests/tiers.py); lint runs beside them.
-TWO_WORKERS := $(PYTEST) -n 2
+# More workers than two cores: tests also wait for processes, disks and clocks.
+WORKERS := $(PYTEST) -n 3
 PURE := $(addprefix tests/,unit store cli rpc admin api formats tools)
 # $(call beside-lint,COMMAND): fails if the command or lint does.
 beside-lint = @mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
   echo '$(1)'; status=0; $(1) || status=$$?; wait $$lint || { cat build/lint.log; status=1; }; exit $$status
 
 check: $(VENV)/.test
-	$(call beside-lint,$(TWO_WORKERS) --tier=check --timeout=120 $(PURE))
+	$(call beside-lint,$(WORKERS) --tier=check --timeout=120 $(PURE))
 	@$(BIN)/python -m tests.measure
 
 test:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
-	$(call beside-lint,$(TWO_WORKERS) --tier=test --timeout=120 tests)
+	$(call beside-lint,$(WORKERS) --tier=test --timeout=120 tests)
 
 # Random tests begin with a fresh seed, which the report's header prints. DURATIONS=write rewrites tests/durations.tsv; do so on an idle machine.
 # What the Spark backend asks most of Spark runs with Spark 3.5 as well, from its own directory.
 test-all:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
 	  $(OLDER_SPARK)/.installed $(PYPAIMON)/.installed $(GENERATOR)/.installed
-	$(call beside-lint,$(TWO_WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
+	$(call beside-lint,$(WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
 	  tests/spark_backend/test_backend.py \
 	  tests/spark_backend/test_clustering.py::test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_makes_of_it \
@@ -54,7 +55,7 @@ test-all:
 TIER ?= test
 coverage:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
-	$(TWO_WORKERS) --tier=$(TIER) --cov --cov-report= tests
+	$(WORKERS) --tier=$(TIER) --cov --cov-report= tests
 	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 # The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.

@@ -69,6 +69,10 @@ class AdminClient(Methods):
         """End the connection."""
         self._channel.close()
 
+    def answer(self, request: "Message") -> Any:
+        """The answer of the method that takes such requests, as GetTable takes GetTableRequest."""
+        return self.ask(type(request).__name__.removesuffix("Request"), request)
+
     def ask(self, method: str, request: "Message", timeout: float | None = None) -> Any:
         """The answer of the method of that name. Raises WaitTimeout when one whose work may last is late."""
         seconds = OPERATIONS[method].deadline.total_seconds() if timeout is None else timeout

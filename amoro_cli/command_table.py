@@ -22,24 +22,7 @@ _TYPE = re.compile(r" ?<(?!\w+\|)[^>]*>")
 _LISTED = re.compile(r"<list\[(.*)\]>")  # an option that may be repeated
 
 
-class HelpfulCommand(TyperCommand):
-    """A command whose options of the panel CONNECTION stand apart, at the end."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write(self, ctx, formatter, lambda: None)
-
-
-class HelpfulGroup(TyperGroup):
-    """A group whose options of the panel CONNECTION stand apart, after its commands."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write(self, ctx, formatter, lambda: self.format_commands(ctx, formatter))
-
-
-def _write(command: Any, ctx: typer.Context, formatter: Any, write_commands: Callable[[], None]) -> None:
+def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
     """Write the arguments, the command's own options, its commands, and the options of the connection."""
 
     def section(title: str, kind: str, panel: str | None = None) -> None:
@@ -52,8 +35,18 @@ def _write(command: Any, ctx: typer.Context, formatter: Any, write_commands: Cal
 
     section("Arguments", "argument")
     section("Options", "option")
-    write_commands()
+    if isinstance(command, TyperGroup):
+        command.format_commands(ctx, formatter)
     section(CONNECTION, "option", CONNECTION)
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose options of the panel CONNECTION stand apart, at the end."""
+
+    format_options = _write_options
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
 
 def record_of(parameter: Any, ctx: typer.Context) -> tuple[str, str] | None:
@@ -187,24 +180,26 @@ GROUPS = {
     "process": "Optimizing processes: what runs and what ran.",
     "cluster": "Clustering: the order of rows in files. amoro optimize TABLE --type cluster brings them into it.",
     "task": "Tasks of processes: one set of files each, rewritten together.",
-    "event": "Events: what happened to tables, processes, optimizers and groups.",
-    "series": "Series: values over time, of the system, of groups and of tables.",
-    "trash": "Trash: files that maintenance marked for deletion and that are still there.",
+    "event": "Events: what happened to tables, processes and optimizers.",
+    "series": "Series: values over time, of the system, groups and tables.",
+    "trash": "Trash: files marked for deletion that are still there.",
     "lease": "Leases: snapshots that are kept for a while.",
     "optimizer": "Optimizers: the processes that rewrite files.",
     "group": "Optimizer groups: which optimizers work for which tables.",
     "catalog": "Catalogs: where tables come from.",
     "config": "Settings of the coordinator.",
     "token": "Manage access tokens.",
-    "user": "Manage users, who log in to the pages.",
+    "user": "Manage users, who log in to the dashboard.",
     "audit": "The audit log: who changed what.",
     "monitoring": "Monitoring: files for Prometheus and Grafana.",
     "state": "The state database: copies and checks.",
 }
 
 
-class LazyGroup(HelpfulGroup):
+class LazyGroup(TyperGroup):
     """A group whose commands are loaded when they are named, or listed in its help."""
+
+    format_options = _write_options
 
     def __init__(self, *args: Any, prefix: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -221,11 +216,11 @@ class LazyGroup(HelpfulGroup):
         if path not in GROUPS:
             return _load(next(command for command in COMMANDS if command.path == path))
         own = [command for command in COMMANDS if command.path.startswith(f"{path} ")]
-        plain = (f"amoro {command.path}" for command in own if command.path == f"{path} list")
+        listing = (command.example for command in own if command.path == f"{path} list")
         return LazyGroup(
             name=name,
             prefix=path,
-            help=with_example(GROUPS[path], next(plain, own[0].example)),
+            help=with_example(GROUPS[path], next(listing, own[0].example)),
             no_args_is_help=True,
             context_settings=CONTEXT_SETTINGS,
             rich_markup_mode=None,

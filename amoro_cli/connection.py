@@ -71,15 +71,6 @@ class OptimizerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """What `amoro demo` shows."""
-
-    seconds: int  # how long the writer goes on
-    directory: Path | None  # None: a temporary one
-    plain: bool  # lines instead of a live display
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check of doctor."""
 
@@ -87,15 +78,6 @@ class Finding:
     ok: bool
     detail: str
     fix: str = ""  # what to do when it is not ok
-
-
-@dataclass(frozen=True, slots=True)
-class PackageOptions:
-    """What is packed for Spark's executors."""
-
-    output: Path | None  # None: in the current directory, named after the platform it runs on
-    include: tuple[str, ...]  # further distributions
-    with_interpreter: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +120,14 @@ class Launcher(Protocol):
     def optimizer(self, options: OptimizerOptions) -> None:
         """Run an optimizer until a signal ends it."""
 
-    def package(self, options: PackageOptions) -> Package:
-        """Pack what Spark's executors need to run tasks."""
+    def package(self, output: Path | None, include: tuple[str, ...], *, with_interpreter: bool) -> Package:
+        """Pack what Spark's executors need to run tasks, with further distributions.
 
-    def demo(self, options: DemoOptions) -> None:
-        """Show the main job on a warehouse made for it."""
+        Without `output` it is in the current directory, named after the platform it runs on.
+        """
+
+    def demo(self, seconds: int, directory: Path | None, *, plain: bool) -> None:
+        """Show the main job for so long on a warehouse made for it, by default a temporary one; `plain` in lines."""
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         """Check the installation."""
@@ -312,25 +297,17 @@ def recorded_address(home: Path, *, lasting: bool = False) -> str | None:
 
 def _recorded(home: Path, *, lasting: bool) -> tuple[str, bool] | None:
     """The local address in coordinator.json, and whether the coordinator there only serves another command."""
+    import psutil  # only where there is such a file
+
     try:
         record = json.loads((home / "coordinator.json").read_bytes())
         passing = bool(record.get("passing"))
-        if (lasting and passing) or not _is_alive(int(record["pid"])):
+        # If the process is gone, another program may own the port by now and must not get the token.
+        if (lasting and passing) or not psutil.pid_exists(int(record["pid"])):
             return None
         return parse_address(record.get("local_address") or record["address"]), passing
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidArgument):
         return None  # left half-written by a crash: as good as missing
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether the process exists; if not, another program may own the port by now and must not get the token."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _answers(address: str) -> bool:

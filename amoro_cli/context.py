@@ -5,19 +5,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from amoro_cli.connection import Connection, CoordinatorAddress, Kind, Launcher, connect, resolve_place
-from amoro_cli.output import OutputFormat, tell
+from amoro_cli.output import Document, OutputFormat, tell, write
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.principals import Trust, is_pattern, parse_pattern
 from amoro_core.model.properties import parse_duration, parse_memory, parse_time
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 _MOST_NAMES = 500
 CONNECTION = "Connection options"  # their panel in help
@@ -99,7 +103,21 @@ _TABLES = argument(
 TablesArgument = Annotated[list[str], _TABLES]
 OptionalTablesArgument = Annotated[list[str] | None, _TABLES]
 #: All tables without it.
-AnyTableArgument = Annotated[str, argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.")]
+AnyTableArgument = Annotated[str, argument(metavar="TABLE", help="catalog.namespace.table; all tables without it.")]
+
+
+def table_option(help_: str) -> Any:
+    """An option that takes the name of a table."""
+    return option(metavar="TABLE", help=help_, autocompletion=names_of(Kind.TABLE))
+
+
+def id_argument(metavar: str, what: str = "Its id", kind: Kind | None = None) -> Any:
+    """An argument that takes an id, or its beginning or end."""
+    text = f"{what}, or six or more characters of its beginning or end."
+    return argument(metavar=metavar, help=text, autocompletion=names_of(kind) if kind else None)
+
+
+ProcessArgument = Annotated[str, id_argument("PROCESS", "The process's id", Kind.PROCESS)]
 TableArgument = Annotated[
     str,
     argument(
@@ -123,16 +141,25 @@ def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
     return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
 
 
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]
+TimeoutOption = Annotated[
+    timedelta,
+    duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end together."),
+]
+
+
 def milliseconds(duration: timedelta | None) -> int:
     """The duration in a request; 0: none is given."""
     return 0 if duration is None else duration // timedelta(milliseconds=1)
 
 
-def time_option(*names: str, help_: str) -> Any:
+def _time_option(name: str, help_: str) -> Any:
     """An option that takes a time in milliseconds, as one such as 2026-11-29T22:00 in UTC, or as how long ago."""
-    return typer.Option(
-        *names, metavar="AGO|TIME", parser=option_parser(lambda text: parse_time(text, datetime.now(UTC))), help=help_
-    )
+    parser = option_parser(lambda text: parse_time(text, datetime.now(UTC)))
+    return typer.Option(name, metavar="AGO|TIME", parser=parser, help=f"{help_} As 12h, or 2026-11-29T22:00 (UTC).")
+
+
+since_option, until_option = partial(_time_option, "--since"), partial(_time_option, "--until")
 
 
 def default(text: str) -> Any:
@@ -154,6 +181,7 @@ def _memory(text: str) -> int:
 
 
 MEMORY = default("512MB")  # of a thread
+TIMEOUT = default("10m")
 
 
 def available_cores() -> int:
@@ -199,6 +227,18 @@ class Session:
         note = _note if self.options.verbose else lambda _: None
         return connect(self.launcher, self.place, LOCK_WAIT, note, lasting=lasting, reading=True)
 
+    def change(self, request: "Message", view: Callable[[Any], Document], output: OutputFormat) -> None:
+        """Print the view of the answer to a request that changes something."""
+        with self.connect() as connection:
+            write(view(connection.client.answer(request)), output)
+
+    def show(
+        self, request: "Message", view: Callable[[Any], Document], output: OutputFormat, *, lasting: bool = False
+    ) -> None:
+        """Print the view of the answer to a request that only reads."""
+        with self.reading(lasting=lasting) as connection:
+            write(view(connection.client.answer(request)), output)
+
 
 def _note(text: str) -> None:
     tell(printable(text))
@@ -218,7 +258,7 @@ _CONNECTION_OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
 def global_parameters(names: Sequence[str]) -> list[Parameter]:
     """The global options of those names as parameters of a command."""
     options: dict[str, Any] = {
-        "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say it when no coordinator runs.")],
+        "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say so when no coordinator runs.")],
         "debug": Annotated[bool, typer.Option("--debug", help="Show tracebacks.")],
     }
     for name, kind, metavar, text in _CONNECTION_OPTIONS:
@@ -237,13 +277,6 @@ def global_parameters(names: Sequence[str]) -> list[Parameter]:
 
 
 TRUST = ("ca_file", "certificate_file", "key_file")
-REMOTE = (
-    "home",
-    "config",
-    "address",
-    "token_file",
-    *TRUST,
-    "verbose",
-    "debug",
-)  # of commands that talk to a coordinator
+#: Of commands that talk to a coordinator.
+REMOTE = (*(name for name, *_ in _CONNECTION_OPTIONS), "verbose", "debug")
 LOCAL = ("home", "config", "debug")

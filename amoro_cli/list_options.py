@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 from google.protobuf.message import Message
 
-from amoro_cli.context import OutputOption, Session, with_parameters
+from amoro_cli.context import OutputOption, Session, option, with_parameters
 from amoro_cli.output import Block, Document, Grid, OutputFormat
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.documents.formatting import format_count
@@ -22,21 +22,8 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 Item = TypeVar("Item", bound=Message)
-PagedAnswer = TypeVar("PagedAnswer", bound="Paged")
 
 _UNKNOWN = -1
-
-
-class Paged(Protocol):
-    """An answer that may be one of several pages."""
-
-    @property
-    def next(self) -> str:
-        """The key after which the next page begins; "" on the last page."""
-
-    @property
-    def total(self) -> int:
-        """How many items there are on all pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +51,34 @@ class ListRange(Generic[Item]):
         return {"total": self.total, "next": self.next or None}
 
 
-def gather(
-    wanted: Window,
-    method: Callable[[Any], PagedAnswer],
-    request: Message,
-    items_of: Callable[[PagedAnswer], Sequence[Item]],
-) -> tuple[PagedAnswer, ListRange[Item]]:
-    """The first answer of the method, and the items of all answers up to the limit.
+def gather(client: "AdminClient", wanted: Window, request: Any) -> tuple[Any, ListRange[Any]]:
+    """The first answer to the request, and the items of all answers up to the limit.
 
-    The coordinator returns as many at once as one message holds.
+    The items are its first repeated field. The coordinator returns as many at once as one message holds.
     """
-    first = answer = method(_page_of(request, wanted.limit, wanted.after))
-    items = list(items_of(answer))
+
+    def page(limit: int, after: str) -> Any:
+        part = type(request)(limit=limit, after=after)
+        part.MergeFrom(request)
+        return client.answer(part)
+
+    first = answer = page(wanted.limit, wanted.after)
+    key = next(field.name for field in first.DESCRIPTOR.fields if field.is_repeated)
+    items = list(getattr(first, key))
+    if hasattr(request, "snapshot_id"):
+        request.snapshot_id = first.snapshot_id  # further pages are of the same snapshot
     while answer.next and (not wanted.limit or len(items) < wanted.limit):
-        answer = method(_page_of(request, wanted.limit - len(items) if wanted.limit else 0, answer.next))
-        items += items_of(answer)
+        answer = page(wanted.limit - len(items) if wanted.limit else 0, answer.next)
+        items += getattr(answer, key)
     total, is_exact = first.total, getattr(first, "total_is_exact", True)
     if not is_exact and not answer.next and not wanted.after:
         total, is_exact = len(items), True  # all of them were counted here
     return first, ListRange(items, total, answer.next, wanted.after, is_exact)
 
 
-def listed(
-    wanted: Window,
-    method: Callable[[Any], PagedAnswer],
-    request: Message,
-    items_of: Callable[[PagedAnswer], Sequence[Item]],
-) -> ListRange[Item]:
+def listed(client: "AdminClient", wanted: Window, request: Message) -> ListRange[Any]:
     """The same, the items alone."""
-    return gather(wanted, method, request, items_of)[1]
-
-
-def _page_of(request: Any, limit: int, after: str) -> Any:
-    page = type(request)(limit=limit, after=after)
-    page.MergeFrom(request)
-    return page
+    return gather(client, wanted, request)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +149,13 @@ class Listing(Generic[Item]):
     def arranged(self, items: Sequence[Item], sort_by: str) -> list[Item]:
         """The items in the requested order; the sort is stable. Raises InvalidArgument."""
         arranged = list(items)
-        for name in reversed(_names(sort_by)):
+        for name in reversed(split_names(sort_by)):
             arranged.sort(key=self.column(name.removeprefix("-")).value, reverse=name.startswith("-"))
         return arranged
 
     def grid(self, items: Sequence[Item], columns: str = "", indent: int = 0) -> Grid:
         """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
-        wanted = [self.column(name) for name in _names(columns)]
+        wanted = [self.column(name) for name in split_names(columns)]
         shown = wanted or [column for column in self.columns if column.shown]
         return Grid(
             tuple(column.title for column in shown),
@@ -216,7 +196,8 @@ class Listing(Generic[Item]):
         raise InvalidArgument(f"{name!r} is not a column", hint=f"{meant}The columns are {', '.join(self.names)}.")
 
 
-def _names(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
+    """The names in a text that separates them by commas."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
@@ -262,9 +243,7 @@ def _parameters(
             show_default=bool(limit),
         )
         yield parameter("limit", Annotated[int | None, bound], limit)
-        start = typer.Option(
-            "--after", metavar=after, help="Only what follows this one in the list.", show_default=False
-        )
+        start = option("--after", metavar=after, help="Only what follows this one in the list: `next` in JSON.")
         yield parameter("after", Annotated[str, start], "")
     order = "Sort by these columns, separated by commas; a minus before a name reverses its order."
     yield parameter("sort_by", Annotated[str, _columns_option(listing, "--sort-by", order)], "")
@@ -281,7 +260,7 @@ def _columns_option(listing: Listing[Any], name: str, text: str) -> Any:
 
     def check(value: str) -> str:
         try:
-            for name in _names(value):
+            for name in split_names(value):
                 listing.column(name.removeprefix("-"))
         except InvalidArgument as error:
             raise typer.BadParameter(f"{error.message}. {error.hint}") from error
@@ -293,25 +272,18 @@ def _columns_option(listing: Listing[Any], name: str, text: str) -> Any:
         start = last.removeprefix("-")
         return [f"{before}{comma}{minus}{name}" for name in listing.names if name.startswith(start)]
 
-    return typer.Option(name, metavar="COLUMNS", help=text, show_default=False, callback=check, autocompletion=complete)
+    return option(name, metavar="COLUMNS", help=text, callback=check, autocompletion=complete)
 
 
 def show_list(
-    session: Session,
-    options: ListOptions,
-    listing: Listing[Item],
-    method: str,
-    request: Message,
-    items_of: Callable[[Any], Sequence[Item]],
-    nothing: str = "",
+    session: Session, options: ListOptions, listing: Listing[Any], request: Message, nothing: str = ""
 ) -> None:
-    """Print the list that the client's method returns; with --watch, again after each change.
+    """Print the list that answers the request; with --watch, again after each change.
 
     `nothing` is the text for an empty list, instead of the listing's.
     """
 
     def ask(client: "AdminClient") -> Look:
-        part: ListRange[Item] = listed(options.window, getattr(client, method), request, items_of)
-        return Look(listing.document(part, options, nothing=nothing))
+        return Look(listing.document(listed(client, options.window, request), options, nothing=nothing))
 
     show_watched(session, ask, options.output, options.watch, options.interval)

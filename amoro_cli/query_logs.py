@@ -37,17 +37,16 @@ def learn_from(
     client: "AdminClient", table: str, spark_event_log: Path | None, queries: Path | None
 ) -> "pb.LearnedScans":
     """Send the scans of one of the two to the coordinator. Raises InvalidArgument, with file and line."""
-    if spark_event_log is not None and queries is None:
+    if (spark_event_log is None) == (queries is None):
+        raise InvalidArgument(
+            "Name either an event log of Spark or a file of queries", hint="One of --spark-event-log and --queries."
+        )
+    if spark_event_log is not None:
         table = client.GetTable(pb.GetTableRequest(table=table)).table
-        return _learn(client, table, scans_in_event_logs(spark_event_log, table))
-    if queries is not None and spark_event_log is None:
-        return _learn(client, table, scans_in_queries(queries))
-    raise InvalidArgument(
-        "Name either an event log of Spark or a file of queries", hint="One of --spark-event-log and --queries."
-    )
-
-
-def _learn(client: "AdminClient", table: str, records: Sequence[ScanRecord]) -> pb.LearnedScans:
+        records = scans_in_event_logs(spark_event_log, table)
+    elif queries is not None:
+        with _opened(queries) as opened:
+            records = _bounded(scans_of_queries(_Lines(queries, opened, MAX_QUERIES_BYTES), str(queries)), queries)
     scans = [
         pb.ToldScan(
             day=record.day.isoformat() if record.day else "",
@@ -59,12 +58,6 @@ def _learn(client: "AdminClient", table: str, records: Sequence[ScanRecord]) -> 
         for record in records
     ]
     return client.LearnScans(pb.LearnScansRequest(table=table, scans=scans))
-
-
-def scans_in_queries(file: Path) -> tuple[ScanRecord, ...]:
-    """The scans in a file of queries. Raises InvalidArgument, with file and line."""
-    with _opened(file) as opened:
-        return _bounded(scans_of_queries(_Lines(file, opened, MAX_QUERIES_BYTES), str(file)), file)
 
 
 def scans_in_event_logs(place: Path, table: str) -> tuple[ScanRecord, ...]:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amoro_cli.connection import remote_error
 from amoro_cli.list_options import listed
@@ -17,6 +18,7 @@ from amoro_core.errors import (
     ConfirmationRequired,
     Conflict,
     CoordinatorUnavailable,
+    NotFound,
     TableBusy,
     WaitTimeout,
 )
@@ -94,7 +96,7 @@ def with_tasks(client: "AdminClient", process: pb.Process) -> pb.Process:
     if process.tasks_total > len(process.tasks):
         del process.tasks[:]
         request = pb.ListTasksRequest(process_id=process.process_id)
-        process.tasks.extend(listed(ALL, client.ListTasks, request, lambda answer: answer.tasks).items)
+        process.tasks.extend(listed(client, ALL, request).items)
     return process
 
 
@@ -119,79 +121,73 @@ def optimize_once(
     process, and leaves alone what runs in another. Raises WaitTimeout when planning does not end in time, TableBusy for
     a table that is still busy at the deadline or, unless `patient`, busy at all.
     """
-    client, table, process_id = connection.client, request.table, ""
+    client, table = connection.client, request.table
     try:
-        answer = retry_while_busy(
-            client,
+        return _once(
+            connection,
             table,
+            lambda timeout: client.OptimizeTable(request, timeout=timeout),
+            lambda answer: planned_line(answer.plan, answer.process_id),
             deadline,
             report,
-            lambda timeout: client.OptimizeTable(request, timeout=timeout),
+            wait=None if request.cluster.schedule_only else wait,
             patient=patient,
         )
-        process_id = answer.process_id
-        if not process_id:
-            return answer, None
-        if not (wait or connection.embedded) or request.cluster.schedule_only:
-            report.remark(answer.no_optimizer)
-            return answer, None
-        report.note(planned_line(answer.plan, process_id))
-        report.remark(answer.no_optimizer)
-        return answer, wait_for_end(client, process_id, deadline, report)
     except WaitTimeout as late:
         raise _planning_timeout(client, table, connection.embedded) from late
     except PlanningInterrupted:
         if connection.embedded:
             _cancel(client, _process_planned_late(client, table), report)
         raise
-    except KeyboardInterrupt:
-        _interrupt(connection, process_id, report)
-        raise
 
 
 def maintain_once(
     connection: "Connection",
-    request: pb.MaintainTableRequest,
+    request: pb.MaintainTableRequest | pb.UndoRequest,
     deadline: Deadline,
     report: ProgressReport,
     *,
     wait: bool,
 ) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
-    """As `optimize_once`, for another action. A process held by a breaker is not awaited."""
-    method = connection.client.ConfirmMaintenance if request.confirm else connection.client.MaintainTable
+    """As `optimize_once`, for another action, or to undo a process. A process held by a breaker is not awaited."""
+    client = connection.client
+    if isinstance(request, pb.UndoRequest):
+        table, method = _process(client, request.process_id).table, "UndoProcess"
+    else:
+        table, method = request.table, "ConfirmMaintenance" if request.confirm else "MaintainTable"
     return _once(
-        connection, request.table, lambda timeout: method(request, timeout=timeout), deadline, report, wait=wait
-    )
-
-
-def undo_once(
-    connection: "Connection", process_id: str, deadline: Deadline, report: ProgressReport, *, wait: bool
-) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
-    """As `maintain_once`, for undoing a process."""
-    client, request = connection.client, pb.UndoRequest(process_id=process_id)
-    table = _process(client, process_id).table
-    return _once(
-        connection, table, lambda timeout: client.UndoProcess(request, timeout=timeout), deadline, report, wait=wait
+        connection,
+        table,
+        lambda timeout: client.ask(method, request, timeout),
+        lambda answer: f"{answer.process_id}  planned {answer.action} of {answer.table}: {answer.reason}",
+        deadline,
+        report,
+        wait=wait,
     )
 
 
 def _once(
     connection: "Connection",
     table: str,
-    ask: Callable[[float], pb.MaintainTableResponse],
+    ask: Callable[[float], Any],
+    planned: Callable[[Any], str],
     deadline: Deadline,
     report: ProgressReport,
     *,
-    wait: bool,
-) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
+    wait: bool | None,
+    patient: bool = True,
+) -> tuple[Any, pb.Process | None]:
+    """The answer, and the process at its end if it is awaited; with `wait` None it never is."""
     client, process_id = connection.client, ""
     try:
-        answer = retry_while_busy(client, table, deadline, report, ask)
-        process_id = answer.process_id
-        if not process_id or not (wait or connection.embedded or answer.held):
-            return answer, None
-        report.note(f"{process_id}  planned {answer.action} of {answer.table}: {answer.reason}")
-        return answer, wait_for_end(client, process_id, deadline, report)
+        answer = retry_while_busy(client, table, deadline, report, ask, patient=patient)
+        process_id, no_optimizer = answer.process_id, getattr(answer, "no_optimizer", "")
+        awaited = wait is not None and (wait or connection.embedded or bool(getattr(answer, "held", "")))
+        if process_id and awaited:
+            report.note(planned(answer))
+        if process_id:
+            report.remark(no_optimizer)
+        return answer, wait_for_end(client, process_id, deadline, report) if process_id and awaited else None
     except KeyboardInterrupt:
         _interrupt(connection, process_id, report)
         raise
@@ -218,12 +214,12 @@ def _planning_timeout(client: "AdminClient", table: str, embedded: bool) -> Amor
 
 def _process_planned_late(client: "AdminClient", table: str) -> str:
     """The process that planning created after all; "" when there is none."""
-    deadline = Deadline(_CALLING_OFF)
-    while (
-        known := client.GetTable(pb.GetTableRequest(table=table))
-    ).status == OptimizingStatus.PLANNING and deadline.remaining:
-        time.sleep(_AGAIN.total_seconds())
-    return known.process_id
+    deadline, request = Deadline(_CALLING_OFF), pb.GetTableRequest(table=table, known_only=True)
+    with suppress(NotFound):  # no catalog has answered for it
+        while (known := client.GetTable(request)).status == OptimizingStatus.PLANNING and deadline.remaining:
+            time.sleep(_AGAIN.total_seconds())
+        return known.process_id
+    return ""
 
 
 def _interrupt(connection: "Connection", process_id: str, report: ProgressReport) -> None:

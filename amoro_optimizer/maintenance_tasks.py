@@ -46,7 +46,8 @@ class ListKind(Kind):
         work = pb.ListWork.FromString(payload)
         columns = dict(_columns(work, run.fetch(self.blob(payload))))
         ground = _ground(work)
-        search = Search(ground, ReferencedFiles(seeking_places(_named(columns))), _terms(work, columns))
+        named = {place: keys for (use, place), keys in columns.items() if use == pb.HASH_USE_NAMED}
+        search = Search(ground, ReferencedFiles(seeking_places(named)), _terms(work, columns))
         for place, page in _pages(work, access):
             if run.is_cancelled():
                 raise AttemptAbandoned(f"attempt {run.attempt} was cancelled")
@@ -91,10 +92,6 @@ def _columns(work: pb.ListWork, blob: bytes) -> Iterator[tuple[_Column, Keys]]:
             raise OptimizerError(f"the blob {work.blob.sha256} is not sorted")
         yield (column.use, (column.scheme, column.authority)), keys
         at += column.count
-
-
-def _named(columns: Mapping[_Column, Keys]) -> Mapping[StorageRoot, Keys]:
-    return {place: keys for (use, place), keys in columns.items() if use == pb.HASH_USE_NAMED}
 
 
 def _of_use(columns: Mapping[_Column, Keys], wanted: int) -> Keys:

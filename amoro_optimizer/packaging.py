@@ -69,8 +69,13 @@ def make_archive(path: Path, *, include: tuple[str, ...] = (), with_interpreter:
             gzip.GzipFile("", "wb", compresslevel=3, fileobj=raw, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
         ):
-            _add_launcher(archive, with_interpreter)
-            _add_metadata(archive, result[_ROOT])
+            launcher = (_LAUNCHER + (_WITH_INTERPRETER if with_interpreter else _WITHOUT_INTERPRETER)).encode()
+            for name in ("bin/python", "bin/python3"):
+                _add_entry(archive, name, BytesIO(launcher), len(launcher), 0o755)
+            # By which our code finds its own version.
+            text = (result[_ROOT].read_text("METADATA") or "").encode()
+            name = f"packages/{_ROOT}-{result[_ROOT].version}.dist-info/METADATA"
+            _add_entry(archive, name, BytesIO(text), len(text), 0o644)
             for source, name in sorted(_contents(result, with_interpreter), key=lambda pair: pair[1]):
                 _add(archive, source, name)
         parts.replace(path)
@@ -173,19 +178,6 @@ def _add(archive: tarfile.TarFile, source: Path, name: str) -> None:
     with source.open("rb") as opened:
         status = os.fstat(opened.fileno())
         _add_entry(archive, name, opened, status.st_size, 0o755 if status.st_mode & 0o100 else 0o644)
-
-
-def _add_launcher(archive: tarfile.TarFile, with_interpreter: bool) -> None:
-    text = (_LAUNCHER + (_WITH_INTERPRETER if with_interpreter else _WITHOUT_INTERPRETER)).encode()
-    for name in ("bin/python", "bin/python3"):
-        _add_entry(archive, name, BytesIO(text), len(text), 0o755)
-
-
-def _add_metadata(archive: tarfile.TarFile, distribution: importlib.metadata.Distribution) -> None:
-    """By which our code finds its own version."""
-    text = (distribution.read_text("METADATA") or "").encode()
-    name = f"packages/{_ROOT}-{distribution.version}.dist-info/METADATA"
-    _add_entry(archive, name, BytesIO(text), len(text), 0o644)
 
 
 def _add_entry(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int, mode: int) -> None:

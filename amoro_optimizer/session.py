@@ -66,9 +66,8 @@ def progressed(session: Session, attempt: Attempt, rows_done: int, rows_total: i
     item = session.running.get(attempt)
     if item is None or rows_done * item.rows_total < item.rows_done * rows_total:
         return session
-    return replace(
-        session, running={**session.running, attempt: replace(item, rows_done=rows_done, rows_total=rows_total)}
-    )
+    changed = replace(item, rows_done=rows_done, rows_total=rows_total)
+    return replace(session, running={**session.running, attempt: changed})
 
 
 def staged(session: Session, attempt: Attempt, stage: str, core_ms: int) -> Session:

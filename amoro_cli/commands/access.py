@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, option, time_option
+from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, option, since_option
 from amoro_cli.list_options import ListOptions, list_command, listed, show_list
 from amoro_cli.output import OutputFormat, tell, write
 from amoro_cli.views.access import (
@@ -18,10 +18,9 @@ from amoro_cli.views.access import (
     audited_call,
     login_link,
     token_created,
-    token_revoked,
     user_detail,
-    user_removed,
 )
+from amoro_cli.views.services import removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.history_events import AuditOutcome
 from amoro_core.model.principals import Role
@@ -41,23 +40,17 @@ def list_audit(
         AuditOutcome | None,
         typer.Option(help="Only calls that ended so; begun: no end is known.", case_sensitive=False),
     ] = None,
-    since: Annotated[
-        int | None, time_option("--since", help_="Only calls of that time or later, such as 1d ago.")
-    ] = None,
+    since: Annotated[int | None, since_option("Only calls of that time or later.")] = None,
 ) -> None:
-    """List who changed what, the newest first, including refused calls and dry runs.
+    """List who changed what, the newest first. Refused calls and dry runs are included.
 
     Parameters are shown without secrets. Calls are kept for 400 days.
     """
     request = audit_pb.ListAuditRequest(
-        actor=actor,
-        operation=operation,
-        object=object_,
-        outcome=outcome or "",
-        since_ms=since or 0,
+        actor=actor, operation=operation, object=object_, outcome=outcome or "", since_ms=since or 0
     )
     with session.reading() as connection:
-        part = listed(options.window, connection.client.ListAudit, request, lambda answer: answer.events)
+        part = listed(connection.client, options.window, request)
     if options.output is OutputFormat.JSONL:
         for item in part.items:
             write(audited_call(item), options.output)
@@ -98,20 +91,18 @@ def create(
 ) -> None:
     """Create a token. It is shown once and cannot be read again; -o name prints it alone."""
     request = pb.CreateTokenRequest(name=name, kind=role.value, pattern=on, lasts_ms=milliseconds(expires))
-    with session.connect() as connection:
-        write(token_created(connection.client.CreateToken(request)), output)
+    session.change(request, token_created, output)
 
 
 @list_command(TOKENS, after="NAME")
 def list_tokens(session: Session, options: ListOptions) -> None:
-    """List the tokens that were created, except those of the state directory itself."""
-    show_list(session, options, TOKENS, "ListTokens", pb.ListTokensRequest(), lambda answer: answer.tokens)
+    """List the tokens that were created. Those of the state directory itself are not among them."""
+    show_list(session, options, TOKENS, pb.ListTokensRequest())
 
 
 def revoke(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Revoke a token. Optimizers that have registered with it stay."""
-    with session.connect() as connection:
-        write(token_revoked(connection.client.RevokeToken(pb.RevokeTokenRequest(name=name))), output)
+    session.change(pb.RevokeTokenRequest(name=name), removed("Token", "revoked"), output)
 
 
 UserNameArgument = Annotated[str, argument(metavar="NAME", help="The user's name.")]
@@ -123,34 +114,35 @@ PasswordOption = Annotated[
         help="The file whose first line is the password, of 12 characters or more [default: prompt].",
     ),
 ]
+_OF_USERS = "<viewer|operator|admin>"
 _ROLES = "viewer: read only; operator: also optimize, cancel, block, scale; admin: everything."
 
 
 def add(
     session: Session,
     name: UserNameArgument,
-    role: Annotated[Role, typer.Option("--role", help=_ROLES, case_sensitive=False)] = Role.VIEWER,
+    role: Annotated[Role, typer.Option("--role", metavar=_OF_USERS, help=_ROLES, case_sensitive=False)] = Role.VIEWER,
     on: OnOption = "",
     password_file: PasswordOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Add a user, who logs in to the pages with a password."""
+    """Add a user, who logs in to the dashboard with a password."""
     request = accounts.AddUserRequest(name=name, role=role.value, pattern=on, password=_password(password_file))
-    with session.connect() as connection:
-        write(user_detail(connection.client.AddUser(request)), output)
+    session.change(request, user_detail, output)
 
 
 @list_command(USERS, after="NAME")
 def list_users(session: Session, options: ListOptions) -> None:
     """List the users."""
-    show_list(session, options, USERS, "ListUsers", accounts.ListUsersRequest(), lambda answer: answer.users)
+    show_list(session, options, USERS, accounts.ListUsersRequest())
 
 
 def update(
     session: Session,
     name: UserNameArgument,
     role: Annotated[
-        Role | None, typer.Option("--role", help=f"{_ROLES} [default: as it is]", case_sensitive=False)
+        Role | None,
+        typer.Option("--role", metavar=_OF_USERS, help=f"{_ROLES} [default: as it is]", case_sensitive=False),
     ] = None,
     on: Annotated[
         str | None,
@@ -162,8 +154,7 @@ def update(
     if role is None and on is None:
         raise InvalidArgument("nothing to change was given", hint="Give --role or --on.")
     request = accounts.UpdateUserRequest(name=name, role=role or "", pattern=on)
-    with session.connect() as connection:
-        write(user_detail(connection.client.UpdateUser(request)), output)
+    session.change(request, user_detail, output)
 
 
 def password(
@@ -174,14 +165,12 @@ def password(
 ) -> None:
     """Give a user another password. The user's sessions end."""
     request = accounts.SetPasswordRequest(name=name, password=_password(password_file))
-    with session.connect() as connection:
-        write(user_detail(connection.client.SetPassword(request)), output)
+    session.change(request, user_detail, output)
 
 
 def remove(session: Session, name: UserNameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Remove a user. The user's sessions end."""
-    with session.connect() as connection:
-        write(user_removed(connection.client.RemoveUser(accounts.RemoveUserRequest(name=name))), output)
+    session.change(accounts.RemoveUserRequest(name=name), removed("User"), output)
 
 
 def _password(file: Path | None) -> str:
@@ -201,7 +190,7 @@ def login(
     browser: Annotated[bool, typer.Option("--browser", help="Open the link in this machine's browser, too.")] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Print a link that logs a browser in to the pages, once, with the rights of the admin token."""
+    """Print a link that logs a browser in to the dashboard, once. It has the rights of the admin token."""
     with session.connect() as connection:
         link = connection.client.MakeLoginLink(accounts.MakeLoginLinkRequest())
         write(login_link(link), output)

@@ -8,7 +8,7 @@ from amoro_cli.connection import Connection, Kind
 from amoro_cli.context import OutputOption, Session, argument, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_removed
+from amoro_cli.views.services import CATALOGS, catalog_detail, removed
 from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
@@ -72,14 +72,13 @@ def _contents(connection: Connection, name: str) -> str:
 
 @list_command(CATALOGS, after="NAME")
 def list_catalogs(session: Session, options: ListOptions) -> None:
-    """List the catalogs: those added here, and those of pyiceberg's configuration."""
-    show_list(session, options, CATALOGS, "ListCatalogs", pb.ListCatalogsRequest(), lambda answer: answer.catalogs)
+    """List the catalogs added here and of pyiceberg's configuration."""
+    show_list(session, options, CATALOGS, pb.ListCatalogsRequest())
 
 
 def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show one catalog with its properties; secrets are masked."""
-    with session.reading() as connection:
-        write(catalog_detail(connection.client.GetCatalog(pb.GetCatalogRequest(name=name))), output)
+    session.show(pb.GetCatalogRequest(name=name), catalog_detail, output)
 
 
 def update(
@@ -118,14 +117,12 @@ def update(
         site_files=files,
         removed_site_files=remove_site or (),
     )
-    with session.connect() as connection:
-        write(catalog_detail(connection.client.UpdateCatalog(request)), output)
+    session.change(request, catalog_detail, output)
 
 
 def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Remove a catalog that was added here, and the state kept about its tables. The tables are not touched."""
-    with session.connect() as connection:
-        write(catalog_removed(connection.client.RemoveCatalog(pb.RemoveCatalogRequest(name=name))), output)
+    """Remove a catalog that was added here. What is kept about its tables goes, too; the tables are not touched."""
+    session.change(pb.RemoveCatalogRequest(name=name), removed("Catalog"), output)
 
 
 def read_sites(paths: Sequence[Path]) -> dict[str, str]:

@@ -8,9 +8,9 @@ from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, argument, memory_option, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import OutputFormat
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
-from amoro_cli.views.services import GROUPS, group_detail, group_queue, group_removed
+from amoro_cli.views.services import GROUPS, group_detail, group_queue, removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import MEMORY
 from amoro_core.model.paging import PAGE, Line
@@ -56,14 +56,13 @@ def create(
     request = pb.CreateGroupRequest(
         name=name, scheduling_policy=policy, properties=_properties(properties, memory), container=container
     )
-    with session.connect() as connection:
-        write(group_detail(connection.client.CreateGroup(request)), output)
+    session.change(request, group_detail, output)
 
 
 @list_command(GROUPS, after="NAME", watch=True)
 def list_groups(session: Session, options: ListOptions) -> None:
     """List the optimizer groups with their threads and tables."""
-    show_list(session, options, GROUPS, "ListGroups", pb.ListGroupsRequest(), lambda answer: answer.groups)
+    show_list(session, options, GROUPS, pb.ListGroupsRequest())
 
 
 def queue(
@@ -90,7 +89,7 @@ def queue(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List the tables that wait for a plan and the processes that wait for threads, those whose turn it is first."""
+    """List tables that wait for a plan, processes that wait for threads. Those whose turn it is come first."""
     most = limit or (_WATCHED if watch else PAGE)
     request = queue_pb.ListQueueRequest(group=name, only=only or "", limit=most)
     show_watched(session, lambda client: Look(group_queue(client.ListQueue(request), only)), output, watch, interval)
@@ -103,7 +102,7 @@ def show(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show one group, and how much of their quota its tables used in the last hour."""
+    """Show one group, and what its tables used of their quota. It counts the last hour."""
     request = pb.GetGroupRequest(name=name)
     show_watched(session, lambda client: Look(group_detail(client.GetGroup(request))), output, watch, interval)
 
@@ -131,8 +130,7 @@ def update(
         removed_properties=unset or (),
         container=container or "",
     )
-    with session.connect() as connection:
-        write(group_detail(connection.client.UpdateGroup(request)), output)
+    session.change(request, group_detail, output)
 
 
 def scale(
@@ -143,15 +141,13 @@ def scale(
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let a group's container start or drain optimizers until there are N. Failed starts are retried."""
-    with session.connect() as connection:
-        write(group_detail(connection.client.ScaleGroup(pb.ScaleGroupRequest(name=name, instances=instances))), output)
+    """Let a group's container start or drain optimizers. Failed starts are retried."""
+    session.change(pb.ScaleGroupRequest(name=name, instances=instances), group_detail, output)
 
 
 def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Remove a group that neither optimizers nor tables use."""
-    with session.connect() as connection:
-        write(group_removed(connection.client.RemoveGroup(pb.RemoveGroupRequest(name=name))), output)
+    session.change(pb.RemoveGroupRequest(name=name), removed("Group"), output)
 
 
 def _properties(pairs: list[str] | None, memory_bytes: int | None) -> dict[str, str]:

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.connection import Kind
 from amoro_cli.context import (
+    TIMEOUT,
     AnyTableArgument,
     OutputOption,
+    ProcessArgument,
     Session,
     TableArgument,
+    TimeoutOption,
+    WaitOption,
     argument,
-    default,
     duration_option,
+    id_argument,
     milliseconds,
+    names_of,
     option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, show_list
@@ -37,7 +43,7 @@ from amoro_cli.views.maintenance import (
     trash_restored,
 )
 from amoro_cli.views.services import upgrade_document
-from amoro_cli.wait import Deadline, failure_of, finish, maintain_once, undo_once
+from amoro_cli.wait import Deadline, failure_of, finish, maintain_once
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.maintenance import TAKEN_BY, turn
 from amoro_core.model.paging import Window
@@ -49,22 +55,11 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 
-_TIMEOUT = default("10m")
-TimeoutOption = Annotated[
-    timedelta,
-    duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
-]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]
-ProcessArgument = Annotated[
-    str, argument(metavar="PROCESS", help="Its id, or six or more characters of its beginning or end.")
-]
-
-
 def maintain(
     session: Session,
     table: TableArgument,
     action: Annotated[
-        str, option("--action", help="The actions, separated by commas [default: those that are due].")
+        str, option("--action", metavar="NAMES", help="The actions, separated by commas [default: those that are due].")
     ] = "",
     older_than: Annotated[
         timedelta | None, duration_option("--older-than", help_="Overrides the age that the properties set.")
@@ -76,20 +71,20 @@ def maintain(
         list[int] | None, option("--snapshot", metavar="ID", help="Expire this snapshot; may be repeated.")
     ] = None,
     location: Annotated[
-        list[str] | None, option("--location", help="Search this location too; may be repeated.")
+        list[str] | None, option("--location", metavar="PREFIX", help="Search this location too; may be repeated.")
     ] = None,
     file_list: Annotated[
-        str, option("--file-list", help="Use this inventory instead of listing: Parquet or CSV.")
+        str, option("--file-list", metavar="FILE", help="Use this inventory instead of listing: Parquet or CSV.")
     ] = "",
     confirm: Annotated[
-        str, option("--confirm", help="The table's full name: delete although it is unusually much.")
+        str, option("--confirm", metavar="TABLE", help="The table's full name: delete although it is unusually much.")
     ] = "",
     wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    timeout: TimeoutOption = _TIMEOUT,
+    timeout: TimeoutOption = TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Run maintenance actions on a table once: expire snapshots, clean orphan files, rewrite manifests and others.
+    """Run maintenance actions on a table once. amoro table actions lists them.
 
     An action runs whether or not the table's properties enable it. Without a running coordinator it runs in this
     process, which waits for the end. A process that would delete unusually much is held (6) until --confirm.
@@ -107,7 +102,9 @@ def maintain(
         "--location": location,
         "--file-list": file_list,
     }
-    _require_action(names, [option for option, value in given.items() if value])
+    if not names and (option := next((option for option, value in given.items() if value), "")):
+        takers = " or ".join(sorted(TAKEN_BY[option]))
+        raise InvalidArgument(f"{option} needs --action", hint=f"It is for {takers}: --action {takers.split()[0]}")
     with session.reading(lasting=True) if dry_run else session.connect(timeout, lasting=True) as connection:
         wanted = [
             pb.MaintainTableRequest(
@@ -145,13 +142,6 @@ def maintain(
             raise failure
 
 
-def _require_action(names: list[str], given: list[str]) -> None:
-    """Raise InvalidArgument for options that are for some action, where none is named."""
-    if given and not names:
-        takers = " or ".join(sorted(TAKEN_BY[given[0]]))
-        raise InvalidArgument(f"{given[0]} needs --action", hint=f"It is for {takers}: --action {takers.split()[0]}")
-
-
 def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
     """The actions that are on and due on the table, in order.
 
@@ -167,11 +157,25 @@ def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
 
 
 @list_command(ACTIONS)
-def actions(session: Session, options: ListOptions, table: TableArgument) -> None:
-    """List the actions of a table: whether each is on and why, its last run, its next one, and what prevents it."""
-    with session.reading() as connection:
-        answer = connection.client.ListActions(pb.ListActionsRequest(table=table))
-    write(actions_document(answer, options), options.output)
+def actions(
+    session: Session,
+    options: ListOptions,
+    table: Annotated[
+        str,
+        argument(
+            metavar="TABLE",
+            help="catalog.namespace.table, or a pattern such as 'shop.*'; all tables without it.",
+            autocompletion=names_of(Kind.TABLE),
+        ),
+    ] = "",
+) -> None:
+    """List maintenance actions: last run, next run, state, reason.
+
+    Of one table it lists all of them, each with whether it is on and why. Of several it lists those that were scheduled
+    or run, as the coordinator last looked at them: what fails or is paused comes first, then the next due.
+    """
+    request = pb.ListActionsRequest(table=table)
+    session.show(request, lambda answer: actions_document(answer, options), options.output)
 
 
 def compare(
@@ -181,21 +185,19 @@ def compare(
     after: Annotated[int, argument(metavar="AFTER", help="The id of another one.")],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Compare two snapshots of a table: files, rows and bytes, according to their summaries."""
-    with session.reading() as connection:
-        request = snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after)
-        write(comparison_document(connection.client.CompareSnapshots(request)), output)
+    """Compare two snapshots of a table: files, rows and bytes. The figures are those of their summaries."""
+    request = snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after)
+    session.show(request, comparison_document, output)
 
 
 @list_command(FATES)
 def retention(session: Session, options: ListOptions, table: TableArgument) -> None:
-    """Show which snapshots the next expiry would take, and what keeps each of the others.
+    """Show which snapshots expire next, and what keeps the others.
 
     See amoro table actions for whether expiry is on, and when it is due.
     """
-    with session.reading() as connection:
-        answer = connection.client.GetRetention(snapshots_pb.GetRetentionRequest(table=table))
-    write(retention_document(answer, options), options.output)
+    request = snapshots_pb.GetRetentionRequest(table=table)
+    session.show(request, lambda answer: retention_document(answer, options), options.output)
 
 
 def undo(
@@ -205,7 +207,7 @@ def undo(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show whether it is possible and what it would change.")
     ] = False,
-    timeout: TimeoutOption = _TIMEOUT,
+    timeout: TimeoutOption = TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Undo a process by a new commit. What others have committed since is kept.
@@ -214,17 +216,17 @@ def undo(
     If it is not possible, or no longer, it is refused with the reason (6) and nothing changes. Without a running
     coordinator it runs in this process, which waits for the end.
 
-        Exit status: as for `amoro optimize`.
+    Exit status: as for `amoro optimize`.
     """
-    deadline = Deadline(timeout)
+    deadline, request = Deadline(timeout), pb.UndoRequest(process_id=process)
     if dry_run:
         with session.reading(lasting=True) as connection:
-            answer = connection.client.PreviewUndo(pb.UndoRequest(process_id=process), timeout=deadline.seconds)
+            answer = connection.client.PreviewUndo(request, timeout=deadline.seconds)
         write(maintain_document(answer, None), output)
         return
     with session.connect(timeout, lasting=True) as connection:
         with progress_report() as report:
-            answer, done = undo_once(connection, process, deadline, report, wait=wait)
+            answer, done = maintain_once(connection, request, deadline, report, wait=wait)
         write(maintain_document(answer, done), output)
         if json.loads(answer.document or "{}").get("type") in tuple(OptimizingType):
             tell(f"Optimizing may do the same again. To prevent it: amoro table disable {answer.table}")
@@ -281,8 +283,8 @@ def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:
 
 @list_command(TRASH, after="CURSOR")
 def list_trash(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
-    """List the files that wait to be deleted, by the process that marked them."""
-    show_list(session, options, TRASH, "ListTrash", pb.ListTrashRequest(table=table), lambda answer: answer.trash)
+    """List the files that wait to be deleted, by process."""
+    show_list(session, options, TRASH, pb.ListTrashRequest(table=table))
 
 
 def show_trash(
@@ -292,10 +294,9 @@ def show_trash(
     after: Annotated[str, option("--after", metavar="CURSOR", help="Only what follows this one in the list.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show the files that a process marked for deletion, each with its reason."""
+    """Show the files that a process marked for deletion, and why."""
     with session.reading() as connection:
-        client, request = connection.client, pb.ShowTrashRequest(process_id=process)
-        first, part = gather(Window(limit, after), client.ShowTrash, request, lambda answer: answer.files)
+        first, part = gather(connection.client, Window(limit, after), pb.ShowTrashRequest(process_id=process))
     write(trash_detail(first, part), output)
 
 
@@ -304,8 +305,7 @@ def restore_trash(session: Session, process: ProcessArgument, output: OutputOpti
 
     Snapshots that have expired do not come back with their files: amoro undo brings them back.
     """
-    with session.connect() as connection:
-        write(trash_restored(connection.client.RestoreTrash(pb.RestoreTrashRequest(process_id=process))), output)
+    session.change(pb.RestoreTrashRequest(process_id=process), trash_restored, output)
 
 
 def empty_trash(
@@ -314,12 +314,12 @@ def empty_trash(
     now: Annotated[
         bool, typer.Option("--now", help="Delete everything that is marked for deletion, also what is not due yet.")
     ] = False,
-    confirm: Annotated[str, option("--confirm", help="With --now: the table's full name.")] = "",
+    confirm: Annotated[str, option("--confirm", metavar="TABLE", help="With --now: the table's full name.")] = "",
     wait: WaitOption = False,
-    timeout: TimeoutOption = _TIMEOUT,
+    timeout: TimeoutOption = TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a table's files whose time in the trash is over, after a last check that the table does not need them."""
+    """Delete a table's files whose time in the trash is over. A last check keeps what the table needs."""
     if now != bool(confirm):
         raise InvalidArgument(
             "--now and --confirm go together", hint=f"To delete everything that is marked: --now --confirm {table}"
@@ -335,9 +335,7 @@ def empty_trash(
         finish(process, answer.process_id, connection.embedded)
 
 
-LeaseArgument = Annotated[
-    str, argument(metavar="LEASE", help="Its id, or six or more characters of its beginning or end.")
-]
+LeaseArgument = Annotated[str, id_argument("LEASE")]
 HoldOption = Annotated[
     timedelta | None, duration_option("--for", help_="How long it lasts from now on, at most 7d [default: 1d].")
 ]
@@ -357,41 +355,36 @@ def take_lease(
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Keep a snapshot from expiring for a while, such as for a reader that will return to it.
+    """Keep a snapshot from expiring for a while. It may be for a reader that will return to it.
 
     Other tools that expire snapshots of the table do not know of it, unless it is taken as a tag.
     """
     if (snapshot is None) == (since is None):
         raise InvalidArgument("a lease needs either --snapshot or --since")
-    snapshot_id = snapshot if snapshot is not None else since
-    with session.connect() as connection:
-        request = pb.TakeLeaseRequest(
-            table=table,
-            snapshot_id=snapshot_id or 0,
-            since=since is not None,
-            hold_ms=milliseconds(hold),
-            holder=holder,
-            as_tag=as_tag,
-        )
-        write(lease_detail(connection.client.TakeLease(request)), output)
+    request = pb.TakeLeaseRequest(
+        table=table,
+        snapshot_id=snapshot or since or 0,
+        since=since is not None,
+        hold_ms=milliseconds(hold),
+        holder=holder,
+        as_tag=as_tag,
+    )
+    session.change(request, lease_detail, output)
 
 
 def renew_lease(
     session: Session, lease: LeaseArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Renew a lease and its tag, counted from now. An expired lease is not found (3): its snapshot may be gone."""
-    with session.connect() as connection:
-        request = pb.RenewLeaseRequest(lease_id=lease, hold_ms=milliseconds(hold))
-        write(lease_detail(connection.client.RenewLease(request)), output)
+    session.change(pb.RenewLeaseRequest(lease_id=lease, hold_ms=milliseconds(hold)), lease_detail, output)
 
 
 def release_lease(session: Session, lease: LeaseArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Release a lease, and its tag."""
-    with session.connect() as connection:
-        write(lease_released(connection.client.ReleaseLease(pb.ReleaseLeaseRequest(lease_id=lease))), output)
+    session.change(pb.ReleaseLeaseRequest(lease_id=lease), lease_released, output)
 
 
 @list_command(LEASES, after="CURSOR")
 def list_leases(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
     """List the active leases."""
-    show_list(session, options, LEASES, "ListLeases", pb.ListLeasesRequest(table=table), lambda answer: answer.leases)
+    show_list(session, options, LEASES, pb.ListLeasesRequest(table=table))

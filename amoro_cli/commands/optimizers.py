@@ -11,7 +11,6 @@ from amoro_cli.connection import (
     DEFAULT_ADDRESS,
     Kind,
     OptimizerOptions,
-    PackageOptions,
     SparkOptions,
     parse_address,
     recorded_address,
@@ -22,11 +21,10 @@ from amoro_cli.context import (
     MOST_THREADS,
     OutputOption,
     Session,
-    argument,
     available_cores,
     default,
+    id_argument,
     memory_option,
-    names_of,
     option,
     option_parser,
 )
@@ -44,24 +42,8 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.model.properties import parse_duration
 from amoro_core.protocol import admin_pb2 as pb
 
-OptimizerArgument = Annotated[
-    str,
-    argument(
-        metavar="ID",
-        help="The optimizer's id, or six or more characters of its beginning or end.",
-        autocompletion=names_of(Kind.OPTIMIZER),
-    ),
-]
-
-
-InstanceArgument = Annotated[
-    str,
-    argument(
-        metavar="ID",
-        help="The id of the optimizer or of its instance, or six or more characters of its beginning or end.",
-        autocompletion=names_of(Kind.OPTIMIZER),
-    ),
-]
+OptimizerArgument = Annotated[str, id_argument("ID", "The optimizer's id", Kind.OPTIMIZER)]
+InstanceArgument = Annotated[str, id_argument("ID", "The id of the optimizer or of its instance", Kind.OPTIMIZER)]
 
 
 class Backend(StrEnum):
@@ -171,7 +153,7 @@ def run(
         ),
     ] = "",
 ) -> None:
-    """Run an optimizer: it asks a coordinator for tasks and rewrites files, until Ctrl-C or SIGTERM."""
+    """Run an optimizer until Ctrl-C or SIGTERM. It asks a coordinator for tasks, and rewrites files."""
     spark = _spark_options(backend, master, spark_conf, jars)
     place = session.place
     named = parse_address(address) if address else place.address
@@ -198,34 +180,27 @@ def list_optimizers(
     group: Annotated[str, option("--group", help="Only those of this group.")] = "",
 ) -> None:
     """List the optimizers that are registered with the coordinator."""
-    of_group = f" --group {group}" if group else ""
-    start = f"Start one with: amoro optimizer run{of_group}"
-    nothing = f"No optimizers are registered{' in the group' if group else ''}. {start}"
-    request = pb.ListOptimizersRequest(group=group)
-    show_list(session, options, OPTIMIZERS, "ListOptimizers", request, lambda answer: answer.optimizers, nothing)
+    there, of_group = (" in the group", f" --group {group}") if group else ("", "")
+    nothing = f"No optimizers are registered{there}. Start one with: amoro optimizer run{of_group}"
+    show_list(session, options, OPTIMIZERS, pb.ListOptimizersRequest(group=group), nothing)
 
 
 def drain(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Let an optimizer finish its running tasks, and then unregister; it gets no new ones."""
-    request = pb.DrainOptimizerRequest(optimizer_id=optimizer_id)
-    with session.connect() as connection:
-        write(optimizer_detail(connection.client.DrainOptimizer(request)), output)
+    """Let an optimizer finish its running tasks and unregister. It gets no new ones."""
+    session.change(pb.DrainOptimizerRequest(optimizer_id=optimizer_id), optimizer_detail, output)
 
 
 def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Unregister an optimizer at once: its tasks are planned again, its results no longer count.
+    """Unregister an optimizer at once. Its tasks are planned again, its results no longer count.
 
     An optimizer that is still running leaves.
     """
-    with session.connect() as connection:
-        released = connection.client.ReleaseOptimizer(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id))
-        write(optimizer_released(released), output)
+    session.change(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), optimizer_released, output)
 
 
 def status(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Ask the container that started an optimizer for its state."""
-    with session.reading() as connection:
-        write(instance_status(connection.client.GetInstance(pb.GetInstanceRequest(id=instance))), output)
+    session.show(pb.GetInstanceRequest(id=instance), instance_status, output)
 
 
 def logs(
@@ -237,15 +212,12 @@ def logs(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the log of an optimizer that a container started. If it has ended, give the full id of its instance."""
-    request = pb.GetInstanceLogsRequest(id=instance, lines=lines)
-    with session.reading() as connection:
-        write(instance_logs(connection.client.GetInstanceLogs(request)), output)
+    session.show(pb.GetInstanceLogsRequest(id=instance, lines=lines), instance_logs, output)
 
 
 def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Kill an optimizer that a container started: its tasks go to others, and its group gets a new one."""
-    with session.connect() as connection:
-        write(instance_status(connection.client.KillInstance(pb.KillInstanceRequest(id=instance))), output)
+    """Kill an optimizer that a container started. Its tasks go to others, and its group gets a new one."""
+    session.change(pb.KillInstanceRequest(id=instance), instance_status, output)
 
 
 def package(
@@ -267,6 +239,6 @@ def package(
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Pack this installation into an archive for the executors of a Spark cluster (spark.archives)."""
-    options = PackageOptions(file, tuple(include or ()), not without_interpreter)
-    write(package_detail(session.launcher.package(options)), output)
+    """Pack this installation for the executors of a Spark cluster. They get the archive by spark.archives."""
+    packed = session.launcher.package(file, tuple(include or ()), with_interpreter=not without_interpreter)
+    write(package_detail(packed), output)

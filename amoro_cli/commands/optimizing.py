@@ -3,22 +3,26 @@
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from amoro_cli.connection import Connection
 from amoro_cli.context import (
+    TIMEOUT,
     OptionalTablesArgument,
     OutputOption,
     Session,
     TableArgument,
     TablesArgument,
+    TimeoutOption,
+    WaitOption,
     default,
     duration_option,
     option,
     option_parser,
 )
+from amoro_cli.list_options import split_names
 from amoro_cli.multi_table import MultiTableRun, is_one, plan_each, raise_worst, ranked, select
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
@@ -66,7 +70,6 @@ WhereOption = Annotated[
         help="Only partitions that can hold matching rows, by partition columns, such as \"dt >= '2026-01-31'\".",
     ),
 ]
-_TIMEOUT = default("10m")
 ColumnsOption = Annotated[
     str, option("--columns", metavar="A,B", help="With --type cluster: the columns to order rows by, or auto.")
 ]
@@ -101,11 +104,10 @@ def plan(
 ) -> None:
     """Show what optimizing would rewrite now, and why. Nothing is changed.
 
-    Several tables, or those of all catalogs when none is named, are ranked: tables with work that are optimized
-    automatically, then tables with work that are only observed, each by the number of files saved per byte read.
+    Several tables, or those of all catalogs when none is named, are ranked by the number of files that it would save,
+    as `amoro table list` ranks them.
     """
-    cluster = pb.ClusterOptions(columns=_names(columns), strategy=strategy or "", partitions=partitions, full=full)
-    request = _request(type_, force, where, cluster)
+    request = _request(type_, force, where, columns, strategy=strategy, partitions=partitions, full=full)
     with session.reading(lasting=True) as connection:
         _write_plans(connection, tables or [], request, explain, output)
 
@@ -114,7 +116,7 @@ def optimize(
     session: Session,
     tables: TablesArgument,
     type_: TypeOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the commit and print the receipt.")] = False,
+    wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     force: ForceOption = False,
     where: WhereOption = "",
@@ -126,12 +128,7 @@ def optimize(
         bool,
         typer.Option("--schedule-only", help="With --type cluster: only store the plan, for amoro process start."),
     ] = False,
-    timeout: Annotated[
-        timedelta,
-        duration_option(
-            "--timeout", help_="How long to wait at most, for the lock, a busy table and the end together."
-        ),
-    ] = _TIMEOUT,
+    timeout: TimeoutOption = TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Optimize a table, or each of several, once.
@@ -142,53 +139,33 @@ def optimize(
     committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on). For several
     tables it is the worst, in the order 1, 4, 2, 3, 6, 7, 5, 124, 0.
     """
-    cluster = pb.ClusterOptions(
-        columns=_names(columns),
-        strategy=strategy or "",
-        partitions=partitions,
-        full=full,
-        schedule_only=schedule_only,
-    )
-    request, deadline = _request(type_, force, where, cluster), Deadline(timeout)
+    deadline, cluster = Deadline(timeout), {"strategy": strategy, "full": full, "schedule_only": schedule_only}
+    request = _request(type_, force, where, columns, partitions=partitions, **cluster)
     if dry_run:
         with session.reading(lasting=True) as connection:
             _write_plans(connection, tables, request, False, output, deadline)
         return
     with session.connect(timeout, lasting=True) as connection:
-        if is_one(tables):
-            _optimize_one(connection, tables[0], request, deadline, wait, output)
-        else:
+        if not is_one(tables):
             _optimize_several(connection, tables, request, deadline, wait, output)
-
-
-def _names(columns: str) -> list[str]:
-    return [name.strip() for name in columns.split(",")] if columns.strip() else []
+            return
+        request.table = tables[0]
+        with progress_report() as report:
+            answer, process = optimize_once(connection, request, deadline, report, wait=wait)
+        write(optimize_document(answer.plan, answer.process_id, process), output)
+        verb, word = ("Start", "start") if schedule_only else ("Follow", "show")
+        finish(process, answer.process_id, connection.embedded, f"{verb} it with: amoro process {word}")
 
 
 def _request(
-    kind: RequestedType | None, force: bool, where: str, cluster: pb.ClusterOptions
+    kind: RequestedType | None, force: bool, where: str, columns: str, **options: Any
 ) -> pb.OptimizeTableRequest:
     """The request for any table. Raises InvalidArgument for options of clustering without its type."""
+    cluster = pb.ClusterOptions(columns=split_names(columns), **options)
     request = optimize_request(kind or "", force, where, cluster)
     if kind is not RequestedType.CLUSTER and (given := cluster_options(request)):
         raise InvalidArgument(f"{given[0]} needs --type cluster", hint="Add: --type cluster")
     return request
-
-
-def _optimize_one(
-    connection: Connection,
-    table: str,
-    request: pb.OptimizeTableRequest,
-    deadline: Deadline,
-    wait: bool,
-    output: OutputFormat,
-) -> None:
-    with progress_report() as report:
-        request.table = table
-        answer, process = optimize_once(connection, request, deadline, report, wait=wait)
-    write(optimize_document(answer.plan, answer.process_id, process), output)
-    verb, word = ("Start", "start") if request.cluster.schedule_only else ("Follow", "show")
-    finish(process, answer.process_id, connection.embedded, f"{verb} it with: amoro process {word}")
 
 
 def _optimize_several(
@@ -236,16 +213,16 @@ def _write_plans(
 
 
 def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show how well a table is clustered: files that a point query reads, groups in order, what comes next."""
-    with session.reading(lasting=True) as connection:
-        write(clustering_document(connection.client.ShowClustering(pb.ShowClusteringRequest(table=table))), output)
+    """Show how well a table is clustered, and what comes next. Fewer files for a point query are better."""
+    session.show(pb.ShowClusteringRequest(table=table), clustering_document, output, lasting=True)
 
 
 def suggest(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Suggest columns to cluster a table by, each with the reason, and show what self-optimizing.cluster.columns=auto
-    chooses."""
-    with session.reading(lasting=True) as connection:
-        write(suggested_document(connection.client.SuggestColumns(pb.SuggestColumnsRequest(table=table))), output)
+    """Suggest columns to cluster a table by, each with the reason.
+
+    It also shows what self-optimizing.cluster.columns=auto chooses.
+    """
+    session.show(pb.SuggestColumnsRequest(table=table), suggested_document, output, lasting=True)
 
 
 def learn(
@@ -268,7 +245,7 @@ def learn(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Learn which columns queries filter by, for self-optimizing.cluster.columns=auto.
+    """Learn which columns queries filter by. self-optimizing.cluster.columns=auto chooses by them.
 
     A log counts once, however often it is read; queries of a file count each time. Values in filters are neither sent
     nor kept.
@@ -310,13 +287,13 @@ def verify(
     timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _VERIFY_TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Prove that optimizing lost, added or changed no row: read both sides of a rewrite and compare them.
+    """Prove that optimizing lost, added or changed no row. Both sides of a rewrite are read and compared.
 
     The rows of each partition are counted and checksummed from the files, with deletes applied, independent of what the
     rewrite reported. Files in both snapshots are not read. Where others wrote between --before and --after, each
     rewrite is compared with its own parent snapshot. It also checks that every live file exists.
 
-        Exit status: 0 every row is there, or nothing to compare; 1 a difference, or a file that can't be read.
+    Exit status: 0 every row is there, or nothing to compare; 1 a difference, or a file that can't be read.
     """
     with session.reading(lasting=True) as connection:
         found = verify_table(connection.client, table, before, after, timeout)

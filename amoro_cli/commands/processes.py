@@ -8,14 +8,20 @@ import typer
 
 from amoro_cli.connection import Kind
 from amoro_cli.context import (
+    TIMEOUT,
     OutputOption,
+    ProcessArgument,
     Session,
+    TimeoutOption,
+    WaitOption,
     argument,
     default,
     duration_option,
     names_of,
     option,
-    time_option,
+    since_option,
+    table_option,
+    until_option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, listed
 from amoro_cli.output import OutputFormat, write
@@ -42,24 +48,17 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 
-_TIMEOUT = default("10m")
-
-
 @list_command(PROCESSES, after="PROCESS", limit=20, newest_first=True, watch=True)
 def list_processes(
     session: Session,
     options: ListOptions,
-    table: Annotated[
-        str, option(metavar="TABLE", help="Only processes of this table.", autocompletion=names_of(Kind.TABLE))
-    ] = "",
+    table: Annotated[str, table_option("Only processes of this table.")] = "",
     status: Annotated[ProcessStatus | None, option(help="Only processes in this status.", case_sensitive=False)] = None,
     type_: Annotated[
         str, option("--type", metavar="TYPE", help="Only processes of this type: minor, major, full, cluster, ...")
     ] = "",
-    since: Annotated[
-        int | None, time_option("--since", help_="Only what ended then or later, such as 1d ago, or has not ended.")
-    ] = None,
-    until: Annotated[int | None, time_option("--until", help_="Only what ended before that time.")] = None,
+    since: Annotated[int | None, since_option("Only what ended then or later, or has not ended.")] = None,
+    until: Annotated[int | None, until_option("Only what ended before that time.")] = None,
 ) -> None:
     """List optimizing processes, the newest first."""
 
@@ -67,7 +66,7 @@ def list_processes(
         request = pb.ListProcessesRequest(
             table=table, status=status or "", type=type_, since_ms=since or 0, until_ms=until or 0
         )
-        part = listed(options.window, client.ListProcesses, request, lambda answer: answer.processes)
+        part = listed(client, options.window, request)
         running = [process for process in part.items if is_active(process)]
         return Look(PROCESSES.document(part, options), running=running)
 
@@ -79,35 +78,17 @@ HALF_A_DAY = default("12h")
 
 def report(
     session: Session,
-    since: Annotated[int, time_option("--since", help_="From when on.")] = HALF_A_DAY,
-    until: Annotated[int | None, time_option("--until", help_="Until when [default: now].")] = None,
-    table: Annotated[
-        str,
-        option(
-            metavar="TABLE",
-            help="Only of this table, or of those that match a pattern such as 'shop.*'.",
-            autocompletion=names_of(Kind.TABLE),
-        ),
-    ] = "",
+    since: Annotated[int, since_option("From that time on.")] = HALF_A_DAY,
+    until: Annotated[int | None, until_option("Until that time [default: now].")] = None,
+    table: Annotated[str, table_option("Only of this table, or of those that match a pattern such as 'shop.*'.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Report what was done in a time, what failed and why, and which tables have got worse.
+    """Report what was done, what failed and why, and what got worse.
 
     It counts the processes that ended in that time, as long as they are kept; those of removed tables are not.
     """
     request = journal_pb.GetReportRequest(since_ms=since, until_ms=until or 0, table=table)
-    with session.reading() as connection:
-        write(report_document(connection.client.GetReport(request)), output)
-
-
-ProcessArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="The process's id, or six or more characters of its beginning or end.",
-        autocompletion=names_of(Kind.PROCESS),
-    ),
-]
+    session.show(request, report_document, output)
 
 
 def show(
@@ -131,11 +112,11 @@ def show(
 def start(
     session: Session,
     process_id: ProcessArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print the receipt.")] = False,
-    timeout: Annotated[timedelta, duration_option("--timeout", help_="How long to wait at most.")] = _TIMEOUT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Start a process that was planned and stored, and waits.
+    """Start a process that was planned with --schedule-only.
 
     Without a running coordinator it runs in this process, which waits for the end.
     """
@@ -182,7 +163,7 @@ def list_tasks(
 
     def ask(client: "AdminClient") -> Look:
         request = pb.ListTasksRequest(process_id=process_id, status=status or "")
-        first, part = gather(options.window, client.ListTasks, request, lambda answer: answer.tasks)
+        first, part = gather(client, options.window, request)
         owner = first.process.process_id
         document = TASKS.document(
             part, options, before={"process_id": owner}, name=lambda task: f"{owner}-{task.task_id}"
@@ -205,7 +186,7 @@ def show_task(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show one task: its attempts, the optimizer that runs it, and its last failure."""
+    """Show one task: its attempts, its optimizer, its last failure."""
     process_id, number = parse_task(task_id)
 
     def ask(client: "AdminClient") -> Look:
@@ -234,16 +215,16 @@ def attempts(
         ),
     ],
 ) -> None:
-    """List the attempts of a process's tasks, or of one task: who ran them, for how long, and how they ended.
+    """List the attempts of a process's tasks, or of one task.
 
-    The latest 100 of each task are kept as long as its process.
+    It shows who ran them, for how long, and how they ended. The latest 100 of each task are kept with the process.
     """
     process_id, task = parse_task(of) if _names_task(of) else (of, 0)
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
         request = journal_pb.ListAttemptsRequest(process_id=process_id, task_id=task)
-        first, part = gather(options.window, client.ListAttempts, request, lambda answer: answer.attempts)
+        first, part = gather(client, options.window, request)
         owner = first.process_id
         document = ATTEMPTS.document(
             part,
@@ -286,27 +267,18 @@ def list_events(
     kind: Annotated[
         list[EventKind] | None, option(help="Only events of this kind; repeatable.", case_sensitive=False)
     ] = None,
-    table: Annotated[
-        str,
-        option(
-            metavar="TABLE",
-            help="Only events of this table; a removed table keeps its last name.",
-            autocompletion=names_of(Kind.TABLE),
-        ),
-    ] = "",
+    table: Annotated[str, table_option("Only events of this table; a removed table keeps its last name.")] = "",
     process: Annotated[
         str, option(metavar="ID", help="Only events of this process.", autocompletion=names_of(Kind.PROCESS))
     ] = "",
-    since: Annotated[
-        int | None, time_option("--since", help_="Only events of that time or later, such as 1d ago.")
-    ] = None,
-    until: Annotated[int | None, time_option("--until", help_="Only events before that time.")] = None,
+    since: Annotated[int | None, since_option("Only events of that time or later.")] = None,
+    until: Annotated[int | None, until_option("Only events before that time.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with events as they happen, oldest first, until Ctrl-C.")
     ] = False,
     interval: Annotated[timedelta, duration_option("--interval", help_="How often --follow polls.")] = EVENTS_INTERVAL,
 ) -> None:
-    """List what happened to tables, processes, optimizers and groups, the newest first.
+    """List what happened, the newest first. Events are of tables, processes, optimizers and groups.
 
     Events are kept for 30 days, at most a million.
     """
@@ -323,7 +295,7 @@ def list_events(
     )
     with session.reading() as connection:
         client = connection.client
-        first, part = gather(options.window, client.ListEvents, events_request, lambda answer: answer.events)
+        first, part = gather(client, options.window, events_request)
         last = first.last_event_id
         if not follow:
             write(EVENTS.document(part, options), options.output)

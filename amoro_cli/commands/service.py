@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from google.protobuf.message import Message
 
-from amoro_cli.connection import DemoOptions, Kind, UpOptions
+from amoro_cli.connection import UpOptions
 from amoro_cli.context import (
     MEMORY,
     MOST_THREADS,
@@ -18,9 +18,9 @@ from amoro_cli.context import (
     default,
     duration_option,
     memory_option,
-    names_of,
     option,
-    time_option,
+    since_option,
+    table_option,
 )
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
@@ -82,8 +82,8 @@ def demo(
         typer.Option("--plain", help="Plain lines instead of a live display, as always when stdout is not a terminal."),
     ] = False,
 ) -> None:
-    """Show Amoro at work: a table under constant writes is kept healthy, and every row is accounted for."""
-    session.launcher.demo(DemoOptions(seconds, directory, plain or not sys.stdout.isatty()))
+    """Show Amoro at work on a table under constant writes. It stays healthy, and every row is accounted for."""
+    session.launcher.demo(seconds, directory, plain=plain or not sys.stdout.isatty())
 
 
 def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -105,7 +105,7 @@ def mcp(
         ),
     ] = False,
 ) -> None:
-    """Serve assistants over the Model Context Protocol on stdin and stdout, until stdin ends.
+    """Serve assistants over the Model Context Protocol (MCP). It uses stdin and stdout, until stdin ends.
 
     They may do what the token allows: create one for them, with the role viewer or operator.
     """
@@ -173,16 +173,14 @@ def show_series(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...",
+            metavar="NAME",
             help=f"Of the system and of groups: {', '.join(SYSTEM_SERIES)}. Of a table: {', '.join(TABLE_SERIES)}.",
             show_default="all",
         ),
     ] = None,
     label: Annotated[str, option(help="Only of this group, or of this status of processes.")] = "",
-    table: Annotated[
-        str, option(metavar="TABLE", help="Series of this table.", autocompletion=names_of(Kind.TABLE))
-    ] = "",
-    since: Annotated[int, time_option("--since", help_="From that time on.")] = DAY,
+    table: Annotated[str, table_option("Series of this table.")] = "",
+    since: Annotated[int, since_option("From that time on.")] = DAY,
     step: Annotated[
         timedelta | None,
         duration_option("--step", help_="The step between values: 1m, 10m or 2h; for a table 1h or 1d."),
@@ -195,15 +193,9 @@ def show_series(
     10 minutes for 30 days, of 2 hours for 400 days; for tables, those of an hour for 7 days and of a day for 90 days.
     Nothing is recorded while no coordinator runs.
     """
-    request = GetSeriesRequest(
-        names=names or [],
-        label=label,
-        table=table,
-        since_ms=since,
-        step_s=int(step.total_seconds()) if step else 0,
-    )
-    with session.reading() as connection:
-        write(series_document(connection.client.GetSeries(request)), output)
+    step_s = int(step.total_seconds()) if step else 0
+    request = GetSeriesRequest(names=names, label=label, table=table, since_ms=since, step_s=step_s)
+    session.show(request, series_document, output)
 
 
 def export(
@@ -227,9 +219,8 @@ def export(
 
 
 def show_state(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show the state database: where it is, its size, its schema, and the last backup."""
-    with session.reading() as connection:
-        write(state_document(connection.client.GetState(pb.GetStateRequest())), output)
+    """Show the state database: where it is, size, schema, last backup."""
+    session.show(pb.GetStateRequest(), state_document, output)
 
 
 def backup(
@@ -241,9 +232,7 @@ def backup(
 
     The copy holds the catalogs' properties, secrets included: keep it as safe as the state directory.
     """
-    with session.reading() as connection:
-        request = pb.BackupStateRequest(path=str(file.expanduser().absolute()))
-        write(backup_document(connection.client.BackupState(request)), output)
+    session.show(pb.BackupStateRequest(path=str(file.expanduser().absolute())), backup_document, output)
 
 
 def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -266,5 +255,5 @@ def show_config(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the settings that the coordinator runs with."""
-    with session.reading(lasting=True) as connection:
-        write(settings_document(connection.client.GetSettings(pb.GetSettingsRequest()).settings, origin), output)
+    request = pb.GetSettingsRequest()
+    session.show(request, lambda answer: settings_document(answer.settings, origin), output, lasting=True)

@@ -17,6 +17,7 @@ from amoro_cli.context import (
     TablesArgument,
     argument,
     duration_option,
+    id_argument,
     milliseconds,
     names_of,
     option,
@@ -65,12 +66,12 @@ def list_tables(
         bool | None,
         typer.Option("--optimized/--not-optimized", help="Only tables that are optimized, or that are not."),
     ] = None,
-    refusal: Annotated[str, option(metavar="WORD", help="Only tables that are refused for this.")] = "",
+    refusal: Annotated[str, option(metavar="WORD", help="Only tables refused for this, such as location.")] = "",
     health_below: Annotated[
         int | None, option(help="Only evaluated tables with a lower score.", min=1, max=100)
     ] = None,
 ) -> None:
-    """List the tables with their state, small files and deletes; those that optimizing would save most files first."""
+    """List the tables with their state, small files and deletes. Those that optimizing saves most files come first."""
     request = pb.ListTablesRequest(
         catalog=catalog,
         state=state or "",
@@ -88,7 +89,7 @@ def list_tables(
         request.sort, request.order = sort_key(options.sort_by)
     if request.sort:
         options = replace(options, sort_by="")
-    show_list(session, options, TABLES, "ListTables", request, lambda answer: answer.tables, nothing)
+    show_list(session, options, TABLES, request, nothing)
 
 
 def show(
@@ -98,7 +99,7 @@ def show(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show tables: state, files, and who decides whether they are optimized."""
+    """Show tables: state, files, whether and why they are optimized."""
     outcomes: list[Outcome[pb.Table]] = []
 
     def get(client: "AdminClient", table: str) -> pb.Table:
@@ -115,13 +116,13 @@ def show(
 
 
 def enable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Let the coordinator optimize tables automatically, unless a table's own property forbids it."""
-    _change(session, tables, output, "SetTableEnabled", pb.SetTableEnabledRequest(enabled=True))
+    """Let the coordinator optimize tables automatically. A table's own property may forbid it."""
+    _change(session, tables, output, pb.SetTableEnabledRequest(enabled=True))
 
 
 def disable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Stop the coordinator from optimizing tables. The tables themselves are not touched."""
-    _change(session, tables, output, "SetTableEnabled", pb.SetTableEnabledRequest(enabled=False))
+    _change(session, tables, output, pb.SetTableEnabledRequest(enabled=False))
 
 
 def changed(
@@ -130,22 +131,21 @@ def changed(
     hint: Annotated[str, typer.Option(help="What has changed, in words, for the coordinator's log.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Notify the coordinator of commits to tables: it refreshes them immediately instead of on schedule."""
-    _change(session, tables, output, "TableChanged", pb.TableChangedRequest(hint=hint))
+    """Notify the coordinator of commits to tables. It refreshes them immediately instead of on schedule."""
+    _change(session, tables, output, pb.TableChangedRequest(hint=hint))
 
 
 def _change(
     session: Session,
     tables: list[str],
     output: OutputFormat,
-    method: str,
     request: pb.SetTableEnabledRequest | pb.TableChangedRequest,
 ) -> None:
     """Send the request for each table."""
 
     def change(client: "AdminClient", table: str) -> pb.Table:
         request.table = table
-        answer: pb.Table = client.ask(method, request)
+        answer: pb.Table = client.answer(request)
         return answer
 
     with session.connect() as connection:
@@ -169,10 +169,8 @@ def _each(
 
 
 def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show every property that controls the optimizing of a table, its value, and where it comes from."""
-    request = pb.GetTablePropertiesRequest(table=table)
-    with session.reading() as connection:
-        write(properties_document(connection.client.GetTableProperties(request)), output)
+    """Show the properties that control the optimizing of a table. Each has its value, and where that comes from."""
+    session.show(pb.GetTablePropertiesRequest(table=table), properties_document, output)
 
 
 def set_properties(
@@ -192,14 +190,12 @@ def set_properties(
     removed = [text[:-1] for text in changes if "=" not in text and text.endswith("-")]
     wanted = parse_properties([text for text in changes if "=" in text or not text.endswith("-")])
     request = SetTablePropertiesRequest(table=table, properties=wanted, removed_properties=removed, dry_run=dry_run)
-    with session.connect() as connection:
-        write(changed_properties(connection.client.SetTableProperties(request), dry_run), output)
+    session.change(request, lambda answer: changed_properties(answer, dry_run), output)
 
 
 def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Evaluate a table now and show the parts of its health score, and how fragmented it is. Nothing is planned."""
-    with session.reading() as connection:
-        write(table_health(connection.client.GetTableHealth(pb.GetTableHealthRequest(table=table))), output)
+    """Evaluate a table now and show the parts of its health score. Nothing is planned."""
+    session.show(pb.GetTableHealthRequest(table=table), table_health, output)
 
 
 def sizes(
@@ -208,47 +204,31 @@ def sizes(
     partitions: Annotated[int, typer.Option(help="How many partitions to show at most.", min=0, max=200)] = 10,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show the sizes of a table's files, and the partitions that need optimizing most, as of its last evaluation.
+    """Show sizes of files, and partitions that need optimizing.
 
-    The table is not read. The 200 partitions that need it most are kept.
+    They are those of the table's last evaluation: it is not read. The 200 partitions that need it most are kept.
     """
-    with session.reading() as connection:
-        digest = connection.client.GetTableDigest(GetTableDigestRequest(table=table))
-        write(digest_document(digest, partitions), output)
+    session.show(GetTableDigestRequest(table=table), lambda digest: digest_document(digest, partitions), output)
 
 
 @list_command(FILES, after="PATH", limit=100)
 def files(session: Session, options: ListOptions, table: TableArgument) -> None:
     """List the live data and delete files of a table, by partition."""
     with session.reading() as connection:
-        client, request = connection.client, pb.ListTableFilesRequest(table=table)
-
-        def ask(page: pb.ListTableFilesRequest) -> pb.ListTableFilesResponse:
-            answer = client.ListTableFiles(page)
-            request.snapshot_id = answer.snapshot_id  # further pages are of the same snapshot
-            return answer
-
-        first, part = gather(options.window, ask, request, lambda answer: answer.files)
+        first, part = gather(connection.client, options.window, pb.ListTableFilesRequest(table=table))
     before = {"table": table, "snapshot_id": first.snapshot_id or None}
     write(FILES.document(part, options, before=before), options.output)
 
 
 @list_command(SNAPSHOTS, after="SNAPSHOT", limit=20, newest_first=True)
 def snapshots(session: Session, options: ListOptions, table: TableArgument) -> None:
-    """List the snapshots that a table still has, newest first, and which of them Amoro committed."""
+    """List the snapshots that a table still has, newest first. It shows which of them Amoro committed."""
     with session.reading() as connection:
-        client, request = connection.client, pb.ListSnapshotsRequest(table=table)
-        part = listed(options.window, client.ListSnapshots, request, lambda answer: answer.snapshots)
+        part = listed(connection.client, options.window, pb.ListSnapshotsRequest(table=table))
     write(SNAPSHOTS.document(part, options, before={"table": table}), options.output)
 
 
-BlockerArgument = Annotated[
-    str, argument(metavar="BLOCKER", help="Its id, or six or more characters of its beginning or end.")
-]
-HoldOption = Annotated[
-    timedelta | None,
-    duration_option("--for", help_="How long it lasts from now on, at most 1d; then it expires by itself."),
-]
+BlockerArgument = Annotated[str, id_argument("BLOCKER")]
 
 
 def block(
@@ -258,38 +238,40 @@ def block(
         list[BlockedOperation] | None,
         option("--operation", case_sensitive=False, help="What to block; may be repeated [default: optimize]."),
     ] = None,
-    hold: HoldOption = None,
+    hold: Annotated[
+        timedelta | None,
+        duration_option("--for", help_="How long it lasts, at most 1d [default: 1m, or what blocker-timeout says]."),
+    ] = None,
     reason: Annotated[str, option("--reason", help="Shown to whoever is blocked.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Block optimizing, or batch writers that ask, on a table for a while.
+    """Block optimizing, or batch writers that ask, for a while.
 
     It is refused while a process is active on the table (5), and while another blocker covers the same operation (5).
     """
-    with session.connect() as connection:
-        request = pb.BlockTableRequest(
-            table=table, operations=operations or (), hold_ms=milliseconds(hold), reason=reason
-        )
-        write(blocker_detail(connection.client.BlockTable(request)), output)
+    request = pb.BlockTableRequest(table=table, operations=operations, hold_ms=milliseconds(hold), reason=reason)
+    session.change(request, blocker_detail, output)
 
 
 def renew(
-    session: Session, blocker: BlockerArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
+    session: Session,
+    blocker: BlockerArgument,
+    hold: Annotated[
+        timedelta | None,
+        duration_option("--for", help_="How long from now on, at most 1d [default: as before]."),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Renew a blocker for as long as it was taken for, from now on. One that has expired is not found (3)."""
-    with session.connect() as connection:
-        request = pb.RenewBlockerRequest(blocker_id=blocker, hold_ms=milliseconds(hold))
-        write(blocker_detail(connection.client.RenewBlocker(request)), output)
+    session.change(pb.RenewBlockerRequest(blocker_id=blocker, hold_ms=milliseconds(hold)), blocker_detail, output)
 
 
 def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Release a blocker."""
-    with session.connect() as connection:
-        write(blocker_released(connection.client.ReleaseBlocker(pb.ReleaseBlockerRequest(blocker_id=blocker))), output)
+    session.change(pb.ReleaseBlockerRequest(blocker_id=blocker), blocker_released, output)
 
 
 @list_command(BLOCKERS, after="BLOCKER", watch=True)
 def blockers(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
     """List the active blockers."""
-    request = pb.ListBlockersRequest(table=table)
-    show_list(session, options, BLOCKERS, "ListBlockers", request, lambda answer: answer.blockers)
+    show_list(session, options, BLOCKERS, pb.ListBlockersRequest(table=table))

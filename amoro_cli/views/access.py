@@ -66,11 +66,6 @@ def user_detail(user: accounts_pb.User) -> Document:
     return Document("amoro.user/v1", encode(user), (user.name,), (Pairs(pairs),))
 
 
-def user_removed(removed: accounts_pb.RemoveUserResponse) -> Document:
-    """Schema amoro.removed/v1: `name`."""
-    return Document("amoro.removed/v1", encode(removed), (removed.name,), (f"User {removed.name} is removed.",))
-
-
 def login_link(link: accounts_pb.LoginLink) -> Document:
     """Schema amoro.login/v1: `url`, `expires_at`. The name printed is the link itself."""
     note = f"It can be used once, until {format_time(link.expires_ms)}."
@@ -84,8 +79,3 @@ def token_created(token: admin_pb.Token) -> Document:
     pairs = (("name", token.name), ("role", token.kind), *limits, ("token", token.token))
     note = "Save it now: it is not shown again."
     return Document("amoro.token/v1", encode(token), (token.token,), (Pairs(pairs), note))
-
-
-def token_revoked(revoked: admin_pb.RevokeTokenResponse) -> Document:
-    """Schema amoro.removed/v1: `name`."""
-    return Document("amoro.removed/v1", encode(revoked), (revoked.name,), (f"Token {revoked.name} is revoked.",))

@@ -1,6 +1,7 @@
 """Documents of maintenance, trash, leases and snapshots."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from amoro_cli.list_options import Column, Listing, ListOptions, ListRange
@@ -8,6 +9,7 @@ from amoro_cli.output import Block, Document, Grid, Pairs, with_value
 from amoro_cli.views.processes import receipt_blocks
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many, short_id
 from amoro_core.documents.json_documents import encode, encode_all, maintain_body
+from amoro_core.model.principals import is_pattern
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
@@ -83,6 +85,7 @@ def _maintained(answer: pb.MaintainTableResponse) -> str:
 
 ACTIONS: Listing[pb.TableAction] = Listing(
     (
+        Column("TABLE", lambda item: item.table, shown=False),
         Column("ACTION", lambda item: item.action),
         Column("ON", lambda item: "on" if item.is_on else "off"),
         Column("BY", lambda item: item.by or "-"),
@@ -93,6 +96,12 @@ ACTIONS: Listing[pb.TableAction] = Listing(
     ),
     spare=("BY", "STATE"),
     elastic="REASON",
+)
+#: What is stored of the actions of several tables does not say why they are on.
+_OF_SEVERAL: Listing[pb.TableAction] = Listing(
+    tuple(replace(column, shown=column.title not in ("ON", "BY")) for column in ACTIONS.columns),
+    spare=("REASON", "LAST"),
+    elastic="TABLE",
 )
 
 
@@ -107,17 +116,23 @@ def _state(item: pb.TableAction) -> str:
 
 
 def actions_document(answer: pb.ListActionsResponse, options: ListOptions) -> Document:
-    """Schema amoro.actions/v1: `table`, and `actions`, each with whether it is on and why, and since when and why it
-    is paused."""
-    items = ACTIONS.arranged(answer.actions, options.sort_by)
-    names = tuple(item.action for item in items)
+    """Schema amoro.actions/v1: `table`, `total`, and `actions`, each with whether it is on and why, and since when and
+    why it is paused. The names are actions; of several tables, each with its table before it."""
+    is_one = bool(answer.table) and not is_pattern(answer.table)
+    listing = ACTIONS if is_one else _OF_SEVERAL
+    items = listing.arranged(answer.actions, options.sort_by)
+    names = tuple(item.action if is_one else f"{item.table} {item.action}" for item in items)
+    if not items:
+        return Document("amoro.actions/v1", encode(answer), names, ("No action was scheduled or run yet.",))
     paused = (
         f"{item.action} is paused since {format_time(item.paused_ms)}: {item.paused_for}. It resumes after a run that "
         f"succeeds, amoro table maintain {answer.table} --action {item.action}, or when its properties change."
         for item in items
-        if item.paused_ms
+        if item.paused_ms and is_one
     )
-    return Document("amoro.actions/v1", encode(answer), names, (ACTIONS.grid(items, options.columns), *paused))
+    more = max(0, answer.total - len(items))
+    rest = (f"and {format_count(more)} more: name a table or a pattern",) if more else ()
+    return Document("amoro.actions/v1", encode(answer), names, (listing.grid(items, options.columns), *rest, *paused))
 
 
 #: Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes.

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from amoro_cli.list_options import ListRange
-from amoro_cli.multi_table import Optimized, Outcome, cost_of, gain_of, worst
+from amoro_cli.multi_table import Optimized, Outcome, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import TABLES, table_detail
-from amoro_core.documents.formatting import format_bytes, format_count, format_duration, many
+from amoro_core.documents.formatting import balance, format_bytes, format_count, format_duration, many
 from amoro_core.documents.json_documents import encode
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -31,15 +31,15 @@ def optimized_document(outcomes: Sequence[Outcome[Optimized]]) -> Document:
 
 
 def plans_document(outcomes: Sequence[Outcome[pb.Plan]], request: pb.OptimizeTableRequest, explain: bool) -> Document:
-    """Schema amoro.plans/v1: `tables`, in the order in which optimizing them pays, and `exit_status`.
+    """Schema amoro.plans/v1: `tables`, those first of which it saves most files, and `exit_status`.
 
     The names are tables with work. `explain` adds every partition of each.
     """
     body = [
         {
             **_head(outcome),
-            "gain_files": gain_of(outcome.answer) if outcome.answer else 0,
-            "cost_bytes": cost_of(outcome.answer) if outcome.answer else 0,
+            "gain_files": outcome.answer.saved_files if outcome.answer else 0,
+            "cost_bytes": _cost(outcome.answer) if outcome.answer else 0,
             "plan": encode(outcome.answer) if outcome.answer else None,
         }
         for outcome in outcomes
@@ -112,9 +112,8 @@ def _optimized_row(outcome: Outcome[Optimized]) -> tuple[str, ...]:
     if process is None or not process.HasField("receipt"):
         return (outcome.table, _words(outcome.word), "-", "-", "-", "-", why)
     receipt = process.receipt
-    rows = f"{format_count(receipt.rows_after)} ✓"
-    if receipt.rows_before != receipt.rows_after:
-        rows = f"{format_count(receipt.rows_before)} ≠ {format_count(receipt.rows_after)} ✗"
+    equal = receipt.rows_before == receipt.rows_after
+    rows = f"{format_count(receipt.rows_after)} ✓" if equal else balance(receipt.rows_before, receipt.rows_after)
     return (
         outcome.table,
         _words(outcome.word),
@@ -133,8 +132,15 @@ def _plan_row(outcome: Outcome[pb.Plan]) -> tuple[str, ...]:
     by_itself = "yes" if plan.enabled else "no"
     if not plan.type:
         return (outcome.table, "nothing", by_itself, "-", "-", plan.reason.removeprefix("nothing to do: "))
-    read = sum(part.input_bytes for part in plan.partitions if part.type)
-    return (outcome.table, plan.type, by_itself, format_count(gain_of(plan)), format_bytes(read), plan.reason)
+    saved, read = format_count(plan.saved_files), format_bytes(plan.saved_bytes)
+    return (outcome.table, plan.type, by_itself, saved, read, plan.reason)
+
+
+def _cost(plan: pb.Plan) -> int:
+    """The bytes to read, and 4 MiB for opening each file: the default of Iceberg's `read.split.open-file-cost`."""
+    planned = (part for part in plan.partitions if part.type)
+    files = sum(part.data_files + part.equality_delete_files + part.position_delete_files for part in planned)
+    return plan.saved_bytes + files * 4 * 1024 * 1024
 
 
 def _why(outcome: Outcome[Any]) -> str:

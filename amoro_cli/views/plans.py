@@ -56,6 +56,12 @@ def nothing_to_do(plan: pb.Plan) -> list[str]:
     return lines
 
 
+def layout(plan: pb.Plan) -> str:
+    """The layout of a plan of clustering; where nothing is due, and the reason does not say how, how to do it again."""
+    is_done = plan.layout and not plan.type and "--full" not in plan.reason
+    return f"{plan.layout}; --full clusters files in this order again" if is_done else plan.layout
+
+
 def disputed_deletes(count: int, show: str) -> str:
     """The warning that Iceberg's Java readers `show` fewer rows once the deletes are applied."""
     one = count == 1
@@ -110,7 +116,7 @@ def _title(plan: pb.Plan, chosen: int) -> list[str]:
     small = f"{format_count(files.fragment_files + files.undersized_files)} of {many(files.data_files, 'file')} small"
     parts = (f"{plan.table}  {snapshot}", small if files.data_files else "", f"{work}{tasks}")
     title = "  ".join(filter(None, parts))
-    return [title, *(f"  {line}" for line in (kind, plan.layout) if line)]
+    return [title, *(f"  {line}" for line in (kind, layout(plan)) if line)]
 
 
 def _row(partition: pb.PlannedPartition) -> tuple[str, ...]:

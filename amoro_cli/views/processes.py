@@ -2,7 +2,7 @@
 
 from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Pairs, with_value
-from amoro_cli.views.plans import disputed_deletes, nothing_to_do
+from amoro_cli.views.plans import disputed_deletes, layout, nothing_to_do
 from amoro_core.documents.formatting import (
     change,
     detail_lines,
@@ -242,7 +242,7 @@ def optimize_document(plan: admin_pb.Plan, process_id: str, process: admin_pb.Pr
     """
     blocks: tuple[Block, ...] = ()
     if not process_id:
-        blocks = tuple(nothing_to_do(plan))
+        blocks = (*nothing_to_do(plan), *(f"  {line}" for line in (layout(plan), *plan.notes) if line))
     elif process is None:
         blocks = (planned_line(plan, process_id),)
     elif process.HasField("receipt"):

@@ -1,9 +1,11 @@
 """Documents of catalogs, optimizers and their groups, queues, the state database, series and the findings of doctor."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from amoro_cli.connection import Finding, Package
-from amoro_cli.list_options import Column, Listing
+from amoro_cli.list_options import Column, Listing, ListRange
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many, short_id
 from amoro_core.documents.json_documents import check_body, encode, encode_all, group_body
@@ -65,10 +67,15 @@ def catalog_detail(catalog: pb.Catalog, found: str = "") -> Document:
     return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), blocks)
 
 
-def catalog_removed(removed: pb.RemoveCatalogResponse) -> Document:
-    """Schema amoro.removed/v1: `name`, and `tables`, the number removed with it."""
-    text = f"Catalog {removed.name} is removed; {many(removed.tables, 'table')} forgotten, none touched."
-    return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
+def removed(noun: str, verb: str = "removed") -> Callable[[Any], Document]:
+    """A view of schema amoro.removed/v1: `name`; of a catalog `tables`, the number removed with it."""
+
+    def view(answer: Any) -> Document:
+        text = f"{noun} {answer.name} is {verb}"
+        tables = f"; {many(answer.tables, 'table')} forgotten, none touched" if noun == "Catalog" else ""
+        return Document("amoro.removed/v1", encode(answer), (answer.name,), (f"{text}{tables}.",))
+
+    return view
 
 
 def optimizer_detail(optimizer: pb.Optimizer) -> Document:
@@ -116,13 +123,7 @@ def instance_logs(logs: pb.InstanceLogs) -> Document:
 def findings_document(findings: Sequence[Finding]) -> Document:
     """Schema amoro.findings/v1: `ok`, and `findings` with `name`, `ok`, `detail`, `fix`. The names are those not ok."""
     wrong = [finding for finding in findings if not finding.ok]
-    body = {
-        "ok": not wrong,
-        "findings": [
-            {"name": finding.name, "ok": finding.ok, "detail": finding.detail, "fix": finding.fix}
-            for finding in findings
-        ],
-    }
+    body = {"ok": not wrong, "findings": [asdict(finding) for finding in findings]}
     grid = Grid(
         ("CHECK", "STATE", "DETAIL"),
         tuple((finding.name, "ok" if finding.ok else "not ok", finding.detail) for finding in findings),
@@ -134,13 +135,8 @@ def findings_document(findings: Sequence[Finding]) -> Document:
 
 def package_detail(package: Package) -> Document:
     """Schema amoro.package/v1: `path`, `size_bytes`, `python`, `has_interpreter`, `distributions` by name, version."""
-    body = {
-        "path": str(package.path),
-        "size_bytes": package.size_bytes,
-        "python": package.python,
-        "has_interpreter": package.has_interpreter,
-        "distributions": [{"name": name, "version": version} for name, version in package.distributions],
-    }
+    distributions = [{"name": name, "version": version} for name, version in package.distributions]
+    body = {**asdict(package), "path": str(package.path), "distributions": distributions}
     needs = "nothing" if package.has_interpreter else f"python{package.python} on the path"
     pairs = (
         ("archive", str(package.path)),
@@ -379,11 +375,6 @@ def group_detail(group: pb.Group) -> Document:
     return Document("amoro.group/v1", group_body(group), (group.name,), tuple(blocks))
 
 
-def group_removed(removed: pb.RemoveGroupResponse) -> Document:
-    """Schema amoro.removed/v1: `name`."""
-    return Document("amoro.removed/v1", encode(removed), (removed.name,), (f"Group {removed.name} is removed.",))
-
-
 def _instances_wanted(group: pb.Group) -> list[tuple[str, str]]:
     """The target number of instances, and why starts fail; nothing when optimizers are started externally."""
     if group.container == EXTERNAL and not group.instances:
@@ -401,21 +392,15 @@ def group_queue(answer: queue_pb.ListQueueResponse, only: Line | None = None) ->
     The names are tables, then processes.
     """
     names = (*(item.table for item in answer.pending), *(item.process_id for item in answer.waiting))
-    lists: list[list[Block]] = []
+    blocks: list[Block] = []
     if only is not Line.WAITING:
-        shown: list[Block] = ["Nothing waits for a plan."]
-        if answer.pending:
-            shown = ["Tables that wait for a plan:", _PENDING.grid(answer.pending)]
-        lists.append(shown + _rest(answer.pending_total - len(answer.pending)))
+        title, nothing = "Tables that wait for a plan:", "Nothing waits for a plan."
+        blocks += [title, _PENDING.grid(answer.pending)] if answer.pending else [nothing]
+        blocks += ListRange(answer.pending, answer.pending_total).rest
+    if only is None:
+        blocks.append("")
     if only is not Line.PENDING:
-        shown = ["Nothing waits for threads."]
-        if answer.waiting:
-            shown = ["Processes that wait for threads:", _WAITING.grid(answer.waiting)]
-        lists.append(shown + _rest(answer.waiting_total - len(answer.waiting)))
-    blocks = [block for number, shown in enumerate(lists) for block in ([""] if number else []) + shown]
+        title, nothing = "Processes that wait for threads:", "Nothing waits for threads."
+        blocks += [title, _WAITING.grid(answer.waiting)] if answer.waiting else [nothing]
+        blocks += ListRange(answer.waiting, answer.waiting_total).rest
     return Document("amoro.queue/v1", encode(answer), names, tuple(blocks))
-
-
-def _rest(left: int) -> list[Block]:
-    """The line beneath a list that is not whole."""
-    return [f"and {format_count(left)} more: see --limit"] if left > 0 else []

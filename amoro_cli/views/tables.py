@@ -353,26 +353,18 @@ def digest_document(digest: journal_pb.TableDigest, partitions: int) -> Document
     """Schema amoro.digest/v1: the fields of the digest; for people that many partitions. The names are partitions."""
     blocks: list[Block] = [f"The files of {digest.table} were not read yet: it is evaluated at its next refresh."]
     if digest.read_ms:
-        blocks = _digest_blocks(digest, partitions)
-    names = tuple(partition.path for partition in digest.partitions)
-    return Document("amoro.digest/v1", encode(digest), names, tuple(blocks))
-
-
-def _digest_blocks(digest: journal_pb.TableDigest, partitions: int) -> list[Block]:
-    head = Pairs(
-        (
+        pairs = (
             ("table", digest.table),
             ("snapshot", str(digest.snapshot_id) if digest.snapshot_id else "-"),
             ("read", format_time(digest.read_ms)),
             ("target", format_bytes(digest.target_bytes)),
             ("partitions", format_count(digest.partitions_total)),
         )
-    )
-    used = [one for one in digest.sizes if one.data_files or one.position_delete_files or one.equality_delete_files]
-    shown = digest.partitions[:partitions]
-    blocks: list[Block] = [head, "", _SIZES.grid(used) if used else "No files."]
-    if shown:
-        blocks += ["", _PARTITIONS.grid(shown)]
-    if digest.partitions_total > len(shown):
-        blocks.append(f"and {many(digest.partitions_total - len(shown), 'more partition')}")
-    return blocks
+        used = [one for one in digest.sizes if one.data_files or one.position_delete_files or one.equality_delete_files]
+        shown = digest.partitions[:partitions]
+        blocks = [Pairs(pairs), "", _SIZES.grid(used) if used else "No files."]
+        blocks += ["", _PARTITIONS.grid(shown)] if shown else []
+        if digest.partitions_total > len(shown):
+            blocks.append(f"and {many(digest.partitions_total - len(shown), 'more partition')}")
+    names = tuple(partition.path for partition in digest.partitions)
+    return Document("amoro.digest/v1", encode(digest), names, tuple(blocks))

@@ -350,6 +350,11 @@ class ActionDefaults:
     name: str
     configuration: type  # the class that declares its properties, if it has any
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own name alone."""
+        return (self.name,)
+
     def preparing(self) -> Prepare:
         """Raises IllegalState: it commits nothing."""
         raise IllegalState(f"{self.name} commits nothing")

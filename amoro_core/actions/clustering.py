@@ -248,7 +248,6 @@ class Cluster(ActionDefaults):
     """The action; each group is a task, and is committed or dropped as a whole."""
 
     name = CLUSTER
-    names = (CLUSTER,)
     lane = LAYOUT
     roles = OPTIMIZING_ROLES | {Role.SORT}
     every = timedelta(minutes=10)

@@ -48,7 +48,6 @@ class ExpireData(ActionDefaults):
     """The action of Amoro's data expiry: one snapshot for data files and deletes."""
 
     name = EXPIRE_DATA
-    names = (EXPIRE_DATA,)
     configuration = DataExpiryConfig
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.DATE}
@@ -195,7 +194,6 @@ class CleanDanglingDeletes(ActionDefaults):
     """
 
     name = DANGLING
-    names = (DANGLING,)
     configuration = DanglingConfig
     lane = FILES
     roles = OPTIMIZING_ROLES

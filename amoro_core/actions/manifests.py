@@ -30,7 +30,6 @@ class RewriteManifests(ActionDefaults):
     """The action that clusters manifests; no file and no row changes."""
 
     name = NAME
-    names = (NAME,)
     configuration = ManifestConfig
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.CLUSTER}

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby, islice
+from operator import attrgetter
 
 from amoro_core.actions.action_api import (
     ActionDefaults,
@@ -47,6 +49,7 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import DELETE, LIST, Work
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.codec import from_us, milliseconds, to_us
+from amoro_core.scan.live_files import runs_within
 
 #: Approximate number of known files of a task that lists.
 FILES_OF_A_LIST_TASK = 50_000
@@ -168,7 +171,6 @@ class CleanOrphanFiles(ActionDefaults):
     """The action that condemns files which no snapshot references and nothing needs."""
 
     name = CLEAN_ORPHANS
-    names = (CLEAN_ORPHANS,)
     configuration = OrphanConfig
     lane = STORAGE
     roles = frozenset({Role.READ, Role.SEARCH, Role.SWEEP})
@@ -357,19 +359,18 @@ def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan
             "listed_bytes": result.bytes,
             "older_than_seconds": round(inputs.terms.age.total_seconds()),
             "kept": dict(sorted(result.kept.items())),
-            "orphan_files": [_preview_row(one) for one in result.orphans[:_NAMED]],
+            "orphan_files": [
+                {
+                    "orphan_file_location": one.path,
+                    "bytes": one.size_bytes,
+                    "kind": one.kind.value,
+                    "modified_at": None if one.modified_at is None else one.modified_at.isoformat(),
+                    "reason": one.reason,
+                }
+                for one in result.orphans[:_NAMED]
+            ],
         },
     )
-
-
-def _preview_row(one: Condemned) -> dict[str, object]:
-    return {
-        "orphan_file_location": one.path,
-        "bytes": one.size_bytes,
-        "kind": one.kind.value,
-        "modified_at": None if one.modified_at is None else one.modified_at.isoformat(),
-        "reason": one.reason,
-    }
 
 
 #: Files of a task that deletes.
@@ -389,7 +390,13 @@ _ORDER = tuple(FileKind)
 
 def delete_tasks(table: Sweepable, situation: PlanningContext) -> tuple[PlannedTask, ...]:
     """The tasks that delete due files: a kind of file begins once all files of earlier kinds are processed."""
-    chosen = [some for some, _ in zip(_together(situation.due_batches()), range(MOST_DELETE_TASKS), strict=False)]
+    # A task has batches of one kind.
+    tasks = (
+        some
+        for _, of_kind in groupby(situation.due_batches(), attrgetter("kind"))
+        for some in runs_within(of_kind, lambda batch: len(batch.files), FILES_OF_A_DELETE_TASK)
+    )
+    chosen = list(islice(tasks, MOST_DELETE_TASKS))
     at_once = max(1, min(len(chosen), situation.capacity.threads))
     reach = table.reach()
     work = pb.DeleteWork(
@@ -398,19 +405,6 @@ def delete_tasks(table: Sweepable, situation: PlanningContext) -> tuple[PlannedT
         files_per_second=max(1, situation.delete_rate // at_once),
     )
     return tuple(_task(work, some) for some in chosen)
-
-
-def _together(batches: Iterable[DueBatch]) -> Iterator[list[DueBatch]]:
-    """Batches of one kind in order, grouped by task."""
-    some: list[DueBatch] = []
-    for batch in batches:
-        is_full = sum(len(due_batch.files) for due_batch in some) + len(batch.files) > FILES_OF_A_DELETE_TASK
-        if some and (is_full or some[0].kind is not batch.kind):
-            yield some
-            some = []
-        some.append(batch)
-    if some:
-        yield some
 
 
 def _task(common: pb.DeleteWork, batches: Sequence[DueBatch]) -> PlannedTask:
@@ -442,7 +436,6 @@ class EmptyTrash(ActionDefaults):
     """Deletes condemned files; `services.file_deletion` does it, batch after batch."""
 
     name = EMPTY_TRASH
-    names = (EMPTY_TRASH,)
     lane = STORAGE
     roles = frozenset({Role.READ, Role.SWEEP})
     every = timedelta(hours=1)

@@ -376,14 +376,14 @@ def rewrite_change(
     """
     failpoint("commit.before_intent")
     record, carried = view.record, carried_over(view, content)
+    carried_more = carried_figures(carried, record)
     deletes = table.write_carried(carried, case.process.process_id) if carried else ()
     failpoint("commit.after_carried")
     content = replace(content, carried_deletes=deletes)
     try:
-        if rebased := [carried_rows for carried_rows in carried if not carried_rows.is_joined]:
-            rows = sum(len(carried_rows.positions) for carried_rows in rebased)
-            groups = len({carried_rows.group for carried_rows in rebased})
-            summary = {**summary, REBASED_GROUPS: str(groups), REBASED_DELETES: str(rows)}
+        if carried_more:
+            rows, groups, _ = carried_more
+            summary = {**summary, REBASED_GROUPS: str(groups.value), REBASED_DELETES: str(rows.value)}
         staged = table.stage(view.head, content, summary)
     except BaseException:
         for file in deletes:
@@ -417,7 +417,7 @@ def rewrite_change(
         duration_ms=duration_ms(case.process, now),
         disputed_deletes=len(table.disputed_deletes(inputs)),
         carried=carried_deletes(kept, view),
-        more=(*more, *carried_figures(carried, record)),
+        more=(*more, *carried_more),
     )
     return Change(
         payload=staged.payload,

@@ -23,7 +23,7 @@ from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
 from amoro_core.maintenance.tags import TagConfig, TagVerdict, evaluate_tag
 from amoro_core.model.commits import RefAt, SnapshotsRemoved
-from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
+from amoro_core.model.maintenance import Condemned, FileKind, Options
 from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import History, SnapshotFacts, ancestors
@@ -50,7 +50,6 @@ class ExpireSnapshots(ActionDefaults):
     """The action that removes snapshots, branches and tags past their age."""
 
     name = NAME
-    names = (NAME,)
     configuration = RetentionConfig
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
@@ -183,17 +182,12 @@ def _within_limit(table: AnyTable, going: list[int]) -> tuple[list[int], Counter
         counts: Counter[str] = Counter()
         size = 0
         for one in islice(table.would_release(frozenset(going)), MOST_FILES + 1):
-            counts[_count_of(one)] += 1
+            deletes = _EQUALITY if one.has_equality_deletes else _POSITION
+            counts[deletes if one.kind is FileKind.DELETE else _COUNTS[one.kind]] += 1
             size += one.size_bytes or 0
         if counts.total() <= MOST_FILES or len(going) <= 1:
             return going, counts, size
         going = going[: len(going) // 2]
-
-
-def _count_of(one: Released) -> str:
-    if one.kind is FileKind.DELETE:
-        return _EQUALITY if one.has_equality_deletes else _POSITION
-    return _COUNTS[one.kind]
 
 
 def _may_go(history: History, selected: SnapshotSelection, going: Collection[int], name: str) -> bool:
@@ -257,7 +251,6 @@ class AutoCreateTags(ActionDefaults):
     """The action of Amoro's automatic tags."""
 
     name = AUTO_TAGS
-    names = (AUTO_TAGS,)
     configuration = TagConfig
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN})

@@ -33,7 +33,7 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import SKETCH, RewriteInput, Work
 from amoro_core.protocol import codec
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_core.scan.live_files import by_partition, reading_works
+from amoro_core.scan.live_files import by_partition, reading_works, runs_within
 from amoro_optimizer.rewrite.engine import sketch_rows
 
 #: Approximate number of files of a task, and of their bytes.
@@ -48,7 +48,12 @@ def sketch_tasks(table: Readable, scan: TableScan, columns: Iterable[int]) -> tu
     return tuple(
         _task(some, wanted)
         for spec_id in specs
-        for some in _together(_readings(table, scan, [one for one in scan.files if one.data.spec_id == spec_id]))
+        for few in runs_within(
+            _readings(table, scan, [one for one in scan.files if one.data.spec_id == spec_id]),
+            lambda reading: len(reading.rewritten),
+            FILES_OF_A_TASK,
+        )
+        for some in runs_within(few, _bytes, BYTES_OF_A_TASK)
     )
 
 
@@ -75,19 +80,8 @@ def _readings(table: Readable, scan: TableScan, files: Iterable[ScannedFile]) ->
             yield from reading_works(context, some[start : start + FILES_OF_A_TASK])
 
 
-def _together(readings: Iterable[RewriteInput]) -> Iterator[list[RewriteInput]]:
-    """The readings grouped by task; at least one in each."""
-    some: list[RewriteInput] = []
-    files = size = 0
-    for reading in readings:
-        more, bytes_more = len(reading.rewritten), sum(file.data.size_bytes for file in reading.rewritten)
-        if some and (files + more > FILES_OF_A_TASK or size + bytes_more > BYTES_OF_A_TASK):
-            yield some
-            some, files, size = [], 0, 0
-        some.append(reading)
-        files, size = files + more, size + bytes_more
-    if some:
-        yield some
+def _bytes(reading: RewriteInput) -> int:
+    return sum(file.data.size_bytes for file in reading.rewritten)
 
 
 def _task(readings: list[RewriteInput], columns: list[int]) -> PlannedTask:
@@ -127,7 +121,6 @@ class ComputeStatistics(ActionDefaults):
     """The action that computes them on schedule or on request; its process pins the snapshot that it reads."""
 
     name = NAME
-    names = (NAME,)
     configuration = StatisticsConfig
     lane = STATISTICS
     roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})

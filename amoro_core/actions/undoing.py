@@ -112,7 +112,6 @@ class UndoFiles(ActionDefaults):
     def __init__(self, name: str, *, removes_rows: bool = False) -> None:
         """`removes_rows`: the undone processes do, so they can be undone only within `maintenance.undo.keep`."""
         self.name = name
-        self.names = (name,)
         self.undoes = UNDOES[name]
         self._removes_rows = removes_rows
 
@@ -323,7 +322,6 @@ class UndoTags(ActionDefaults):
     """The action that removes an automatic tag, or those that undoing an expiry made, if they point where they did."""
 
     name = "undo-auto-create-tags"
-    names = (name,)
     undoes = UNDOES[name]
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
@@ -380,7 +378,6 @@ class UndoStatistics(ActionDefaults):
     """The action that removes the entries of statistics, if they are unchanged."""
 
     name = "undo-compute-statistics"
-    names = (name,)
     undoes = UNDOES[name]
     lane = STATISTICS
     roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})
@@ -435,7 +432,6 @@ class UndoExpiry(ActionDefaults):
     """The action that restores expired snapshots as new ones, each under a tag `restored-ID`."""
 
     name = "undo-expire-snapshots"
-    names = (name,)
     undoes = UNDOES[name]
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE, Role.SWEEP})
@@ -506,7 +502,6 @@ class UndoOrphans(ActionDefaults):
     """The action that releases files condemned as orphans."""
 
     name = "undo-clean-orphan-files"
-    names = (name,)
     undoes = UNDOES[name]
     lane = STORAGE
     roles = frozenset({Role.READ})

@@ -22,9 +22,9 @@ def list_audit(services: Services, request: pb.ListAuditRequest, call: Call) -> 
         word(AuditOutcome, request.outcome, "outcome"),
         moment(request.since_ms) if request.since_ms else None,
     )
-    page, is_exact = services.auditing.list_events(wanted, Window(page_limit(request.limit or EVENTS), request.after))
+    page = services.auditing.list_events(wanted, Window(page_limit(request.limit or EVENTS), request.after))
     shown = map(_message, page.items)
-    return pb.ListAuditResponse(events=shown, next=page.next, total=page.total, total_is_exact=is_exact)
+    return pb.ListAuditResponse(events=shown, next=page.next, total=page.total, total_is_exact=page.total_is_exact)
 
 
 def _message(item: AuditEvent) -> pb.AuditEvent:

@@ -8,7 +8,7 @@ from amoro_core.admin.context import Call, Services, as_message, milliseconds
 from amoro_core.admin.processes import find_process
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.model.plans import PartitionKey
+from amoro_core.model.plans import PartitionKey, saving_of
 from amoro_core.model.scan_stats import ColumnFilter, Operator, ScanRecord
 from amoro_core.model.tables import TableRuntime
 from amoro_core.planning.clustering.auto_columns import ENOUGH_SCANS
@@ -23,12 +23,14 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
     for group in verdict.plan.groups if verdict.plan else ():
         groups.setdefault(group.key, []).append(group)
     columns = (column for partition in verdict.partitions for column in partition.columns)
+    partitions = [_partition(one, groups.get(one.key, [])) for one in verdict.partitions]
+    saving = saving_of(partitions)
     return pb.Plan(
         table=str(runtime.identifier),
         snapshot_id=verdict.plan.snapshot_id if verdict.plan else runtime.snapshot_id or 0,
         type=CLUSTER if tasks else "",
         reason=verdict.reason,
-        partitions=[_partition(one, groups.get(one.key, [])) for one in verdict.partitions],
+        partitions=partitions,
         tasks=tasks,
         files=as_message(pb.FileSummary, runtime.summary),
         next_at_ms=milliseconds(verdict.due_at),
@@ -38,6 +40,8 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
         layout=verdict.layout_name,
         notes=[*verdict.notes, *dict.fromkeys(column.note for column in columns if column.note)],
         cpu_ms=sum(group.core_ms for group in verdict.plan.groups) if verdict.plan else 0,
+        saved_files=saving.files,
+        saved_bytes=saving.bytes,
     )
 
 

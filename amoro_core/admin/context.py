@@ -1,10 +1,10 @@
 """What functions of operations share: the services, the program, the call, and parts of messages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -12,19 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.errors import InvalidArgument, NotAllowed
 from amoro_core.metrics_registry import Meters
-from amoro_core.model.history_events import AuditOutcome, EventKind
-from amoro_core.model.paging import Line
-from amoro_core.model.principals import Principal, Role
-from amoro_core.model.processes import ProcessStatus, TaskStatus
-from amoro_core.model.tables import (
-    BlockedOperation,
-    OptimizingStatus,
-    OptimizingType,
-    Order,
-    TableIdentifier,
-    TableKey,
-    TableState,
-)
+from amoro_core.model.principals import Principal, Role, is_pattern
+from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
@@ -141,6 +130,13 @@ def table_id(services: Services, table: str) -> int | None:
     return services.tables.id_of(services.catalogs.resolve(table)) if table else None
 
 
+def table_ids(services: Services, text: str) -> Collection[int] | None:
+    """The ids of the tables that a name or pattern limits a list to; None for "". Raises TableNotFound."""
+    if is_pattern(text):
+        return services.catalogs.select_ids(text)
+    return None if (found := table_id(services, text)) is None else [found]
+
+
 def require(principal: Principal, method: str, needed: Role, acted: Callable[[], TableIdentifier] | None) -> None:
     """Raise NotAllowed unless the account may call the method; `acted` gives the table, which is asked if it matters.
 
@@ -225,21 +221,7 @@ def _plain(field: Any, value: Any) -> Any:
     return value
 
 
-Word = TypeVar(
-    "Word",
-    OptimizingStatus,
-    OptimizingType,
-    TableState,
-    ProcessStatus,
-    TaskStatus,
-    Role,
-    BlockedOperation,
-    TableKey,
-    Order,
-    AuditOutcome,
-    EventKind,
-    Line,
-)
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def word(kind: type[Word], text: str, name: str) -> Word | None:

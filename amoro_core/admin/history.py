@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from types import SimpleNamespace
 
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, period, word
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
@@ -67,7 +67,6 @@ def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts
 
 
 HALF_A_DAY = timedelta(hours=12)  # the time of a report without a beginning
-Filled = TypeVar("Filled", pb.TableFailures, pb.WorseTable)
 #: Events on a page without a limit.
 EVENTS = 100
 
@@ -98,16 +97,18 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
     )
     table = services.catalogs.resolve(request.table) if request.table else None
     if request.newer_than:
-        result = services.journal.events_after(request.newer_than, event_filter, table, page_limit(request.limit))
+        page, last_id = services.journal.events_after(
+            request.newer_than, event_filter, table, page_limit(request.limit)
+        )
     else:
         window = Window(page_limit(request.limit or EVENTS), request.after)
-        result = services.journal.events(event_filter, table, window)
+        page, last_id = services.journal.events(event_filter, table, window)
     return pb.ListEventsResponse(
-        events=map(_event, result.page.items),
-        next=result.page.next,
-        total=result.page.total,
-        total_is_exact=result.total_is_exact,
-        last_event_id=result.last_id,
+        events=map(_event, page.items),
+        next=page.next,
+        total=page.total,
+        total_is_exact=page.total_is_exact,
+        last_event_id=last_id,
     )
 
 
@@ -118,26 +119,22 @@ def get_report(services: Services, request: pb.GetReportRequest, call: Call) -> 
     until = until or now
     since = since or until - HALF_A_DAY
     table_ids = services.catalogs.select_ids(request.table) if request.table else None
-    report = services.journal.report(since, until, table_ids)
+    totals, failures, worse = services.journal.report(since, until, table_ids)
     by_code: dict[str, pb.CodeFailures] = {}
-    for row in report.failures:
-        of_code = {"code": row["code"], "processes": row["code_processes"], "tables_total": row["tables_total"]}
-        by_code.setdefault(row["code"], pb.CodeFailures(**of_code)).tables.append(_filled(pb.TableFailures, row))
+    for row in failures:
+        of_code = pb.CodeFailures(code=row["code"], processes=row["code_processes"], tables_total=row["tables_total"])
+        failed = as_message(pb.TableFailures, SimpleNamespace(**row))
+        by_code.setdefault(row["code"], of_code).tables.append(failed)
     return pb.Report(
         began_ms=milliseconds(since),
         ended_ms=milliseconds(until),
-        processes=sum(row["processes"] for row in report.totals),
-        totals=[pb.ProcessTotals(**row) for row in report.totals],
+        processes=sum(row["processes"] for row in totals),
+        totals=[pb.ProcessTotals(**row) for row in totals],
         failures=by_code.values(),
-        worse=[_filled(pb.WorseTable, row) for row in report.worse],
-        worse_total=report.worse[0]["tables"] if report.worse else 0,
-        is_worse_known=report.is_worse_known,
+        worse=[as_message(pb.WorseTable, SimpleNamespace(**row)) for row in worse or ()],
+        worse_total=worse[0]["tables"] if worse else 0,
+        is_worse_known=worse is not None,
     )
-
-
-def _filled(kind: type[Filled], row: Mapping[str, Any]) -> Filled:
-    """The message with those values of the row that it has fields for."""
-    return kind(**{name: row[name] for name in kind.DESCRIPTOR.fields_by_name})
 
 
 def get_series(services: Services, request: pb.GetSeriesRequest, call: Call) -> pb.GetSeriesResponse:

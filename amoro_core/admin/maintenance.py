@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
-from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, table_id
+from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, table_id, table_ids
 from amoro_core.admin.processes import process_summary
 from amoro_core.maintenance.snapshots import SnapshotTotals
 from amoro_core.model.maintenance import Options
 from amoro_core.model.paging import Window
+from amoro_core.model.principals import is_pattern
 from amoro_core.model.tables import SnapshotFacts, TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
@@ -50,9 +51,9 @@ def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.
 
 
 def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:
-    """Every action on the table, on or off and why, last, next, what runs; or what is known of it, or of all tables."""
-    if request.known_only or not request.table:
-        stored, total = services.maintaining.list_stored(table_id(services, request.table), request.limit)
+    """Every action on the table, on or off and why, last, next, what runs; or what is known of it, or of several."""
+    if request.known_only or not request.table or is_pattern(request.table):
+        stored, total = services.maintaining.list_stored(table_ids(services, request.table), request.limit)
         actions = [_action(status, identifier) for identifier, status in stored]
         return pb.ListActionsResponse(table=request.table, actions=actions, total=total)
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))

@@ -46,6 +46,8 @@ def _evaluation(runtime: TableRuntime, evaluation: Evaluation) -> pb.Plan:
         health_score=evaluation.summary.health_score,
         enabled=runtime.enabled,
         enabled_origin=runtime.enabled_origin,
+        saved_files=evaluation.saving.files,
+        saved_bytes=evaluation.saving.bytes,
     )
 
 

@@ -7,10 +7,11 @@ from amoro_core.admin.context import Call, Services, as_message, duration, milli
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.paging import Window, page_limit
-from amoro_core.model.processes import OptimizingProcess
+from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import (
     FAULTLESS,
+    ActionRecord,
     BlockedOperation,
     OptimizingStatus,
     Order,
@@ -32,8 +33,10 @@ def table_message(
     runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], no_optimizer: str
 ) -> pb.Table:
     """The table's state; `no_optimizer`: why no optimizer takes its tasks."""
+    other = _failing_action(runtime)
     return as_message(
         pb.Table,
+        other or runtime,
         runtime,
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -46,14 +49,22 @@ def table_message(
         no_optimizer=no_optimizer,
         failure="",
         late_deletes="",
+        retry_at_ms=milliseconds(None if other and other.paused_at else (other or runtime).retry_at),
         saved_files=runtime.saving.files,
         saved_bytes=runtime.saving.bytes,
     )
 
 
+def _failing_action(runtime: TableRuntime) -> ActionRecord | None:
+    """The other action for which the table is failing; None if it is not, or for optimizing."""
+    return runtime.failing if runtime.state is TableState.FAILING and not runtime.failures else None
+
+
 def _status_reason(runtime: TableRuntime, active: OptimizingProcess | None) -> str:
     if active is not None and active.waiting:
         return active.waiting
+    if (other := _failing_action(runtime)) is not None:
+        return f"{other.action} fails: {other.paused_for or other.reason}"
     return f"{runtime.refusal}: {runtime.status_reason}" if runtime.refusal else runtime.status_reason
 
 
@@ -236,7 +247,9 @@ def _wanted(request: pb.ListTablesRequest) -> TableFilter:
 def _table(services: Services, runtime: TableRuntime) -> pb.Table:
     (message,) = _tables(services, [runtime])
     last = f"the last look at the table: {runtime.load_failure}" if runtime.load_failure else ""
-    message.failure = last or services.overview.last_failure(runtime.table_id)
+    other = _failing_action(runtime)
+    of = (other.action,) if other else (OPTIMIZING_ACTION, "")
+    message.failure = last or services.overview.last_failure(runtime.table_id, of)
     message.late_deletes = services.overview.late_deletes(runtime.table_id)
     return message
 

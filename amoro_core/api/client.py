@@ -52,7 +52,6 @@ from amoro_cli.wait import (
     optimize_once,
     optimize_request,
     plan_request,
-    undo_once,
     verify_table,
     wait_for_end,
     with_tasks,
@@ -235,8 +234,7 @@ class Client:
     def tables(self, *, catalog: str = "", status: str = "", state: str = "") -> tuple[Table, ...]:
         """All tables, or those of a catalog, in a status or in a state."""
         request = pb.ListTablesRequest(catalog=catalog, status=status, state=state)
-        items = listed(ALL, self._admin.ListTables, request, lambda answer: answer.tables).items
-        return tuple(map(self._table, items))
+        return tuple(map(self._table, listed(self._admin, ALL, request).items))
 
     def table(self, name: str) -> Table:
         """The state that the coordinator keeps about a table."""
@@ -372,11 +370,11 @@ class Client:
 
         Raises CannotUndo with the reason when it is not possible, ProcessNotFound, and like `optimize`.
         """
-        deadline = Deadline(duration(timeout))
+        deadline, request = Deadline(duration(timeout)), pb.UndoRequest(process_id=process)
         if dry_run:
-            answer, done = self._admin.PreviewUndo(pb.UndoRequest(process_id=process), timeout=deadline.seconds), None
+            answer, done = self._admin.PreviewUndo(request, timeout=deadline.seconds), None
         else:
-            answer, done = undo_once(self._connection, process, deadline, report or Silent(), wait=wait)
+            answer, done = maintain_once(self._connection, request, deadline, report or Silent(), wait=wait)
         return self._maintenance(answer, done)
 
     def _maintenance(self, answer: pb.MaintainTableResponse, process: pb.Process | None) -> Maintenance:
@@ -409,8 +407,7 @@ class Client:
     def processes(self, *, table: str = "", status: str = "", limit: int = 20) -> tuple[Process, ...]:
         """Processes, the newest first."""
         request = pb.ListProcessesRequest(table=table, status=status)
-        items = listed(Window(limit), self._admin.ListProcesses, request, lambda answer: answer.processes).items
-        return tuple(map(self._process, items))
+        return tuple(map(self._process, listed(self._admin, Window(limit), request).items))
 
     def process(self, process_id: str) -> Process:
         """One process with its tasks, by its id or six or more characters of its beginning or end."""
@@ -431,13 +428,12 @@ class Client:
 
     def catalogs(self) -> tuple[Catalog, ...]:
         """The known catalogs."""
-        found = listed(ALL, self._admin.ListCatalogs, pb.ListCatalogsRequest(), lambda answer: answer.catalogs).items
+        found = listed(self._admin, ALL, pb.ListCatalogsRequest()).items
         return tuple(_rendered(Catalog, item, catalog_detail(item)) for item in found)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
         """The registered optimizers."""
-        request = pb.ListOptimizersRequest()
-        found = listed(ALL, self._admin.ListOptimizers, request, lambda answer: answer.optimizers).items
+        found = listed(self._admin, ALL, pb.ListOptimizersRequest()).items
         return tuple(_rendered(Optimizer, item, optimizer_detail(item)) for item in found)
 
     def _raise_failure(self, process: pb.Process | None) -> None:

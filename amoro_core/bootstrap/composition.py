@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -80,11 +79,11 @@ def utc_now() -> datetime:
 class CoordinatorHooks:
     """What the services know about the program around them."""
 
-    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
-    left_over: Callable[[str, str], None]  # a process ended without commit: its outputs are to be removed
-    explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
     address: Callable[[], str]  # where it listens
     local_address: Callable[[], str]  # where it answers in the clear on this machine
+    commit_due: Callable[[str, str], None] = lambda *_: None  # a process is COMMITTING; its id and its table's catalog
+    left_over: Callable[[str, str], None] = lambda *_: None  # a process ended without commit: its outputs are to go
+    explore: Callable[[], None] = lambda: None  # starts the discovery of tables in all catalogs now
     http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
     look: Callable[[int, str], bool] = lambda table_id, catalog: True  # looks at a table of the catalog now
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
@@ -137,17 +136,22 @@ class Services:
         parts: Dependencies,
     ) -> None:
         self._around = around
-        self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
+        self.work, self.changes, self.actions, self.meters = parts.work, parts.changes, parts.actions, parts.meters
         formats, clock, meters = parts.formats, parts.clock, parts.meters
-        self.meters = meters
         self.catalogs = CatalogService(store, formats, parts.catalogs, clock, settings.rules_of)
-        tables_of = Tables(
+
+        def heard(catalog: str, error: CatalogUnavailable | None) -> None:
+            """A catalog that denies access to something answers."""
+            self.catalogs.note_answer(catalog, error)
+            meters.set(metrics.CATALOG_UP, float(error is None or isinstance(error, AccessDenied)), catalog)
+            meters.count(metrics.CATALOG_ERRORS, catalog, by=float(error is not None))
+
+        tables_of = self.tables_of = Tables(
             formats,
             self.catalogs.get,
             lambda name: store.read(lambda db: tables.find(db, name)),
-            partial(_heard, meters, self.catalogs.note_answer),
+            heard,
         )
-        self.tables_of = tables_of
         self.discovery = DiscoveryService(store, tables_of, clock, parts.monotonic)
         find_action = self.actions.of
         schedule = MaintenanceSchedule(self.actions.every, settings.action_intervals())
@@ -249,18 +253,6 @@ class Services:
         except GroupNotFound as error:
             return f"{error.message}: create it with amoro group create {group}"
         return no_optimizer_reason(group, container, members, view)
-
-
-def _heard(
-    meters: Meters,
-    note: Callable[[str, CatalogUnavailable | None], None],
-    catalog: str,
-    error: CatalogUnavailable | None,
-) -> None:
-    """A catalog that denies access to something answers."""
-    note(catalog, error)
-    meters.set(metrics.CATALOG_UP, float(error is None or isinstance(error, AccessDenied)), catalog)
-    meters.count(metrics.CATALOG_ERRORS, catalog, by=float(error is not None))
 
 
 def _digest(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.bootstrap.secrets import ensure_token
@@ -21,7 +21,7 @@ from amoro_core.iceberg.catalog.timeouts import limit_requests
 from amoro_core.iceberg.pyiceberg_sandbox import allow_classes
 from amoro_core.logger import get_logger
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits, Loop
-from amoro_core.metrics_registry import Meters, certificate_end, free_part
+from amoro_core.metrics_registry import certificate_end, free_part
 from amoro_core.model import metrics
 from amoro_core.model.principals import Certificates, Role, hash_token, is_loopback
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
@@ -175,7 +175,11 @@ class Coordinator:
             settings.explore_queue,
             settings.maintenance_threads,
         )
-        self._register_gauges(services.meters, certificates)
+        meters = services.meters
+        meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
+        meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
+        if certificates is not None:
+            meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))
         self._loops = CoordinatorLoops(services, limits, watch=watch)
         self._server = Server(
             settings.host,
@@ -184,14 +188,8 @@ class Coordinator:
             self._optimizing_servicer,
             changes=(services.work, services.changes),
             certificates=certificates,
-            interceptors=(Timing(services.meters),),
+            interceptors=(Timing(meters),),
         )
-
-    def _register_gauges(self, meters: Meters, certificates: Certificates | None) -> None:
-        meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
-        meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
-        if certificates is not None:
-            meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))
 
     def _optimizing_servicer(self) -> OptimizingServicer:
         return OptimizingServicer(
@@ -237,31 +235,18 @@ def running(
     home: Path,
     settings: Settings,
     *,
-    watch: bool = True,
-    lock_wait: timedelta = timedelta(0),
     threads: int = 0,
     memory_bytes: int = 512 * 1024 * 1024,
-    catalogs: Sequence[CatalogConfig] = (),
-    passing: bool = False,
-    lock: StateLock | None = None,
     patience: timedelta | None = None,
-    when_lost: Callable[[Fenced], None] = lambda why: None,
+    **options: Any,
 ) -> Iterator[Coordinator]:
     """A coordinator with an optimizer of `threads` threads (0: none) in this process, during the block.
 
-    At the end, running work may take `patience` (None: any time); what takes longer continues in threads that are not
-    awaited, and ends with the process. A restart resumes it. After the state directory was lost, little is awaited.
+    `options` are those of `Coordinator`. At the end, running work may take `patience` (None: any time); what takes
+    longer continues in threads that are not awaited, and ends with the process. A restart resumes it. After the state
+    directory was lost, little is awaited.
     """
-    coordinator = Coordinator(
-        home,
-        settings,
-        watch=watch,
-        lock_wait=lock_wait,
-        catalogs=catalogs,
-        passing=passing,
-        lock=lock,
-        when_lost=when_lost,
-    )
+    coordinator = Coordinator(home, settings, **options)
     coordinator.start()
     ending = ExitStack()
     ending.callback(coordinator.stop)
@@ -501,9 +486,6 @@ def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = 
     limit_requests(settings.catalog_timeout)
     tokens = {role: Secret(secrets.token_urlsafe(32)) for role in (Role.ADMIN, Role.ENROLMENT)}
     hooks = CoordinatorHooks(
-        commit_due=_nothing,
-        left_over=_nothing,
-        explore=_nothing,
         address=lambda: server.address,
         local_address=lambda: server.address,
         joining={settings.groups[0]: os.cpu_count() or 1},
@@ -519,7 +501,3 @@ def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = 
         finally:
             server.stop()
             pool.shutdown(wait=False, cancel_futures=True)  # calls may wait for a silent catalog
-
-
-def _nothing(*_: str) -> None:
-    """A callback that does nothing: a reader starts no work."""

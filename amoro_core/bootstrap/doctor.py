@@ -68,9 +68,9 @@ def _checks(home: Path, config: Path | None) -> Iterator[Finding]:
     if few := few_open_files():
         yield Finding("open files", False, few, RAISE_OPEN_FILES)
     yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
-    yield from _tls(home, config)
     with suppress(InvalidSettings):  # reported already
         settings = load_settings(home, config)
+        yield from _tls(settings)
         allow_classes(settings.allowed_classes)
         limit_requests(settings.catalog_timeout)
     if health := coordinator_health(home):
@@ -98,7 +98,7 @@ def _optimizers(home: Path) -> Iterator[Finding]:
         if endpoint is None:
             return
         with closing(AdminClient(endpoint)) as client:
-            known = listed(ALL, client.ListGroups, ListGroupsRequest(), lambda answer: answer.groups).items
+            known = listed(client, ALL, ListGroupsRequest()).items
     except AmoroError as error:
         yield Finding("optimizers", False, error.message, error.hint or error.remedy)
         return
@@ -119,13 +119,9 @@ def _lacking_jars(home: Path, staffed: Set[str]) -> Iterator[str]:
             yield reason
 
 
-def _tls(home: Path, config: Path | None) -> Iterator[Finding]:
-    """The certificate for listening, if configured; unreadable settings are reported already."""
+def _tls(settings: Settings) -> Iterator[Finding]:
+    """The certificate for listening, if configured."""
     fix = "Renew it: amoro up takes the new files by itself."
-    try:
-        settings = load_settings(home, config)
-    except InvalidSettings:
-        return
     try:
         files = settings.certificates()
         if files is None:

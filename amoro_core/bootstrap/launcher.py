@@ -13,13 +13,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from amoro_cli.connection import (
-    DemoOptions,
     Endpoint,
     Finding,
     Kind,
     OptimizerOptions,
     Package,
-    PackageOptions,
     UpOptions,
     recorded_address,
 )
@@ -117,18 +115,18 @@ class LocalLauncher:
 
         optimizer_main.run(options)
 
-    def package(self, options: PackageOptions) -> Package:
+    def package(self, output: Path | None, include: tuple[str, ...], *, with_interpreter: bool) -> Package:
         from amoro_optimizer.packaging import default_name, make_archive
 
-        path = options.output or Path(default_name())
-        archive = make_archive(path, include=options.include, with_interpreter=options.with_interpreter)
+        path = output or Path(default_name())
+        archive = make_archive(path, include=include, with_interpreter=with_interpreter)
         return Package(archive.path, archive.size_bytes, archive.python, archive.has_interpreter, archive.distributions)
 
-    def demo(self, options: DemoOptions) -> None:
+    def demo(self, seconds: int, directory: Path | None, *, plain: bool) -> None:
         with self._prepared(logging.ERROR):  # the demo shows itself what would be logged
             from amoro_core.demo.run import run_demo
 
-        run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
+        run_demo(seconds, directory, plain=plain)
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         with self._prepared(logging.ERROR):

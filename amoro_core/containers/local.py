@@ -22,15 +22,28 @@ KEPT_LOGS = 200
 _WITHHELD = ("AMORO_TOKEN",)
 
 
-class Processes:
-    """Processes whose command lines contain the ids of their resources, so that a reused process id is detected.
+class LocalContainer:
+    """Runs each optimizer as a process on this machine, as the coordinator's user.
 
-    The handle of a resource is its process id.
+    Their command lines contain the ids of their resources, so that a reused process id is detected. The handle of a
+    resource is its process id.
     """
 
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
+    launches = True
+    status_interval_s = 0.0  # looking up a process is cheap
+
+    def __init__(self, home: Path, program: Sequence[str] = (sys.executable, "-m", "amoro_core")) -> None:
+        self._program = tuple(program)
+        self._logs = home / "logs"
         self._children: dict[str, subprocess.Popen[bytes]] = {}  # to be reaped; empty after a restart
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Accepts any properties."""
+
+    def start(self, launch: Launch) -> str:
+        """Raises AmoroError."""
+        arguments = optimizer_arguments(launch, str(launch.token_file))
+        return self.run(launch.resource_id, [*self._program, *arguments])
 
     def run(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
         """Start a process whose command names the resource; its output goes to a log file of its own.
@@ -139,22 +152,3 @@ def optimizer_arguments(launch: Launch, token_file: str) -> list[str]:
         f"--resource-id={launch.resource_id}",
         *([f"--ca-file={known[CA_FILE]}"] if CA_FILE in known else []),
     ]
-
-
-class LocalContainer(Processes):
-    """Runs each optimizer as a process on this machine, as the coordinator's user."""
-
-    launches = True
-    status_interval_s = 0.0  # looking up a process is cheap
-
-    def __init__(self, home: Path, program: Sequence[str] = (sys.executable, "-m", "amoro_core")) -> None:
-        super().__init__(home / "logs")
-        self._program = tuple(program)
-
-    def check(self, properties: Mapping[str, str]) -> None:
-        """Accepts any properties."""
-
-    def start(self, launch: Launch) -> str:
-        """Raises AmoroError."""
-        arguments = optimizer_arguments(launch, str(launch.token_file))
-        return self.run(launch.resource_id, [*self._program, *arguments])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from amoro_core.containers.local import Processes, optimizer_arguments
+from amoro_core.containers.local import LocalContainer, optimizer_arguments
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.model.group_config import ADDRESS, TOKEN_FILE, Launch, Liveness, Observation, Resource
 from amoro_core.model.text_sanitizing import is_secret, without_secrets
@@ -179,15 +179,14 @@ def _check_cluster(config: SparkConfig, properties: Mapping[str, str]) -> None:
         )
 
 
-class SparkContainer(Processes):
+class SparkContainer(LocalContainer):
     """In client mode spark-submit, with the driver, is a process of this machine; in cluster mode it only submits."""
 
-    launches = True
     #: In cluster mode each request starts a JVM.
     status_interval_s = 30.0
 
     def __init__(self, home: Path, submit: str | None = None) -> None:
-        super().__init__(home / "logs")
+        super().__init__(home)
         self._submit = submit
 
     def check(self, properties: Mapping[str, str]) -> None:

@@ -28,6 +28,7 @@ from pyiceberg.table.snapshots import UpdateMetrics
 from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
+from amoro_core.documents.formatting import balance
 from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.files.deletes.delete_files import write_position_deletes
 from amoro_core.files.parquet.writing import ParquetOutput
@@ -186,14 +187,8 @@ class Ledger:
         noted = [checksum for _, checksum in self._rows.values()]
         ours, theirs = (sum(each) % (1 << 64) for each in (noted, read))
         sign, mark = ("=", "✓") if ours == theirs else ("≠", "✗")
-        line = f"{equation(len(noted), len(read))}  checksum {ours:016x} {sign} {theirs:016x} {mark}"
+        line = f"rows {balance(len(noted), len(read))}  checksum {ours:016x} {sign} {theirs:016x} {mark}"
         return (len(noted), ours) == (len(read), theirs), line
-
-
-def equation(expected: int, actual: int) -> str:
-    """Two counts of rows and whether they are the same: rows 12 = 12 ✓."""
-    sign, mark = ("=", "✓") if expected == actual else ("≠", "✗")
-    return f"rows {expected:,} {sign} {actual:,} {mark}"
 
 
 def _entries(rows: pa.Table) -> Iterator[tuple[int, int, int]]:

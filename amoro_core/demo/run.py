@@ -26,10 +26,9 @@ from amoro_core.demo.feed import (
     FileCounts,
     count_files,
     create_table,
-    equation,
     load_flights,
 )
-from amoro_core.documents.formatting import many
+from amoro_core.documents.formatting import balance, format_bytes, many
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
@@ -41,7 +40,7 @@ _SETTLE_ROUNDS = 10
 _SETTLE_TIMEOUT_S = 120.0
 
 
-def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
+def run_demo(seconds: float, directory: Path | None, *, plain: bool) -> None:
     """Write and optimize for `seconds`, then settle and compare the rows.
 
     Without a directory everything is in a temporary one, which is removed at the end. Raises InvalidArgument for a
@@ -168,7 +167,7 @@ def _result(process: OptimizingProcess) -> tuple[str, str]:
     return (
         f"{process.type:5}  files {receipt.data_files_before}→{receipt.data_files_after}  "
         f"deletes {receipt.delete_files_before}→{receipt.delete_files_after}  "
-        f"{equation(receipt.rows_before, receipt.rows_after)}  "
+        f"rows {balance(receipt.rows_before, receipt.rows_after)}  "
         f"{receipt.duration_ms / 1000:.1f} s  snapshot {receipt.snapshot_id}{partly}"
     ), "green"
 
@@ -179,12 +178,8 @@ def _summary(*columns: FileCounts) -> list[str]:
     for name in ("data files", "equality delete files", "position delete files"):
         key = name.removesuffix(" files").upper().replace(" ", "_").replace("DELETE", "DELETES")
         rows.append((name, *(f"{counter[key]:,}" for counter in columns)))
-    rows.append(("size", *(_size(counter["BYTES"]) for counter in columns)))
+    rows.append(("size", *(format_bytes(counter["BYTES"]) for counter in columns)))
     return [f"{name:22}{first:>10}{second:>17}{third:>10}" for name, first, second, third in rows]
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 20):.1f} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:.0f} kB"
 
 
 def _optimize(place: Path, feed: Feed, seconds: float, display: Display) -> tuple[FileCounts, FileCounts]:
@@ -265,7 +260,7 @@ class _Stage:
         files, state = self.count(), active or [f"{runtime.status.value}: {runtime.status_reason}"]
         figures = (
             f"data files {files['DATA']}  equality deletes {files['EQUALITY_DELETES']}  "
-            f"position deletes {files['POSITION_DELETES']}  size {_size(files['BYTES'])}  "
+            f"position deletes {files['POSITION_DELETES']}  size {format_bytes(files['BYTES'])}  "
             f"rows {len(self._feed.ledger):,}  commits {self._feed.commits}"
         )
         self._display.figures(figures, state)

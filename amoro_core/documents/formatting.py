@@ -67,6 +67,12 @@ def iso_time(milliseconds: int) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z" if moment else None
 
 
+def balance(before: int, after: int) -> str:
+    """Two counts and whether they are as many, as "12 = 12 ✓"."""
+    sign, mark = ("=", "✓") if before == after else ("≠", "✗")
+    return f"{format_count(before)} {sign} {format_count(after)} {mark}"
+
+
 #: Figures of every commit, which have a line of their own.
 _COMMON = {f"{of}_{when}" for of in ("data_files", "delete_files", "bytes", "rows") for when in ("before", "after")}
 #: Rows of the outputs that others have deleted meanwhile: told with the equation of rows.
@@ -75,9 +81,7 @@ _CARRIED = "rows_carried_over"
 
 def row_equation(made: "pb.Receipt") -> str:
     """The rows before and after, and whether they are as many; and how many of them others have deleted meanwhile."""
-    equal = made.rows_before == made.rows_after
-    sign, mark = ("=", "✓") if equal else ("≠", "✗")
-    rows = f"{format_count(made.rows_before)} {sign} {format_count(made.rows_after)} {mark}"
+    rows = balance(made.rows_before, made.rows_after)
     carried = sum(figure.value for figure in made.figures if figure.name == _CARRIED)
     return f"{rows}, {format_count(carried)} of them deleted by others meanwhile and carried over" if carried else rows
 

@@ -73,8 +73,9 @@ class AvroInput:
         with _reading(self.path):
             for records in self._records():
                 arrays = [_column(records, field, self.convert[field.name]) for field in chosen]
-                batch = pa.RecordBatch.from_arrays(arrays, schema=kind) if arrays else _bare(len(records))
-                yield position, batch
+                if not arrays:  # of no column there are no rows
+                    arrays, kind = [pa.nulls(len(records))], pa.schema([("none", pa.null())])
+                yield position, pa.RecordBatch.from_arrays(arrays, schema=kind).select([one.name for one in chosen])
                 position += len(records)
 
     def records(self) -> Iterator[Any]:
@@ -103,7 +104,7 @@ class AvroInput:
 @contextmanager
 def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[AvroInput]:
     """The Avro file, open until the block ends; from `content` if given. Raises DataFileMissing, UnreadableFile."""
-    with _buffered(access.open_input(path)) if content is None else io.BytesIO(content) as file:
+    with io.BufferedReader(access.open_input(path), _BUFFER_BYTES) if content is None else io.BytesIO(content) as file:
         with _reading(path):
             reader: Any = fastavro.block_reader(file)
             written = reader.writer_schema
@@ -115,10 +116,6 @@ def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> It
             stored = fastavro.parse_schema(_without_logical_types(written))
         schema = pa.schema([field for field, _ in fields])
         yield AvroInput(path, file, rows, schema, stored, {field.name: convert for field, convert in fields})
-
-
-def _buffered(stream: Any) -> BinaryIO:
-    return io.BufferedReader(stream, _BUFFER_BYTES)
 
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -213,10 +210,6 @@ def _column(records: list[Any], field: pa.Field, convert: _Convert | None) -> pa
     if convert is not None:
         values = [None if value is None else convert(value) for value in values]
     return pa.array(values, field.type)
-
-
-def _bare(rows: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
 
 
 def _field(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.Field, _Convert | None]:

@@ -147,6 +147,13 @@ def context(
     """What executors must know to rewrite files of that spec; `compared` are the fields of live equality deletes."""
     metadata = table.metadata
     properties = metadata.properties
+    # The type unknown is not written to files.
+    once_unknown = {
+        field_id
+        for schema in metadata.schemas
+        for field_id in schema.field_ids.intersection(compared)
+        if isinstance(schema.find_type(field_id), UnknownType)
+    }
     return TableContext(
         catalog=identifier.catalog,
         table=str(identifier),
@@ -161,16 +168,8 @@ def context(
         sort_order_json=None if (order := metadata.sort_order()).is_unsorted else order.model_dump_json(),
         properties={key: value for key, value in sorted(properties.items()) if key.startswith("write.")},
         read_locations=tuple(readable),
-        once_unknown=_once_unknown(metadata, compared),
+        once_unknown=tuple(sorted(once_unknown)),
     )
-
-
-def _once_unknown(metadata: TableMetadata, compared: Iterable[int]) -> tuple[int, ...]:
-    """The compared fields that have the type unknown in any schema; that type is not written to files."""
-    types = [
-        (one, schema.find_type(one)) for schema in metadata.schemas for one in schema.field_ids.intersection(compared)
-    ]
-    return tuple(sorted({field_id for field_id, kind in types if isinstance(kind, UnknownType)}))
 
 
 def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedField]:
@@ -340,6 +339,8 @@ def ground(
     settled = {
         key: parse_value(key, catalog.get(key, ""), settled_names) for key in ("equal-schemes", "equal-authorities")
     }
+    head = metadata.current_snapshot()
+    certain = [normalise(one) for one in (table.metadata_location, head and head.manifest_list) if one]
     return TableLocations(
         location=location,
         places=places,
@@ -347,18 +348,11 @@ def ground(
         flink_place=normalise(metadata.properties.get("flink.manifests.location") or metadata_location(metadata)),
         writable=tuple(writable),
         partition_fields=tuple(sorted({field.name for spec in metadata.partition_specs for field in spec.fields})),
-        must_be_listed=_present(metadata, table.metadata_location, places),
+        must_be_listed=tuple(one for one in certain if any(is_below(one, place) for place in places)),
         same_schemes=settled["equal-schemes"],
         same_authorities=settled["equal-authorities"],
         readable=tuple(readable),
     )
-
-
-def _present(metadata: TableMetadata, location: str | None, places: Iterable[str]) -> tuple[str, ...]:
-    """The files that a listing of those locations must find: the metadata file and the newest manifest list."""
-    head = metadata.current_snapshot()
-    files = [normalise(one) for one in (location, None if head is None else head.manifest_list) if one]
-    return tuple(one for one in files if any(is_below(one, place) for place in places))
 
 
 Json = Mapping[str, Any]
@@ -384,6 +378,11 @@ def commit_request(
 def ref_required(name: str, snapshot_id: int | None) -> Json:
     """The requirement that a branch or tag points to the snapshot; None: that there is none of that name."""
     return {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": snapshot_id}
+
+
+def statistics_paths(metadata: TableMetadata) -> set[str]:
+    """The files with statistics of snapshots, and of their partitions."""
+    return {fields.statistics_path for fields in (*metadata.statistics, *metadata.partition_statistics)}
 
 
 def statistics_removals(
@@ -457,9 +456,14 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
     """What resolves layouts of the table under its current schema and spec."""
     schema = metadata.schema()
     columns = tuple(_sort_column(schema, field_id) for field_id in sorted(schema.field_ids))
+    known = {column.field_id: column for column in columns}
+
+    def problem_of(order: SortOrder) -> str:
+        return next((found for field in order.fields if (found := _field_problem(field, known, schema))), "")
+
     return Sorting(
         columns=columns,
-        orders=tuple(_sort_order(schema, order, columns) for order in metadata.sort_orders),
+        orders=tuple(clustering.SortOrder(one.order_id, keys_of(one), problem_of(one)) for one in metadata.sort_orders),
         default_order_id=metadata.default_sort_order_id,
         partitioned_by=frozenset(
             field.source_id for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform)
@@ -532,12 +536,6 @@ def _order_problem(schema: Schema, field_id: int, kind: IcebergType) -> str:
 
 def _word(kind: IcebergType) -> str:
     return type(kind).__name__.removesuffix("Type").lower()
-
-
-def _sort_order(schema: Schema, order: SortOrder, columns: tuple[Column, ...]) -> clustering.SortOrder:
-    known = {column.field_id: column for column in columns}
-    problem = next((found for field in order.fields if (found := _field_problem(field, known, schema))), "")
-    return clustering.SortOrder(order.order_id, keys_of(order), problem)
 
 
 def _field_problem(field: SortField, known: Mapping[int, Column], schema: Schema) -> str:

@@ -41,7 +41,14 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.schema.schemas import default_array
 from amoro_core.files.schema.write_options import require_parquet, writer_options
 from amoro_core.iceberg.manifest.avro import first_row_id_of
-from amoro_core.iceberg.manifest.reading import Manifest, find_in_history, live_files, parents_of, summary_of
+from amoro_core.iceberg.manifest.reading import (
+    Manifest,
+    find_in_history,
+    history_from,
+    live_files,
+    parents_of,
+    summary_of,
+)
 from amoro_core.iceberg.manifest.writing import merge_settings
 from amoro_core.iceberg.metadata import bound_key, commit_request, committed_at
 from amoro_core.iceberg.pyiceberg_sandbox import LOCATION_PROVIDERS, UPGRADED
@@ -487,22 +494,12 @@ def unpublished_branch(metadata: TableMetadata) -> str | None:
     main = metadata.current_snapshot_id
     if main is None or metadata.properties.get("write.wap.enabled", "").strip().lower() != "true":
         return None
-    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
     for name, ref in sorted(metadata.refs.items()):
-        if ref.snapshot_ref_type == "branch" and ref.snapshot_id != main and _descends(ref.snapshot_id, main, parents):
+        if ref.snapshot_ref_type != "branch" or ref.snapshot_id == main:
+            continue
+        if any(snapshot.snapshot_id == main for snapshot in history_from(metadata, ref.snapshot_id)):
             return f"write-audit-publish: branch {name} is ahead of main and waits to be published"
     return None
-
-
-def _descends(snapshot_id: int, ancestor_id: int, parents: dict[int, int | None]) -> bool:
-    seen: set[int] = set()
-    current: int | None = snapshot_id
-    while current is not None and current not in seen:
-        if current == ancestor_id:
-            return True
-        seen.add(current)
-        current = parents.get(current)
-    return False
 
 
 def format_version_refused(version: str) -> TableRefused:

@@ -5,7 +5,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -73,24 +73,21 @@ def threads_of(name: str, threads: int) -> Executor:
     return ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
+@dataclass(eq=False)
 class KeyedPool(Generic[K]):
     """Threads that work on keys, in their order; a key submitted while it waits or is being worked on is ignored."""
 
-    def __init__(
-        self,
-        name: str,
-        threads: int,
-        work: Callable[[K], object],
-        most: int | None = None,
-        workers: Workers = threads_of,
-    ) -> None:
-        self._name = name
-        self._work = work
-        self._most = most  # the maximum of keys at a time, including waiting ones
-        self._pool = workers(name, threads)
-        self._lock = threading.Lock()
-        self._waiting: OrderedDict[K, None] = OrderedDict()  # the pool has a run for each of them
-        self._busy: set[K] = set()
+    name: str
+    threads: int
+    work: Callable[[K], object]
+    most: int | None = None  # the maximum of keys at a time, including waiting ones
+    workers: Workers = threads_of
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _waiting: OrderedDict[K, None] = field(init=False, default_factory=OrderedDict)  # the pool has a run for each
+    _busy: set[K] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._pool = self.workers(self.name, self.threads)
 
     def submit(self, key: K, *, first: bool = False) -> bool:
         """Work on the key in a thread; False when that is under way or waits already, or too many are waiting.
@@ -103,7 +100,7 @@ class KeyedPool(Generic[K]):
                 self._waiting.move_to_end(key, last=False)
                 return True
             count = len(self._busy) + len(self._waiting)
-            if waits or key in self._busy or (self._most is not None and count >= self._most):
+            if waits or key in self._busy or (self.most is not None and count >= self.most):
                 return False
             self._waiting[key] = None
             if first:
@@ -121,38 +118,29 @@ class KeyedPool(Generic[K]):
             key, _ = self._waiting.popitem(last=False)
             self._busy.add(key)
         try:
-            _run_logged(self._name, self._work, key)
+            _run_logged(self.name, self.work, key)
         finally:
             with self._lock:
                 self._busy.discard(key)
 
 
+@dataclass(eq=False)
 class LanedPool(Generic[K, L]):
     """Threads for each lane, created when it is first used; slow work in one lane does not delay others."""
 
-    def __init__(
-        self,
-        name: str,
-        threads: int,
-        work: Callable[[K], object],
-        most: int | None = None,
-        workers: Workers = threads_of,
-    ) -> None:
-        self._name = name
-        self._threads = threads
-        self._most = most  # the maximum of keys at a time in each lane
-        self._work = work
-        self._workers = workers
-        self._lock = threading.Lock()
-        self._lanes: dict[L, KeyedPool[K]] = {}
+    name: str
+    threads: int
+    work: Callable[[K], object]
+    most: int | None = None  # the maximum of keys at a time in each lane
+    workers: Workers = threads_of
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _lanes: dict[L, KeyedPool[K]] = field(init=False, default_factory=dict)
 
     def submit(self, key: K, lane: L, *, first: bool = False) -> bool:
         """Work on the key in a thread of the lane, as `KeyedPool.submit`."""
         with self._lock:
             if lane not in self._lanes:
-                self._lanes[lane] = KeyedPool(
-                    f"{self._name}-{lane}", self._threads, self._work, self._most, self._workers
-                )
+                self._lanes[lane] = KeyedPool(f"{self.name}-{lane}", self.threads, self.work, self.most, self.workers)
             pool = self._lanes[lane]
         return pool.submit(key, first=first)
 
@@ -164,6 +152,7 @@ class LanedPool(Generic[K, L]):
             pool.stop()
 
 
+@dataclass(eq=False)
 class TurnPool(Generic[K]):
     """Threads that work on keys in the order of the last offer; each lane has threads of its own.
 
@@ -171,16 +160,15 @@ class TurnPool(Generic[K]):
     lane does not delay others.
     """
 
-    def __init__(self, name: str, threads: int, work: Callable[[K], object], workers: Workers = threads_of) -> None:
-        self._name = name
-        self._threads = threads
-        self._work = work
-        self._workers = workers
-        self._lock = threading.Lock()
-        self._pools: dict[str, Executor] = {}
-        self._waiting: dict[str, deque[K]] = {}
-        self._serving: Counter[str] = Counter()  # threads at work, by lane
-        self._busy: set[K] = set()
+    name: str
+    threads: int
+    work: Callable[[K], object]
+    workers: Workers = threads_of
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _pools: dict[str, Executor] = field(init=False, default_factory=dict)
+    _waiting: dict[str, deque[K]] = field(init=False, default_factory=dict)
+    _serving: Counter[str] = field(init=False, default_factory=Counter)  # threads at work, by lane
+    _busy: set[K] = field(init=False, default_factory=set)
 
     def offer(self, turns: Iterable[tuple[K, str]]) -> None:
         """Replace the waiting keys by these, each in its lane, in this order; work in progress continues."""
@@ -191,8 +179,8 @@ class TurnPool(Generic[K]):
                     self._waiting.setdefault(lane, deque()).append(key)
             for lane, keys in self._waiting.items():
                 if lane not in self._pools:
-                    self._pools[lane] = self._workers(f"{self._name}-{lane}", self._threads)
-                for _ in range(min(len(keys), self._threads - self._serving[lane])):
+                    self._pools[lane] = self.workers(f"{self.name}-{lane}", self.threads)
+                for _ in range(min(len(keys), self.threads - self._serving[lane])):
                     self._serving[lane] += 1
                     self._pools[lane].submit(self._serve, lane)
 
@@ -214,7 +202,7 @@ class TurnPool(Generic[K]):
             key = keys.popleft()
             self._busy.add(key)
         try:
-            _run_logged(self._name, self._work, key)
+            _run_logged(self.name, self.work, key)
         finally:
             with self._lock:
                 self._busy.discard(key)
@@ -287,12 +275,8 @@ class CoordinatorLoops:
         self._services = services
         self._limits = limits
         self._monotonic = monotonic
-        self._exploring: KeyedPool[str] = KeyedPool(
-            "explore", limits.explore_threads, self._explore_one, workers=workers
-        )
-        self._comparing: KeyedPool[str] = KeyedPool(
-            "compare", limits.explore_threads, self._compare_one, workers=workers
-        )
+        self._exploring = KeyedPool("explore", limits.explore_threads, self._explore_one, workers=workers)
+        self._comparing = KeyedPool("compare", limits.explore_threads, self._compare_one, workers=workers)
         # Each catalog has threads of its own: a slow one does not delay others.
         self._refreshing: LanedPool[int, str] = LanedPool(
             "refresh", REFRESH_THREADS, self._refresh_if_changed, limits.explore_queue, workers
@@ -332,18 +316,9 @@ class CoordinatorLoops:
         for loop in self._loops:
             loop.stop()
         self._services.maintaining.interrupt()
-        for pool in (
-            self._exploring,
-            self._comparing,
-            self._refreshing,
-            self._planning,
-            self._maintaining,
-            self._committers,
-            self._readers,
-            self._cleaners,
-            self._scaling,
-        ):
-            pool.stop()
+        for pool in vars(self).values():  # in the order in which they were made
+            if isinstance(pool, KeyedPool | LanedPool | TurnPool):
+                pool.stop()
 
     def explore_now(self) -> None:
         """Discover the tables of all catalogs now, as after one was added."""

@@ -154,7 +154,8 @@ class Search:
         return result
 
     def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
-        if not self._is_in_range(one.path):
+        within = self._terms.within
+        if within is not EVERYWHERE and not all(map(within.holds, path_aliases(one.path))):
             self.found.kept["spelled in a way that is looked for elsewhere"] += 1
         elif is_shared and f"/{self._ground.context}/" not in f"/{below}":
             self.found.kept["in a place that tables share"] += 1
@@ -223,11 +224,6 @@ class Search:
                 "what it names is not known",
                 hint="It is tried again by itself; an inventory has to be of today.",
             )
-
-    def _is_in_range(self, path: str) -> bool:
-        """Whether all is known of the path, in each of its spellings."""
-        within = self._terms.within
-        return within is EVERYWHERE or all(map(within.holds, path_aliases(path)))
 
     def _is_hidden(self, below: str) -> bool:
         return any(

@@ -69,12 +69,8 @@ def next_run(last: datetime | None, every: timedelta, table: str, action: str, n
     """When an action is due by its last run, at once without one; intervals vary by a tenth, to spread the load."""
     if last is None:
         return now
-    return last + every * (1 + SPREAD * _fraction(f"{table} {action}"))
-
-
-def _fraction(text: str) -> float:
-    """A number in [-1, 1) that depends only on the text."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) / 2**63 - 1
+    digest = blake2b(f"{table} {action}".encode(), digest_size=8).digest()
+    return last + every * (1 + SPREAD * (int.from_bytes(digest) / 2**63 - 1))
 
 
 def opening(config: MaintenanceConfig, moment: datetime) -> datetime:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.commits import PROCESS_ID
-from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, whole
+from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, unless_empty, whole
 from amoro_core.model.tables import MAIN, Ref, SnapshotFacts, ancestors, summary_count
 
 #: Iceberg's default, if neither its property nor Amoro's is set; Amoro's own default is 720 min.
@@ -36,18 +36,6 @@ def span(text: str) -> timedelta:
     return int(match[1]) * unit
 
 
-def _age(text: str) -> timedelta | None:
-    return span(text) if text.strip() else None
-
-
-def _milliseconds(text: str) -> timedelta | None:
-    return milliseconds(0)(text) if text.strip() else None
-
-
-def _never(text: str) -> timedelta | None:
-    return interval(text) if text.strip() else None
-
-
 def _keys(text: str) -> tuple[str, ...]:
     if not text.strip():
         return ()
@@ -62,12 +50,12 @@ class RetentionConfig:
     """Which snapshots of a table are kept and for how long, and how long the files of expired ones are kept."""
 
     enabled: bool = declared("table-expire.enabled", "true", boolean)
-    amoro_age: timedelta | None = declared("snapshot.keep.duration", "", _age)
-    iceberg_age: timedelta | None = declared("history.expire.max-snapshot-age-ms", "", _milliseconds)
+    amoro_age: timedelta | None = declared("snapshot.keep.duration", "", unless_empty(span))
+    iceberg_age: timedelta | None = declared("history.expire.max-snapshot-age-ms", "", unless_empty(milliseconds(0)))
     amoro_count: int = declared("snapshot.keep.min-count", "1", whole(0))
     iceberg_count: int = declared("history.expire.min-snapshots-to-keep", "1", whole(0))
     #: The maximum age of branches and tags without their own; None: they are kept for ever.
-    max_ref_age: timedelta | None = declared("history.expire.max-ref-age-ms", "", _never)
+    max_ref_age: timedelta | None = declared("history.expire.max-ref-age-ms", "", unless_empty(interval))
     writer_retention: timedelta = declared("snapshot.keep.flink.checkpoint-retention", "7d", span)
     writer_keys: tuple[str, ...] = declared("maintenance.expire-snapshots.writer-keys", "", _keys)
     trash_keep: timedelta = declared("maintenance.expire-snapshots.trash-keep", "1d", span)
@@ -213,9 +201,8 @@ def select(
     for snapshot_id, why in needed.items():
         stay.setdefault(snapshot_id, why)
     known = sorted(snapshots, key=lambda one: (one.committed_at, one.sequence_number))
-    go = {
-        one.snapshot_id: _why_it_goes(one.snapshot_id, named, reached) for one in known if one.snapshot_id not in stay
-    }
+    go = {one.snapshot_id: "no branch or tag reaches it" for one in known if one.snapshot_id not in stay}
+    go |= {key: "named" if key in named else "past its retention" for key in go if key in named or key in reached}
     return SnapshotSelection({one: why for one, why in stay.items() if one in history.known}, go, expired, refused)
 
 
@@ -314,12 +301,6 @@ def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
     for snapshot in history.known.values():
         if snapshot.sequence_number > oldest.sequence_number or snapshot.committed_at >= oldest.committed_at:
             yield snapshot.snapshot_id
-
-
-def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
-    if snapshot_id in named:
-        return "named"
-    return "past its retention" if snapshot_id in reached else "no branch or tag reaches it"
 
 
 def duration_text(age: timedelta) -> str:

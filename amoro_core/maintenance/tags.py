@@ -50,10 +50,6 @@ def _pattern(text: str) -> DatePattern | None:
     return DatePattern(text) if text else None
 
 
-def _max_age(text: str) -> timedelta | None:
-    return interval(text) or None
-
-
 @dataclass(frozen=True, slots=True)
 class TagConfig:
     """The properties of a table for automatic tags, and the zone in which their periods begin."""
@@ -68,7 +64,7 @@ class TagConfig:
     #: None: the period's own.
     pattern: DatePattern | None = declared("tag.auto-create.tag-format", "", _pattern)
     #: None: the tag is kept for ever.
-    max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", _max_age)
+    max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", lambda text: interval(text) or None)
     zone: ZoneInfo = UTC  # that of `MaintenanceConfig`
 
     @property

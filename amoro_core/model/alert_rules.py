@@ -348,7 +348,7 @@ CONDITIONS = (
         replace(_rule(Counted.max, metrics.FAILURES, ">", 0, "table", "action", "code"), since=metrics.FAILING_SINCE),
         timedelta(),
         "{action} of {table} fails with {code}, failures in a row: {value}",
-        "Optimizing a table, or loading it, failed three times in a row, or any action on it once because a file is"
+        "Optimizing a table, loading it, or another action on it failed three times in a row, or once because a file is"
         " missing (AMORO-1002). Outages of catalogs are not counted here.",
         "amoro table show TABLE shows the error and the next try. For AMORO-1002 restore the file, or remove it from"
         " the table; amoro table enable TABLE tries again at once, disable ends the tries.",
@@ -361,6 +361,17 @@ CONDITIONS = (
         "Optimizers of group {group} could not be started; failures in a row: {value}",
         "The group's container starts optimizers, but they end or never register.",
         "amoro group show GROUP shows the reason, amoro optimizer logs the output of an instance.",
+    ),
+    Condition(
+        "commit-delayed",
+        Severity.PAGE,
+        _rule(Counted.sum, metrics.DELAYED, ">", 0, "type"),
+        20 * _MINUTE,
+        "Processes of {type} whose commit or clean-up is put off again and again: {value}",
+        "A process has done its work, and its commit, or the removal of files after it, can't proceed: the catalog does"
+        " not answer, or storage fails. The table waits for it, and nothing is lost.",
+        "amoro process list --status committing (or clearing) shows the reason and the next try. Make catalog and"
+        " storage available; amoro process cancel PROCESS ends one that has sent nothing.",
     ),
     Condition(
         "catalog-unreachable",

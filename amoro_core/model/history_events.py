@@ -1,11 +1,10 @@
 """The history: attempts of tasks that have ended, events, and the audit of calls."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from amoro_core.model.principals import Principal
 from amoro_core.model.processes import Attempt, OptimizerThread, ProcessStatus
@@ -120,16 +119,6 @@ class ProcessFilter:
 
 
 ANY_PROCESS = ProcessFilter()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the processes did that ended in a time; rows with the names of the fields of the report's messages."""
-
-    totals: Sequence[Mapping[str, Any]]  # by type and status
-    failures: Sequence[Mapping[str, Any]]  # by code and table, most processes first
-    worse: Sequence[Mapping[str, Any]]  # tables that have got worse, the worst first
-    is_worse_known: bool
 
 
 #: How long it is kept.

@@ -57,6 +57,7 @@ TABLES = _gauge("tables", "Registered tables, by group and status.", "group", "s
 REFUSED = _gauge("refused_tables", "Refused tables, by reason.", "reason")
 OLDEST_PENDING = _gauge("oldest_pending_table_seconds", "Longest time that a table has waited for a plan.", "group")
 ACTIVE = _gauge("active_processes", "Active processes; a process in commit_unknown needs attention.", "type", "status")
+DELAYED = _gauge("delayed_processes", "Processes whose commit or clean-up was put off ten times in a row.", "type")
 TASKS = _gauge("open_tasks", "Open tasks: planned ones wait for a thread, others have one.", "group", "status")
 OPTIMIZERS = _gauge("optimizers", "Registered optimizers.", "group", "state")
 THREADS = _gauge("optimizer_threads", "Threads of registered optimizers.", "group")
@@ -90,7 +91,7 @@ PAUSED = _gauge(
     "Tables with an action paused after repeated failures or runs without effect.",
     "action",
 )
-_FAILING = "of optimizing a table, from the third one on, or of an action that lacks a file; at most 100 series"
+_FAILING = "of an action on a table, from the third one on, or of one that lacks a file; at most 100 series"
 FAILURES = _gauge("failing_table_failures", f"Failures in a row {_FAILING}.", "table", "action", "code")
 FAILING_SINCE = _gauge(
     "failing_table_since_seconds", f"Time of the first failure {_FAILING}, since 1970.", "table", "action", "code"

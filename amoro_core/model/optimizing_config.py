@@ -18,6 +18,7 @@ from amoro_core.model.properties import (
     parse_into,
     parse_value,
     properties_of,
+    unless_empty,
     whole,
 )
 
@@ -34,10 +35,6 @@ def _write_format(text: str) -> str | None:
     if wanted not in (None, "parquet"):
         raise ValueError("expected parquet, the only format that is written")
     return wanted
-
-
-def _boolean_if_set(text: str) -> bool | None:
-    return boolean(text) if text.strip() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ class OptimizingConfig:
     commit_timeout: timedelta = declared("self-optimizing.commit.timeout", "600000", milliseconds(1))
     #: None: minor copies, major and full encode what has small row groups.
     row_group_merge: bool | None = declared(
-        "self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "", _boolean_if_set
+        "self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "", unless_empty(boolean)
     )
     row_group_merge_min_size: int = declared(
         "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes",

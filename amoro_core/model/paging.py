@@ -49,21 +49,24 @@ class Page(Generic[Item]):
         return Page(tuple(map(change, self.items)), self.total, self.next, self.total_is_exact)
 
 
-def cut(found: Sequence[Item], limit: int, total: int, name: Callable[[Item], str]) -> Page[Item]:
-    """The page of what was found when `limit` + 1 items were requested."""
+def cut(
+    found: Sequence[Item], limit: int, total: int, name: Callable[[Item], str], counted: int | None = None
+) -> Page[Item]:
+    """The page of what was found when `limit` + 1 items were requested; the total is exact up to `counted`."""
     items = tuple(found[:limit])
-    return Page(items, total, name(items[-1]) if items and len(found) > limit else "")
+    after = name(items[-1]) if items and len(found) > limit else ""
+    return Page(items, total if counted is None else min(total, counted), after, counted is None or total <= counted)
 
 
-def page_in_order(items: Sequence[Item], after: str, limit: int, name: Callable[[Item], str]) -> Page[Item]:
-    """The page of items in another order that follow the item named `after`. Raises ValueError if it does not exist."""
+def page_in_order(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
+    """The page of a table's items in another order. Raises InvalidArgument if it has none of the name `after`."""
     start = 0
-    if after:
-        places = [place for place, item in enumerate(items) if name(item) == after]
+    if window.after:
+        places = [place for place, item in enumerate(items) if name(item) == window.after]
         if not places:
-            raise ValueError(after)
+            raise InvalidArgument(f"the table has no {what} {window.after!r}", hint="List them anew.")
         start = places[-1] + 1
-    return cut(items[start : start + limit + 1], limit, len(items), name)
+    return cut(items[start : start + window.limit + 1], window.limit, len(items), name)
 
 
 #: A value by which a list is ordered.

@@ -1,8 +1,9 @@
 """Plans and saved plans, and the files of a table in figures."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amoro_core.model.files import Partition, ScannedFile
 from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType, Saving
@@ -121,11 +122,16 @@ class Evaluation:
     @property
     def saving(self) -> Saving:
         """What the work that is due would save."""
-        due = [one for one in self.partitions if one.type is not None]
-        files = sum(
-            one.data_files - one.expected_files + one.equality_delete_files + one.position_delete_files for one in due
-        )
-        return Saving(max(0, files), sum(one.input_bytes for one in due))
+        return saving_of(self.partitions)
+
+
+def saving_of(partitions: Iterable[Any]) -> Saving:
+    """What the work in these partitions would save, by which tables are ranked: verdicts, or messages of a plan."""
+    due = [one for one in partitions if one.type]
+    files = sum(
+        one.data_files - one.expected_files + one.equality_delete_files + one.position_delete_files for one in due
+    )
+    return Saving(max(0, files), sum(one.input_bytes for one in due))
 
 
 @dataclass(frozen=True, slots=True)

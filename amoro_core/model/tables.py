@@ -111,7 +111,7 @@ class TableState(StrEnum):
     DUE = "due"  # enabled, and waits for its plan, the time of its next try, or what its reason names
     OBSERVED = "observed"  # due, but not enabled
     OPTIMIZING = "optimizing"  # planned, rewritten or committed now
-    FAILING = "failing"  # the last try failed
+    FAILING = "failing"  # the last try failed, or another action keeps failing
     REFUSED = "refused"
 
 
@@ -342,6 +342,7 @@ class TableRuntime:
     health: HealthParts | None = None  # None: not evaluated yet
     saving: Saving = Saving()  # by the last evaluation
     load_failure: str = ""  # of the last refresh, with its code; "": it worked
+    failing: ActionRecord | None = None  # another action than optimizing that lacks a file, or failed three times
 
     @property
     def state(self) -> TableState:
@@ -350,7 +351,7 @@ class TableRuntime:
             return TableState.REFUSED
         if self.status not in (OptimizingStatus.IDLE, OptimizingStatus.PENDING):
             return TableState.OPTIMIZING
-        if self.failures:
+        if self.failures or self.failing:
             return TableState.FAILING
         if self.evaluated_at is None:
             return TableState.NEW

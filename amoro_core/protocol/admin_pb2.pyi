@@ -2262,6 +2262,8 @@ class Plan(_message.Message):
     CPU_MS_FIELD_NUMBER: _builtins.int
     PLAN_ID_FIELD_NUMBER: _builtins.int
     COPYING_FIELD_NUMBER: _builtins.int
+    SAVED_FILES_FIELD_NUMBER: _builtins.int
+    SAVED_BYTES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     snapshot_id: _builtins.int
     type: _builtins.str
@@ -2283,6 +2285,10 @@ class Plan(_message.Message):
     """it is kept under this; "": it is not kept"""
     copying: _builtins.str
     """which row groups are copied, or why all rows are encoded; "": no file is rewritten"""
+    saved_files: _builtins.int
+    """by how many files fewer the table has after it"""
+    saved_bytes: _builtins.int
+    """that are rewritten for it"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedPartition]: ...
     @_builtins.property
@@ -2311,10 +2317,12 @@ class Plan(_message.Message):
         cpu_ms: _builtins.int = ...,
         plan_id: _builtins.str = ...,
         copying: _builtins.str = ...,
+        saved_files: _builtins.int = ...,
+        saved_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copying", b"copying", "cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "reason", b"reason", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copying", b"copying", "cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "reason", b"reason", "saved_bytes", b"saved_bytes", "saved_files", b"saved_files", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2910,7 +2918,7 @@ class ListActionsRequest(_message.Message):
     KNOWN_ONLY_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
-    """"": of all tables, as the coordinator knows them"""
+    """of a pattern's tables or, "", of all, as the coordinator knows them"""
     known_only: _builtins.bool
     """as the coordinator knows them: the catalog is not asked"""
     limit: _builtins.int

@@ -1,10 +1,10 @@
 """The live data files of a snapshot with their deletes: in columns, and as rows on access."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.task_payload import InputFile, RewriteInput, TableContext
 from amoro_core.scan.columns import DataColumns, Ids, Mask, Numbers, columns_of
+
+T = TypeVar("T")
 
 _NONE, _ABOVE_ALL = -1, 2**63 - 1
 
@@ -176,17 +178,15 @@ class LiveFiles(Sequence[ScannedFile]):
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
         """The equality deletes that apply to any of the files and are above the corresponding number."""
         if self._equality:
-            yield from self._newer_in_index(ids, above)
+            least = np.full(len(self.columns.places), _ABOVE_ALL, np.int64)
+            np.minimum.at(least, self.columns.place[ids], np.maximum(above, self.columns.numbers[ids]))
+            places = np.flatnonzero(least < _ABOVE_ALL)  # nothing is newer than the others
+            newer = self._equality.newer_than_any(places.tolist(), least[places].tolist())
+            yield from (self.deletes[at] for at in newer)
         if self._by_rows:
             for at, number in zip(ids.tolist(), above.tolist(), strict=True):
                 own = (self.deletes[one] for one in self.pairs.of(at))
                 yield from (one for one in own if one.kind is DeleteKind.EQUALITY and one.sequence_number > number)
-
-    def _newer_in_index(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
-        least = np.full(len(self.columns.places), _ABOVE_ALL, np.int64)
-        np.minimum.at(least, self.columns.place[ids], np.maximum(above, self.columns.numbers[ids]))
-        places = np.flatnonzero(least < _ABOVE_ALL)  # nothing is newer than the others
-        return (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least[places].tolist()))
 
     def deletes_of(self, ids: Ids) -> Iterator[DeleteFile]:
         """The deletes that apply to any of the files; some may repeat."""
@@ -289,20 +289,21 @@ def by_partition(files: Iterable[ScannedFile]) -> Mapping[PartitionKey, list[Sca
 
 def reading_works(context: TableContext, files: Sequence[ScannedFile]) -> Iterator[RewriteInput]:
     """Inputs for reading one partition's files, each of at most 1 GiB or one file, with each delete once."""
-    return (_work(context, chunk) for chunk in _chunks(files))
+    return (_work(context, chunk) for chunk in runs_within(files, lambda file: file.data.size_bytes, _CHUNK_BYTES))
 
 
-def _chunks(files: Sequence[ScannedFile]) -> Iterator[list[ScannedFile]]:
-    chunk: list[ScannedFile] = []
-    size = 0
-    for file in files:
-        if chunk and size + file.data.size_bytes > _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(file)
-        size += file.data.size_bytes
-    if chunk:
-        yield chunk
+def runs_within(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """The items in their order, in runs of at most that weight; at least one in each."""
+    run: list[T] = []
+    total = 0
+    for item in items:
+        if run and total + weight(item) > most:
+            yield run
+            run, total = [], 0
+        run.append(item)
+        total += weight(item)
+    if run:
+        yield run
 
 
 def _work(context: TableContext, files: Sequence[ScannedFile]) -> RewriteInput:

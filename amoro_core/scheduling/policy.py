@@ -144,8 +144,7 @@ def settled(
     since = min(accounts.at, now)
     had, typical = dict(accounts.ahead_s), accounts.typical_s
     for table_id, run in runs:
-        ended_at = min(run.ended_at or now, now)
-        held = max(ended_at - max(run.started_at, since), timedelta()).total_seconds()
+        held = _within(run, since, now).total_seconds()
         had[table_id] = had.get(table_id, 0.0) + held * run.cores / shares.get(table_id, LEAST_SHARE)
         if run.ended_at is not None:
             took = max((run.ended_at - run.started_at).total_seconds(), 0.0)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from amoro_core.errors import InvalidArgument, NotAllowed, UnknownToken
 from amoro_core.logger import get_logger
-from amoro_core.model.paging import Page, cut
+from amoro_core.model.paging import Page
 from amoro_core.model.principals import (
     LINK_LASTS,
     LONGEST_PASSWORD,
@@ -106,10 +106,7 @@ class TokenService:
 
     def list_tokens(self, after: str = "", limit: int = 1000) -> Page[AccessToken]:
         """At most `limit` created tokens after a name, sorted by name."""
-        found, total = self.store.read(
-            lambda db: (accounts.list_token_page(db, after, limit + 1), accounts.count_tokens(db))
-        )
-        return cut(found, limit, total, lambda token: token.name)
+        return self.store.read(lambda db: accounts.token_page(db, after, limit))
 
     def revoke(self, name: str) -> None:
         """Revoke the token from the next call on. Raises TokenNotFound, InvalidArgument for an own token."""
@@ -192,10 +189,7 @@ class UserService:
 
     def list_users(self, after: str, limit: int) -> Page[UserAccount]:
         """At most `limit` users after a name, sorted by name."""
-        found, total = self.store.read(
-            lambda db: (accounts.list_user_page(db, after, limit + 1), accounts.count_users(db))
-        )
-        return cut(found, limit, total, lambda user: user.name)
+        return self.store.read(lambda db: accounts.user_page(db, after, limit))
 
     def find(self, name: str) -> Principal | None:
         """The user of that name; None when there is none."""

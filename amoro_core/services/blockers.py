@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
 from amoro_core.logger import get_logger
-from amoro_core.model.paging import Page, Window, cut, page_limit
+from amoro_core.model.paging import Page, Window, page_limit
 from amoro_core.model.processes import IN_NO_LANE, uuid7
 from amoro_core.model.tables import LONGEST_HOLD, BlockedOperation, Blocker, OptimizingStatus, TableIdentifier
 from amoro_core.store import actions, processes, tables
@@ -124,11 +124,10 @@ class BlockerService:
 
     def page(self, table_id: int | None, window: Window) -> Page[TableBlocker]:
         """Active blockers after an id, of one table or all, oldest first: their ids begin with when they were taken."""
+        most = page_limit(window.limit)
 
         def read(db: Connection) -> Page[TableBlocker]:
-            now, most = self.clock(), page_limit(window.limit)
-            found = actions.list_blocker_page(db, now, table_id, window.after, most + 1)
-            page = cut(found, most, actions.count_blockers(db, now, table_id), lambda held: held.blocker_id)
+            page = actions.blocker_page(db, self.clock(), table_id, window.after, most)
             return page.mapped(lambda held: _named(db, held))
 
         return self.store.read(read)

@@ -90,9 +90,10 @@ class CatalogService:
             most = page_limit(window.limit)
             hidden = catalogs.existing_among(db, [config.name for config in foreign])
             shown = [config for config in foreign if config.name not in hidden]
-            own = catalogs.list_page(db, window.after, most + 1)
-            both = sorted([*own, *(one for one in shown if one.name > window.after)], key=lambda config: config.name)
-            return cut(both[: most + 1], most, catalogs.count(db) + len(shown), lambda config: config.name)
+            own = catalogs.page(db, window.after, most + 1)
+            both = [*own.items, *(one for one in shown if one.name > window.after)]
+            both.sort(key=lambda config: config.name)
+            return cut(both[: most + 1], most, own.total + len(shown), lambda config: config.name)
 
         return self.store.read(read).mapped(self._whole)
 

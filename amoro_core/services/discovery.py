@@ -96,10 +96,12 @@ class DiscoveryService:
         gone = sorted(known.keys() - listed)
         names = new_names(self.store, self.tables, catalog, listed) if gone else {}
         disposed = tuple(
-            identifier
-            for identifier in gone
-            if (self._forget if not wanted.admits(identifier) else partial(self._dispose_unless_exists, names))(
-                identifier, known[identifier]
+            one
+            for one in gone
+            if (
+                self._dispose_unless_exists(one, known[one], names)
+                if wanted.admits(one)
+                else self._dispose_unless_set(known[one])
             )
         )
         if added or disposed:
@@ -122,31 +124,27 @@ class DiscoveryService:
         self.tables.open(identifier)
         return self.store.write(lambda db: tables.find(db, identifier) or add_table(db, identifier, self.clock()))
 
-    def _forget(self, identifier: TableIdentifier, table_id: int) -> bool:
-        def forget(db: Connection) -> bool:
+    def _dispose_unless_set(self, table_id: int) -> bool:
+        def dispose_unless_set(db: Connection) -> bool:
             return tables.get(db, table_id).enabled_override is None and dispose(db, table_id, self.clock())
 
-        return self.store.write(forget)
+        return self.store.write(dispose_unless_set)
 
     def _dispose_unless_exists(
-        self, names: Mapping[str, TableIdentifier], identifier: TableIdentifier, table_id: int
+        self, identifier: TableIdentifier, table_id: int, names: Mapping[str, TableIdentifier]
     ) -> bool:
         def dispose_or_rename(db: Connection) -> bool:
             name = names.get(tables.get(db, table_id).uuid)
-            if name is not None:
-                return rename(db, table_id, name, self.clock())
-            return dispose(db, table_id, self.clock())
+            return rename(db, table_id, name, self.clock()) if name else dispose(db, table_id, self.clock())
 
         try:
             self.tables.open(identifier)
         except TableNotFound:
             return self.store.write(dispose_or_rename)
-        except TableRefused as refusal:
-            # A table that has none of the catalog's formats any more is not listed either.
-            if refusal.reason == "format":
-                return self.store.write(lambda db: dispose(db, table_id, self.clock()))
-            log.warning("table.unlisted", table=str(identifier), error=refusal.message)
         except AmoroError as error:
+            # A table that has none of the catalog's formats any more is not listed either.
+            if isinstance(error, TableRefused) and error.reason == "format":
+                return self.store.write(lambda db: dispose(db, table_id, self.clock()))
             log.warning("table.unlisted", table=str(identifier), error=error.message)
         return False
 

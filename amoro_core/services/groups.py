@@ -10,7 +10,7 @@ from typing import TypeVar
 from amoro_core.errors import AlreadyExists, InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model.group_config import parse_group
-from amoro_core.model.paging import Page, cut
+from amoro_core.model.paging import Page
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import NAMES, is_name
@@ -117,7 +117,7 @@ class GroupService:
         """At most `limit` groups after a name without their uses, sorted by name."""
 
         def read(db: Connection) -> Page[GroupView]:
-            page = cut(groups.list_page(db, after, limit + 1), limit, groups.count(db), lambda group: group.name)
+            page = groups.page(db, after, limit)
             return Page(tuple(_views(db, page.items)), page.total, page.next)
 
         return self.store.read(read)

@@ -32,7 +32,6 @@ from amoro_core.model.history_events import (
     Event,
     EventFilter,
     EventKind,
-    Report,
     TaskAttempt,
     UnknownCallerLog,
 )
@@ -43,7 +42,7 @@ from amoro_core.model.principals import StoredAnswer
 from amoro_core.model.scan_stats import KEEP_SCANS
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.store import audit, events, processes, table_stats, tables, tasks, time_series
-from amoro_core.store.connection import from_ms, to_ms
+from amoro_core.store.connection import Row, from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event
 
@@ -51,15 +50,6 @@ IN_REPORT = 20  # tables of each of its lists
 #: How far events and calls are counted.
 COUNTED = 10_000
 _NEXT = "Give what `next` of the page before says."
-
-
-@dataclass(frozen=True, slots=True)
-class EventPage:
-    """Some events; the total is counted up to 10,000."""
-
-    page: Page[Event]
-    total_is_exact: bool
-    last_id: int  # of all events, whatever was asked for
 
 
 @dataclass
@@ -89,43 +79,49 @@ class JournalService:
         """The table's files in figures; None before they were read. No catalog is asked. Raises TableNotFound."""
         return self.store.read(lambda db: table_stats.find_digest(db, tables.get_by_name(db, table).table_id))
 
-    def events(self, wanted: EventFilter, table: TableIdentifier | None, window: Window) -> EventPage:
-        """Events, the newest first; of a table, also of one that is gone.
+    def events(self, wanted: EventFilter, table: TableIdentifier | None, window: Window) -> tuple[Page[Event], int]:
+        """Events, the newest first; of a table, also of one that is gone. And the number of the last event of all.
 
         The filter's process may be a unique prefix. Raises TableNotFound, ProcessNotFound, InvalidArgument.
         """
         most, before = window.limit, numbers(window.after, 2, "a place in the list of events", _NEXT)
 
-        def read(db: Connection) -> EventPage:
+        def read(db: Connection) -> tuple[Page[Event], int]:
             resolved = _resolved(db, wanted, table)
             place = (from_ms(before[0]), before[1]) if before else None
             found = events.list_newest(db, resolved, place, most + 1)
             total = events.count(db, resolved, COUNTED + 1)
-            page = cut(found, most, min(total, COUNTED), lambda event: f"{to_ms(event.at)}-{event.event_id}")
-            return EventPage(page, total <= COUNTED, events.last_id(db))
+            page = cut(found, most, total, lambda event: f"{to_ms(event.at)}-{event.event_id}", COUNTED)
+            return page, events.last_id(db)
 
         return self.store.read(read)
 
-    def events_after(self, event_id: int, wanted: EventFilter, table: TableIdentifier | None, limit: int) -> EventPage:
-        """Events that were stored after that one, in the order of storing. Raises as `events`."""
+    def events_after(
+        self, event_id: int, wanted: EventFilter, table: TableIdentifier | None, limit: int
+    ) -> tuple[Page[Event], int]:
+        """As `events`, those that were stored after that one, in the order of storing."""
 
-        def read(db: Connection) -> EventPage:
+        def read(db: Connection) -> tuple[Page[Event], int]:
             found = events.list_stored_after(db, _resolved(db, wanted, table), event_id, limit)
-            return EventPage(Page(tuple(found), len(found)), len(found) < limit, events.last_id(db))
+            page = Page(tuple(found), len(found), total_is_exact=len(found) < limit)
+            return page, events.last_id(db)
 
         return self.store.read(read)
 
-    def report(self, since: datetime, until: datetime, table_ids: Collection[int] | None) -> Report:
-        """What was done in that time to these tables, or to all."""
+    def report(
+        self, since: datetime, until: datetime, table_ids: Collection[int] | None
+    ) -> tuple[list[Row], list[Row], list[Row] | None]:
+        """What was done in that time to these tables, or to all: sums by type and status, failures by code and table,
+        and the tables that have got worse; None where this is not known."""
         period = processes.report_period(since, until, table_ids, IN_REPORT)
 
-        def read(db: Connection) -> Report:
+        def read(db: Connection) -> tuple[list[Row], list[Row], list[Row] | None]:
             failures, worse = processes.total_failures(db, period), time_series.list_worse(db, period)
             rows = (*failures, *(worse or ()))
             names = tables.names(db, {row["table_id"] for row in rows})
             for row in rows:
-                row["table"] = str(names[row["table_id"]])
-            return Report(processes.total_ended(db, period), failures, worse or (), worse is not None)
+                row["table"] = names[row["table_id"]]
+            return processes.total_ended(db, period), failures, worse
 
         return self.store.read(read)
 
@@ -316,14 +312,14 @@ class AuditService:
                     "audit.failed", operation=call.operation, outcome=AuditOutcome.REFUSED, why=failure.message
                 )
 
-    def list_events(self, wanted: AuditFilter, window: Window) -> tuple[Page[AuditEvent], bool]:
-        """Calls, the newest first, and whether their total is exact; the window has a limit. Raises InvalidArgument."""
+    def list_events(self, wanted: AuditFilter, window: Window) -> Page[AuditEvent]:
+        """Calls, the newest first; the window has a limit. Raises InvalidArgument."""
         before, most = numbers(window.after, 1, "a place in the audit", _NEXT), window.limit
 
-        def read(db: Connection) -> tuple[Page[AuditEvent], bool]:
+        def read(db: Connection) -> Page[AuditEvent]:
             total = audit.count(db, wanted, COUNTED + 1)
             found = audit.list_newest(db, wanted, before[0] if before else None, most + 1)
-            return cut(found, most, min(total, COUNTED), lambda item: str(item.event_id)), total <= COUNTED
+            return cut(found, most, total, lambda item: str(item.event_id), COUNTED)
 
         return self.store.read(read)
 

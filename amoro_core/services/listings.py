@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import chain, groupby, islice
+from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +24,7 @@ from amoro_core.model.history_events import (
 )
 from amoro_core.model.metrics import BackupRecord, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, numbers, opened, page_limit, sealed
-from amoro_core.model.processes import (
-    OPTIMIZING_ACTION,
-    Attempt,
-    OptimizingProcess,
-    OptimizingTask,
-    ProcessStatus,
-    TaskStatus,
-)
+from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
     BlockedOperation,
     Pending,
@@ -131,9 +125,9 @@ class OverviewService:
                 total = len(ids)
                 meant = ids if total <= EXACT else wanted
             found = table_listing.list_places(db, meant, order, after, most + 1)
-            page = cut(found, most, min(total, EXACT), lambda place: sealed(scope, place.values))
+            page = cut(found, most, total, lambda place: sealed(scope, place.values), EXACT)
             runtimes = tables.list_by_id(db, [place.table_id for place in page.items])
-            return Page(tuple(runtimes), page.total, page.next, total <= EXACT)
+            return Page(tuple(runtimes), page.total, page.next, page.total_is_exact)
 
         return self.store.read(read)
 
@@ -155,18 +149,13 @@ class OverviewService:
         """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
         return self.store.read(lambda db: self._summaries(db, (processes.find_by_part(db, process_id),), progress)[0])
 
-    def last_failure(self, table_id: int) -> str:
-        """The failure of the table's last optimizing, else of its last process; "" when these did not fail."""
-
-        def read(db: Connection) -> list[OptimizingProcess]:
-            last = (
-                processes.list_processes(db, table_id, limit=1, action=action) for action in (OPTIMIZING_ACTION, "")
-            )
-            return [*chain.from_iterable(last)]
-
-        for process in self.store.read(read):
-            if process.failure_code and not process.is_active:
-                return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
+    def last_failure(self, table_id: int, of: Sequence[str] = ("",)) -> str:
+        """The failure of the last process of the first of these actions ("": any) whose last one failed; "": none."""
+        for action in of:
+            wanted = partial(processes.list_processes, table_id=table_id, limit=1, action=action)
+            for process in self.store.read(wanted):
+                if process.failure_code and not process.is_active:
+                    return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
         return ""
 
     def late_deletes(self, table_id: int) -> str:
@@ -197,17 +186,26 @@ class OverviewService:
     def _summaries(
         self, db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress
     ) -> list[ProcessSummary]:
-        """The processes with their tasks in figures; what is done of one never decreases."""
-        result = []
-        for one in _summaries(db, found, progress):
-            process_id, done = one.process.process_id, one.figures.input_bytes_done
-            before = self._done.pop(process_id, 0)
-            if one.process.is_active:
-                done = self._done[process_id] = max(done, before)
-                if len(self._done) > _MOST_WATCHED:
-                    self._done.pop(next(iter(self._done)), None)
-            result.append(replace(one, figures=replace(one.figures, input_bytes_done=done)))
-        return result
+        ids = [process.process_id for process in found]
+        names = tables.names(db, {process.table_id for process in found})
+        sums: dict[str, list[queue_stats.TaskSum]] = {process_id: [] for process_id in ids}
+        held: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
+        for item in queue_stats.sum_up(db, ids):
+            sums[item.process_id].append(item)
+        for task in tasks.list_assigned_of(db, ids):
+            held[task.task_id.process_id].append(task)
+        figures = {one: figures_of(held[one], sums[one], progress) for one in ids}
+        return [ProcessSummary(one, names[one.table_id], self._grown(one, figures[one.process_id])) for one in found]
+
+    def _grown(self, process: OptimizingProcess, figures: TaskFigures) -> TaskFigures:
+        """The figures of a process, of which what is done never decreases."""
+        before = self._done.pop(process.process_id, 0)
+        if not process.is_active:
+            return figures
+        done = self._done[process.process_id] = max(figures.input_bytes_done, before)
+        if len(self._done) > _MOST_WATCHED:
+            self._done.pop(next(iter(self._done)), None)
+        return replace(figures, input_bytes_done=done)
 
     def waiting_kinds(self, process_id: str) -> list[str]:
         """The kinds of work of the process's tasks that wait for an optimizer."""
@@ -243,25 +241,6 @@ def figures_of(held: Iterable[OptimizingTask], sums: Iterable[queue_stats.TaskSu
         len({task.thread.optimizer_id for task in held if task.thread}),
         tuple(sorted({item.group for item in sums if item.status is TaskStatus.PLANNED})),
     )
-
-
-def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress) -> list[ProcessSummary]:
-    ids = [process.process_id for process in found]
-    names = tables.names(db, {process.table_id for process in found})
-    sums: dict[str, list[queue_stats.TaskSum]] = {process_id: [] for process_id in ids}
-    held: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
-    for item in queue_stats.sum_up(db, ids):
-        sums[item.process_id].append(item)
-    for task in tasks.list_assigned_of(db, ids):
-        held[task.task_id.process_id].append(task)
-    return [
-        ProcessSummary(
-            process,
-            names[process.table_id],
-            figures_of(held[process.process_id], sums[process.process_id], progress),
-        )
-        for process in found
-    ]
 
 
 #: Rows of each list on a page where no limit is asked for.

@@ -1,6 +1,6 @@
 """Maintenance: which actions are due, their state on a table, their plans and results, format upgrades."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -46,7 +46,7 @@ from amoro_core.transactions.advance_process import (
     planning_failed,
     release_condemned,
 )
-from amoro_core.transactions.journal import keep_process
+from amoro_core.transactions.journal import keep_process, keep_record
 from amoro_core.transactions.maintenance_schedule import (
     Looks,
     MaintenanceSchedule,
@@ -203,15 +203,17 @@ class MaintenanceService:
 
         return self.store.read(read)
 
-    def list_stored(self, table_id: int | None, limit: int) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
-        """Actions on one table or all as they are stored, without asking a catalog; and how many there are.
+    def list_stored(
+        self, table_ids: Collection[int] | None, limit: int
+    ) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
+        """Actions on these tables or all as they are stored, without asking a catalog; and how many there are.
 
         What fails or is paused is first, then the next due.
         """
         now = self.clock()
 
         def read(db: Connection) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
-            records = actions.list_first(db, table_id, page_limit(limit))
+            records = actions.list_first(db, table_ids, page_limit(limit))
             names = {one.table_id: one.identifier for one in tables.list_by_id(db, [one.table_id for one in records])}
             active = {(number, one.action): one for number in names for one in processes.list_active_of(db, number)}
 
@@ -220,7 +222,7 @@ class MaintenanceService:
                 is_on = ScheduleDecision(at is not None, "")
                 return ActionStatus(record, is_on, process, at, at is not None and at <= now)
 
-            return [(names[one.table_id], status(one)) for one in records], actions.count(db, table_id)
+            return [(names[one.table_id], status(one)) for one in records], actions.count(db, table_ids)
 
         return self.store.read(read)
 
@@ -479,12 +481,13 @@ class MaintenanceService:
         """Store why nothing was started, and the next evaluation. `ran`: it was due, but there was nothing to do."""
 
         def keep(db: Connection) -> None:
-            record = replace(actions.get(db, table_id, name), reason=reason, next_at=next_at)
+            before = actions.get(db, table_id, name)
+            record = replace(before, reason=reason, next_at=next_at)
             if ran:
                 record = backoff.succeeded(record)
             if ran and isinstance(self._startable[name], Periodic):
                 record = replace(record, last_at=self.clock(), next_at=self.clock())
-            actions.save(db, record)
+            keep_record(db, before, record, self.clock())
 
         self.store.write(keep)
 

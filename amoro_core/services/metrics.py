@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, product
 
-from amoro_core.errors import CatalogUnavailable, DataFileMissing, Fenced, StorageFull, StoreFailed
+from amoro_core.errors import Fenced, StorageFull, StoreFailed
 from amoro_core.logger import get_logger
 from amoro_core.metrics_registry import Meters, Series
 from amoro_core.model import metrics
@@ -26,7 +26,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.state.backoff import MOST
+from amoro_core.state.processes import is_delayed
 from amoro_core.store import actions, groups, pending_deletions, processes, queue_stats, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store, current_epoch
 
@@ -141,6 +141,7 @@ def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
         (metrics.REFUSED, product(REFUSALS)),
         (metrics.OLDEST_PENDING, product(known)),
         (metrics.ACTIVE, product(types, (status.value for status in ACTIVE_PROCESS_STATUSES))),
+        (metrics.DELAYED, product(types)),
         (metrics.TASKS, product(known, (status.value for status in _OPEN))),
         (metrics.OPTIMIZERS, product(known, _STATES)),
         (metrics.THREADS, product(known)),
@@ -164,7 +165,9 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
             result[metrics.REFUSED, (use.refusal,)] += use.tables
         if use.status is OptimizingStatus.PENDING:
             oldest[metrics.OLDEST_PENDING, (use.group,)] = max(0.0, (now - use.oldest_since).total_seconds())
-    for process in processes.list_active(db):
+    active = processes.list_active(db)
+    result.update((metrics.DELAYED, (one.type,)) for one in active if is_delayed(one))
+    for process in active:
         result[metrics.ACTIVE, (process.type, str(process.status))] += 1
         if process.status == ProcessStatus.HELD:
             result[metrics.HELD, (process.action,)] += 1
@@ -194,7 +197,7 @@ MOST_FAILING = 100
 def _failing(db: Connection) -> dict[Series, float]:
     """The series of each table that keeps failing."""
     values: dict[Series, float] = {}
-    records = actions.list_failing(db, MOST, DataFileMissing.code, CatalogUnavailable.code, MOST_FAILING)
+    records = actions.list_failing(db, MOST_FAILING)
     names = tables.names(db, {record.table_id for record in records})
     for record in records:
         labels = str(names[record.table_id]), record.action, record.failure_code

@@ -14,7 +14,7 @@ from amoro_core.errors import InvalidArgument, OptimizerNotFound, UnknownToken
 from amoro_core.logger import get_logger
 from amoro_core.model.group_config import parse_group
 from amoro_core.model.history_events import About, EventKind
-from amoro_core.model.paging import Page, Window, cut, page_limit
+from amoro_core.model.paging import Page, Window, page_limit
 from amoro_core.model.principals import hash_token
 from amoro_core.model.processes import Attempt, Optimizer, pick, uuid7
 from amoro_core.model.task_payload import REWRITE
@@ -236,13 +236,8 @@ class OptimizerService:
 
     def page(self, group: str, window: Window) -> Page[tuple[Optimizer, OptimizerLiveness]]:
         """Registered optimizers after an id, of a group or ("") all, in the order of their registration."""
-
-        def read(db: Connection) -> Page[Optimizer]:
-            most = page_limit(window.limit)
-            found = groups.list_optimizer_page(db, group, window.after, most + 1)
-            return cut(found, most, groups.count_optimizers(db, group), lambda item: item.optimizer_id)
-
-        page = self.store.read(read)
+        most = page_limit(window.limit)
+        page = self.store.read(lambda db: groups.optimizer_page(db, group, window.after, most))
         with self._lock:
             # One that registers at this moment is stored before it is remembered.
             lives = {optimizer.optimizer_id: self._lives.get(optimizer.optimizer_id) for optimizer in page.items}

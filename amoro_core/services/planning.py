@@ -50,6 +50,7 @@ from amoro_core.transactions.store_plan import (
     list_requested,
     list_startable,
     list_to_renew,
+    log_planned,
     planned,
     refuse_starting,
     require_free,
@@ -57,8 +58,7 @@ from amoro_core.transactions.store_plan import (
     store_planned,
 )
 
-log = get_logger("amoro.planning")
-starting_log = get_logger("amoro.starting")
+log = get_logger("amoro.starting")
 
 KEPT_FOR = timedelta(minutes=10)  # saved plans, and their maximum
 MOST_SAVED = 100
@@ -159,14 +159,7 @@ class PlanningService:
 
         self.store.write(store)
         failpoint("plan.after_store")
-        log.info(
-            "process.planned",
-            process=process.process_id,
-            table=str(runtime.identifier),
-            type=process.type,
-            tasks=len(works),
-            reason=process.reason,
-        )
+        log_planned(process, runtime, works)
         return StartResult(process.process_id, evaluation)
 
     def save_plan(self, table: TableIdentifier, content: bytes) -> SavedPlan:
@@ -260,7 +253,7 @@ class StartingService:
         failpoint("start.before_store")
         started = self.store.write(lambda db: start(db, processes.get(db, process.process_id), effects, self.clock()))
         failpoint("start.after_store")
-        starting_log.info("process.started", process=process.process_id, type=process.type)
+        log.info("process.started", process=process.process_id, type=process.type)
         self.signals.announce(effects)
         return started
 
@@ -271,7 +264,7 @@ class StartingService:
             try:
                 self._start(process)
             except (TableBusy, TableBlocked) as busy:
-                starting_log.debug("process.waits", process=process.process_id, why=busy.message)
+                log.debug("process.waits", process=process.process_id, why=busy.message)
             else:
                 begun.append(process.process_id)
         return begun
@@ -305,7 +298,7 @@ class StartingService:
         for process in self.store.read(lambda db: list_to_renew(db, self.clock())):
             if not self.store.write(partial(renew, process)):
                 lost.append(process.process_id)
-                starting_log.warning("blocker.taken_by_others", process=process.process_id)
+                log.warning("blocker.taken_by_others", process=process.process_id)
         return lost
 
     def check_files(self, table_id: int) -> None:
@@ -375,7 +368,7 @@ class StartingService:
 
         self.store.write(drop)
         for number, reason in gone.items():
-            starting_log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
+            log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
         self.signals.announce(effects)
 
     def _close(self, process: OptimizingProcess, error: AmoroError) -> str:
@@ -385,6 +378,6 @@ class StartingService:
                 close(db, current, Ending(error.message, error.code), self.clock())
 
         self.store.write(end)
-        starting_log.info("process.closed", process=process.process_id, reason=error.message)
+        log.info("process.closed", process=process.process_id, reason=error.message)
         self.signals.announce(Effects())
         return error.message

@@ -1,23 +1,16 @@
 """Refreshes and evaluates tables, and shows their files, snapshots and health."""
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from amoro_core.actions.action_api import Action
 from amoro_core.actions.rewriting import copy_description
-from amoro_core.errors import (
-    AmoroError,
-    CommitConflict,
-    InvalidArgument,
-    TableNotFound,
-    TableRefused,
-)
+from amoro_core.errors import AmoroError, CommitConflict, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
@@ -35,6 +28,7 @@ from amoro_core.model.optimizing_config import (
 )
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
+from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
@@ -56,10 +50,11 @@ from amoro_core.planning.optimizing.messages import (
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.services.history import LateDeleteService, tell_rolled_back
+from amoro_core.state.backoff import succeeded
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, events, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.journal import keep_table
+from amoro_core.transactions.journal import keep_record, keep_table
 from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
 from amoro_core.transactions.process_context import config_of, reserved_files
 from amoro_core.transactions.table_registry import (
@@ -303,11 +298,12 @@ class TableService:
     def _save_refreshed(
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
     ) -> TableRuntime:
+        tables.get(db, table_id)  # raises if it is gone
+        note(db, table_id, looks, self.clock())
+        follow_properties(db, table_id, loaded.config)
         # Read again: the table may have been enabled or disabled while it was loaded.
         before = tables.get(db, table_id)
         runtime = after_refresh(before, loaded, found, self.clock())
-        follow_properties(db, table_id, loaded.config)
-        note(db, table_id, looks, self.clock())
         if before.snapshot_id != runtime.snapshot_id:
             commit = tables.find_data_commit(db, table_id, runtime.uuid)
             tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(commit))
@@ -330,7 +326,9 @@ class TableService:
     def set_enabled(
         self, identifier: TableIdentifier, enabled: bool, condition: Callable[[TableRuntime], None] | None = None
     ) -> TableRuntime:
-        """Enable or disable optimizing of a table; stored here, the table is not touched. Failures are forgotten.
+        """Enable or disable optimizing of a table; stored here, the table is not touched.
+
+        Failures are forgotten, and pauses of actions end.
 
         Raises TableNotFound, CatalogUnavailable, TableRefused where the table's own property forbids to enable it, and
         what `condition` raises of the table as it is before.
@@ -345,7 +343,10 @@ class TableService:
             kept = tables.get(db, table_id)
             if condition is not None and kept != before:
                 condition(kept)
-            tables.save(db, replace(forgiven(kept), enabled_override=enabled))
+            for record in actions.list_of(db, table_id):
+                if record.failures and record.action != OPTIMIZING_ACTION:
+                    keep_record(db, record, succeeded(record), self.clock())
+            tables.save(db, replace(forgiven(tables.get(db, table_id)), enabled_override=enabled))
 
         self.store.write(change)
         runtime = _require_existing(identifier, self.refresh(table_id))
@@ -397,26 +398,22 @@ class TableService:
 
     def find_present(self, identifier: TableIdentifier) -> TableRuntime:
         """As `find`, unless the catalog says that the table is gone. Raises TableNotFound, which says since when."""
+        runtime = None
         try:
             runtime = self.find(identifier)
             if runtime.table_id:
-                self._require_listed(identifier)
-            return runtime
+                self.tables.open(identifier)
         except TableNotFound as error:
             end = self.store.read(lambda db: events.last_end(db, str(identifier)))
             if end is None:
                 raise
             since = f"{end.text}, at {end.at:%Y-%m-%d %H:%M:%SZ}"
             raise TableNotFound(f"{error.message}: {since}", table=identifier) from error
-
-    def _require_listed(self, identifier: TableIdentifier) -> None:
-        """Raise TableNotFound if the catalog has no such table; other errors are those that its state tells."""
-        try:
-            self.tables.open(identifier)
-        except TableNotFound:
-            raise
         except AmoroError as error:
-            log.debug("table.not_opened", table=str(identifier), reason=error.message)
+            if runtime is None:
+                raise
+            log.debug("table.not_opened", table=str(identifier), reason=error.message)  # its state tells why
+        return runtime
 
     def find_stored(self, identifier: TableIdentifier) -> TableRuntime:
         """The table as the coordinator knows it; no catalog is asked. Raises TableNotFound."""
@@ -508,9 +505,6 @@ def _log_refused(before: TableRuntime, runtime: TableRuntime) -> None:
         log.warning("table.refused", table=str(runtime.identifier), reason=runtime.refusal, why=runtime.status_reason)
 
 
-Item = TypeVar("Item")
-
-
 @dataclass(frozen=True, slots=True)
 class ListedFile:
     """A live file of a table's head."""
@@ -589,14 +583,14 @@ class InspectionService:
             *(listed(delete, is_dangling=True) for delete in scan.dangling if delete.identity not in applied),
         ]
         files.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
-        return scan.snapshot_id, _page(files, window, "live file", lambda item: item.file.path)
+        return scan.snapshot_id, page_in_order(files, window, "live file", lambda item: item.file.path)
 
     def snapshots(self, identifier: TableIdentifier, window: Window) -> Page[SnapshotFacts]:
         """Snapshots that the table still has, the newest first; `after` is the id of one.
 
         Raises InvalidArgument for an id that none has.
         """
-        return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
+        return page_in_order(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
 
     def metadata(self, identifier: TableIdentifier) -> tuple[TableFacts, TableSchema, datetime | None]:
         """Facts and schema of the table's metadata, and the commit time of main's head; None without a head."""
@@ -607,13 +601,6 @@ class InspectionService:
 
     def _load(self, identifier: TableIdentifier) -> Readable:
         return with_roles(self.tables.open(identifier), (Role.READ,), "reading it")
-
-
-def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
-    try:
-        return page_in_order(items, window.after, window.limit, name)
-    except ValueError as error:
-        raise InvalidArgument(f"the table has no {what} {window.after!r}", hint="List them anew.") from error
 
 
 def _scanned(table: Readable) -> TableScan | None:

@@ -1,6 +1,6 @@
 """Compares the rows of snapshots that must be equal: a rewrite's and the one before it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from amoro_core.formats.ports import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
-from amoro_core.model.tables import SnapshotFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableIdentifier, ancestors
 from amoro_core.model.task_payload import RewriteInput, TableContext
 from amoro_core.model.verification import (
     ComparedPartition,
@@ -42,28 +42,18 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
                 f"snapshot {asked} is not one of those that the table has", hint="See: amoro table snapshots TABLE"
             )
     end = head if after is None else after
-    chain = _ancestors(known, end)
+    chain = list(ancestors(known, end))
     if before is not None:
         return _between(chain, before, end)
     if after is None:
         ours = next((item for item in chain if PROCESS_ID in item.summary), None)
         if ours is None:
             return ComparisonSelection(head, (), note="no snapshot of its history was made by an optimizing process")
-        chain = _ancestors(known, ours.snapshot_id)
+        chain = list(ancestors(known, ours.snapshot_id))
     if len(chain) < 2:
         parent = "none" if chain[0].parent_id is None else f"{chain[0].parent_id}, which has expired"
         return ComparisonSelection(end, (), note=f"the parent of snapshot {chain[0].snapshot_id} is {parent}")
     return ComparisonSelection(end, (_span(chain[:1], chain[1].snapshot_id),))
-
-
-def _ancestors(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[SnapshotFacts]:
-    """The snapshot and its known ancestors, newest first."""
-    chain: list[SnapshotFacts] = []
-    snapshot_facts = known.get(snapshot_id)
-    while snapshot_facts is not None:
-        chain.append(snapshot_facts)
-        snapshot_facts = known.get(snapshot_facts.parent_id) if snapshot_facts.parent_id is not None else None
-    return chain
 
 
 def _between(chain: list[SnapshotFacts], before: int, end: int) -> ComparisonSelection:

@@ -155,6 +155,8 @@ ProcessEvent = (
 
 #: Permissions that were just granted take a moment to take effect everywhere.
 MAX_REFUSALS = 3
+#: Tries in a row, about a minute apart, from which on a commit counts as delayed.
+_DELAYED = 10
 
 #: An unknown commit ends by what the table shows, or when the table is gone: before, it can't fail or be closed.
 #: A clearing process has done its work: it can't fail, and only be closed if nothing was committed (`state.leases`).
@@ -242,6 +244,12 @@ def _delayed(before: Delay | None, event: CommitDelayed, now: datetime) -> Delay
     tries = before.tries + 1 if before else 1
     refusals = (before.refusals if before else 0) + 1 if event.refused else 0
     return Delay(event.code, event.reason, now + pause(tries), tries, refusals)
+
+
+def is_delayed(process: OptimizingProcess) -> bool:
+    """Whether its commit or clean-up was put off ten times in a row; an unknown commit is a trouble of its own."""
+    is_unknown = process.status == ProcessStatus.COMMIT_UNKNOWN
+    return process.delay is not None and process.delay.tries >= _DELAYED and not is_unknown
 
 
 def is_refused_for_good(process: OptimizingProcess) -> bool:

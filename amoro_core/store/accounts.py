@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, NotFound, TokenNotFound
+from amoro_core.model.paging import Page
 from amoro_core.model.principals import (
     IDLE_SESSION,
     LONGEST_SESSION,
@@ -36,15 +37,9 @@ def find_token(db: Connection, name: str) -> AccessToken | None:
     return _TOKENS.find(db, "SELECT * FROM access_token WHERE token_name = :name", {"name": name})
 
 
-def list_token_page(db: Connection, after: str, limit: int) -> list[AccessToken]:
-    """Up to `limit` of them in order of name, after the name `after`, which need not exist."""
-    sql = "SELECT * FROM access_token WHERE token_name > :after ORDER BY token_name LIMIT :most"
-    return _TOKENS.select(db, sql, {"after": after, "most": limit})
-
-
-def count_tokens(db: Connection) -> int:
-    """How many there are."""
-    return db.count("access_token")
+def token_page(db: Connection, after: str, limit: int) -> Page[AccessToken]:
+    """At most `limit` of them after a name, by their names."""
+    return _TOKENS.page(db, "access_token", "token_name", after, limit)
 
 
 def remove_token(db: Connection, name: str) -> None:
@@ -91,15 +86,9 @@ def remove_user(db: Connection, name: str) -> None:
         raise _unknown(name)
 
 
-def list_user_page(db: Connection, after: str, limit: int) -> list[UserAccount]:
-    """Up to `limit` of them in order of name, after the name `after`, which need not exist."""
-    sql = "SELECT * FROM user_account WHERE user_name > :after ORDER BY user_name LIMIT :most"
-    return _USERS.select(db, sql, {"after": after, "most": limit})
-
-
-def count_users(db: Connection) -> int:
-    """How many there are."""
-    return db.count("user_account")
+def user_page(db: Connection, after: str, limit: int) -> Page[UserAccount]:
+    """At most `limit` of them after a name, by their names."""
+    return _USERS.page(db, "user_account", "user_name", after, limit)
 
 
 def _unknown(name: str) -> NotFound:

@@ -1,12 +1,14 @@
 """Actions of tables: when each ran and is due, and the blockers against operations."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from amoro_core.errors import BlockerNotFound, InvalidArgument
+from amoro_core.errors import BlockerNotFound, CatalogUnavailable, DataFileMissing, InvalidArgument
+from amoro_core.model.paging import Page
 from amoro_core.model.processes import OPTIMIZING_ACTION, pick
 from amoro_core.model.tables import ActionRecord, BlockedOperation, Blocker
+from amoro_core.state.backoff import MOST
 from amoro_core.store.connection import Codec, Connection, RowMapping, to_json, to_ms
 
 _RECORDS = RowMapping(ActionRecord, action="action_name", properties="properties_digest")
@@ -20,11 +22,8 @@ def save(db: Connection, record: ActionRecord) -> ActionRecord:
 
 def get(db: Connection, table_id: int, action: str) -> ActionRecord:
     """The record of the action on the table; an empty one if none was stored."""
-    row = db.select_one(
-        "SELECT * FROM table_action WHERE table_id = :table_id AND action_name = :action",
-        {"table_id": table_id, "action": action},
-    )
-    return ActionRecord(table_id, action) if row is None else _RECORDS.from_row(row)
+    sql = "SELECT * FROM table_action WHERE table_id = :table_id AND action_name = :action"
+    return _RECORDS.find(db, sql, {"table_id": table_id, "action": action}) or ActionRecord(table_id, action)
 
 
 def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
@@ -32,21 +31,28 @@ def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
     return _RECORDS.select(db, "SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
 
 
-_OF_ONE_OR_ALL = f"action_name <> '{OPTIMIZING_ACTION}' AND (:table_id IS NULL OR table_id = :table_id)"
+_OF_ONE_OR_ALL = "(:table_id IS NULL OR table_id = :table_id)"
+_OF_SOME_OR_ALL = (
+    f"action_name <> '{OPTIMIZING_ACTION}' AND (:ids IS NULL OR table_id IN (SELECT value FROM json_each(:ids)))"
+)
 
 
-def list_first(db: Connection, table_id: int | None, limit: int) -> list[ActionRecord]:
-    """Records but those of optimizing, of one table or all: what fails or is paused first, then the next due."""
+def list_first(db: Connection, table_ids: Collection[int] | None, limit: int) -> list[ActionRecord]:
+    """Records but those of optimizing, of these tables or all: what fails or is paused first, then the next due."""
     sql = (
-        f"SELECT * FROM table_action WHERE {_OF_ONE_OR_ALL} ORDER BY retry_at_ms IS NULL AND paused_at_ms IS NULL, "
+        f"SELECT * FROM table_action WHERE {_OF_SOME_OR_ALL} ORDER BY retry_at_ms IS NULL AND paused_at_ms IS NULL, "
         "next_at_ms IS NULL, next_at_ms, table_id, action_name LIMIT :limit"
     )
-    return _RECORDS.select(db, sql, {"table_id": table_id, "limit": limit})
+    return _RECORDS.select(db, sql, {"ids": _json(table_ids), "limit": limit})
 
 
-def count(db: Connection, table_id: int | None) -> int:
-    """The number of records but those of optimizing, of one table or all."""
-    return db.count("table_action", _OF_ONE_OR_ALL, {"table_id": table_id})
+def count(db: Connection, table_ids: Collection[int] | None) -> int:
+    """The number of records but those of optimizing, of these tables or all."""
+    return db.count("table_action", _OF_SOME_OR_ALL, {"ids": _json(table_ids)})
+
+
+def _json(ids: Collection[int] | None) -> str | None:
+    return None if ids is None else to_json(list(ids))
 
 
 def list_due(db: Connection, now: datetime, table_id: int | None = None) -> list[tuple[int, str, str]]:
@@ -78,17 +84,17 @@ def count_paused(db: Connection) -> dict[str, int]:
     return {row["action_name"]: row["tables"] for row in rows}
 
 
-def list_failing(db: Connection, failures: int, lasting: str, outage: str, limit: int) -> list[ActionRecord]:
-    """At most `limit` records of optimizing that failed so often in a row, not by an outage, and of any action that
-    failed with the code `lasting`; those that began first lead. Other actions that fail are paused.
-    """
-    often = f"action_name = '{OPTIMIZING_ACTION}' AND failures >= :failures AND failure_code <> :outage"
-    sql = (
-        f"SELECT * FROM table_action WHERE failures > 0 AND (failure_code = :lasting OR {often}) "
-        "ORDER BY failing_since_ms, table_id, action_name LIMIT :most"
-    )
-    wanted = {"failures": failures, "lasting": lasting, "outage": outage, "most": limit}
-    return _RECORDS.select(db, sql, wanted)
+#: Of a record whose action lacks a file, or failed so often in a row, not by an outage.
+KEEPS_FAILING = (
+    f"failures > 0 AND (failure_code = '{DataFileMissing.code}' "
+    f"OR failures >= {MOST} AND failure_code <> '{CatalogUnavailable.code}')"
+)
+
+
+def list_failing(db: Connection, limit: int) -> list[ActionRecord]:
+    """At most `limit` records of actions that keep failing; those that began first lead."""
+    order = "ORDER BY failing_since_ms, table_id, action_name"
+    return _RECORDS.select(db, f"SELECT * FROM table_action WHERE {KEEPS_FAILING} {order} LIMIT :most", {"most": limit})
 
 
 def set_aside(db: Connection, table_id: int) -> None:
@@ -161,26 +167,16 @@ def find_blocker_by_part(db: Connection, text: str, now: datetime) -> Blocker:
 def list_blockers(db: Connection, now: datetime, table_id: int | None = None) -> list[Blocker]:
     """Unexpired blockers of one table or all, oldest first."""
     sql = (
-        "SELECT * FROM table_blocker WHERE expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id) "
+        f"SELECT * FROM table_blocker WHERE expires_at_ms > :now AND {_OF_ONE_OR_ALL} "
         "ORDER BY created_at_ms, blocker_id"
     )
     return _BLOCKERS.select(db, sql, {"now": to_ms(now), "table_id": table_id})
 
 
-def list_blocker_page(db: Connection, now: datetime, table_id: int | None, after: str, limit: int) -> list[Blocker]:
-    """At most `limit` unexpired blockers with greater ids, of one table or all, by id: oldest first."""
-    sql = (
-        "SELECT * FROM table_blocker WHERE blocker_id > :after AND expires_at_ms > :now "
-        "AND (:table_id IS NULL OR table_id = :table_id) ORDER BY blocker_id LIMIT :limit"
-    )
-    values = {"after": after, "now": to_ms(now), "table_id": table_id, "limit": limit}
-    return _BLOCKERS.select(db, sql, values)
-
-
-def count_blockers(db: Connection, now: datetime, table_id: int | None) -> int:
-    """How many blockers have not expired, of one table or all."""
-    where = "expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id)"
-    return db.count("table_blocker", where, {"now": to_ms(now), "table_id": table_id})
+def blocker_page(db: Connection, now: datetime, table_id: int | None, after: str, limit: int) -> Page[Blocker]:
+    """At most `limit` unexpired blockers after an id, of one table or all, by id: oldest first."""
+    where, values = f"expires_at_ms > :now AND {_OF_ONE_OR_ALL}", {"now": to_ms(now), "table_id": table_id}
+    return _BLOCKERS.page(db, "table_blocker", "blocker_id", after, limit, where, values)
 
 
 def find_blocker_against(

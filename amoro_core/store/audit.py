@@ -1,33 +1,21 @@
 """The audit, and answers kept for repeated requests."""
 
-import json
 from datetime import datetime
 
 from amoro_core.model.history_events import Audited, AuditEvent, AuditFilter, AuditOutcome
-from amoro_core.model.principals import Channel, KeyedRequest, Principal, Role, StoredAnswer
-from amoro_core.store.connection import Connection, Row, from_ms, to_json, to_ms
+from amoro_core.model.principals import KeyedRequest, Principal, StoredAnswer
+from amoro_core.store.connection import Connection, Row, RowMapping, conditions_of, from_ms, to_ms, to_ms_or_none
+
+_CALLS = RowMapping(Audited, without=["principal"])
+_CALLERS = RowMapping(Principal, name="actor")
+_AUDITED = RowMapping(AuditEvent, without=["call"])
+_ANSWERS = RowMapping(StoredAnswer)
 
 
 def add(db: Connection, call: Audited, at: datetime, outcome: AuditOutcome = AuditOutcome.BEGUN, code: str = "") -> int:
     """Append the call; the number of its row."""
-    who = call.principal
-    row = {
-        "at_ms": to_ms(at),
-        "actor": who.name,
-        "is_user": int(who.is_user),
-        "said": who.said,
-        "role": who.role.value,
-        "pattern": who.pattern,
-        "address": who.address,
-        "way": who.way.value,
-        "operation": call.operation,
-        "object": call.object,
-        "parameters_json": to_json(dict(call.parameters)),
-        "is_dry_run": int(call.is_dry_run),
-        "outcome": outcome.value,
-        "code": code,
-    }
-    return db.insert("audit_event", row)
+    row = {**_CALLERS.to_row(call.principal), **_CALLS.to_row(call)}
+    return db.insert("audit_event", {**row, "at_ms": to_ms(at), "outcome": outcome.value, "code": code})
 
 
 def end(db: Connection, event_id: int, outcome: AuditOutcome, code: str) -> None:
@@ -42,16 +30,17 @@ def list_newest(db: Connection, wanted: AuditFilter, before: int | None, limit: 
     """At most `limit` matching calls before that row, the newest first."""
     where, values = _where(wanted)
     if before is not None:
-        where.append("event_id < :before")
+        where += " AND event_id < :before"
         values["before"] = before
-    sql = f"SELECT * FROM audit_event WHERE {' AND '.join(where)} ORDER BY event_id DESC LIMIT :limit"
-    return [_from_row(row) for row in db.select(sql, {**values, "limit": limit})]
+    sql = f"SELECT * FROM audit_event WHERE {where} ORDER BY event_id DESC LIMIT :limit"
+    rows = db.select(sql, {**values, "limit": limit})
+    return [_AUDITED.from_row(row, call=_CALLS.from_row(row, principal=_CALLERS.from_row(row))) for row in rows]
 
 
 def count(db: Connection, wanted: AuditFilter, most: int) -> int:
     """How many calls are asked for, counted up to `most`."""
     where, values = _where(wanted)
-    return db.count("audit_event", " AND ".join(where), values, most)
+    return db.count("audit_event", where, values, most)
 
 
 def trim(db: Connection, before: datetime, limit: int) -> int:
@@ -63,35 +52,16 @@ def trim(db: Connection, before: datetime, limit: int) -> int:
     )
 
 
-def _where(wanted: AuditFilter) -> tuple[list[str], dict[str, str | int]]:
-    possible: dict[str, str | int] = {
-        "actor": wanted.actor,
-        "operation": wanted.operation,
-        "object": wanted.object,
-        "outcome": wanted.outcome.value if wanted.outcome else "",
-    }
-    values = {name: value for name, value in possible.items() if value}
-    where = ["1", *(f"{name} = :{name}" for name in values)]
-    if wanted.since is not None:
-        where.append("at_ms >= :since_ms")
-        values["since_ms"] = to_ms(wanted.since)
-    return where, values
-
-
-def _from_row(row: Row) -> AuditEvent:
-    principal = Principal(
-        row["actor"],
-        Role(row["role"]),
-        row["pattern"],
-        Channel(row["way"]),
-        row["address"],
-        bool(row["is_user"]),
-        row["said"],
+def _where(wanted: AuditFilter) -> tuple[str, Row]:
+    return conditions_of(
+        (
+            ("actor", "actor = :actor", wanted.actor or None),
+            ("operation", "operation = :operation", wanted.operation or None),
+            ("object", "object = :object", wanted.object or None),
+            ("outcome", "outcome = :outcome", wanted.outcome and wanted.outcome.value),
+            ("since_ms", "at_ms >= :since_ms", to_ms_or_none(wanted.since)),
+        )
     )
-    call = Audited(
-        principal, row["operation"], row["object"], json.loads(row["parameters_json"]), bool(row["is_dry_run"])
-    )
-    return AuditEvent(row["event_id"], from_ms(row["at_ms"]), call, AuditOutcome(row["outcome"]), row["code"])
 
 
 def find_answer(db: Connection, key_hash: str) -> KeyedRequest | None:
@@ -99,9 +69,8 @@ def find_answer(db: Connection, key_hash: str) -> KeyedRequest | None:
     row = db.select_one("SELECT * FROM keyed_request WHERE key_hash = :key_hash", {"key_hash": key_hash})
     if row is None:
         return None
-    answer = StoredAnswer(row["status"] or 0, row["media_type"], row["location"], row["content"])
-    begun_at = from_ms(row["begun_at_ms"])
-    return KeyedRequest(row["key_hash"], row["request_hash"], begun_at, answer if row["status"] else None)
+    answer = _ANSWERS.from_row(row) if row["status"] else None
+    return KeyedRequest(row["key_hash"], row["request_hash"], from_ms(row["begun_at_ms"]), answer)
 
 
 def add_request(db: Connection, key_hash: str, request_hash: str, begun_at: datetime) -> None:
@@ -112,13 +81,7 @@ def add_request(db: Connection, key_hash: str, request_hash: str, begun_at: date
 
 def save_answer(db: Connection, key_hash: str, answer: StoredAnswer) -> None:
     """Keep the answer of the request."""
-    row = {
-        "status": answer.status,
-        "media_type": answer.media_type,
-        "location": answer.location,
-        "content": answer.content,
-    }
-    db.update("keyed_request", {"key_hash": key_hash, **row}, "key_hash")
+    db.update("keyed_request", {"key_hash": key_hash, **_ANSWERS.to_row(answer)}, "key_hash")
 
 
 def remove_request(db: Connection, key_hash: str) -> None:

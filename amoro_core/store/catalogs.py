@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
+from amoro_core.model.paging import Page
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.store.connection import Codec, Connection, Duplicate, RowMapping, to_json
 
@@ -44,18 +45,9 @@ def list_catalogs(db: Connection) -> list[CatalogConfig]:
     return _CATALOGS.select(db, "SELECT * FROM catalog_metadata ORDER BY catalog_name")
 
 
-def list_page(db: Connection, after: str, limit: int) -> list[CatalogConfig]:
-    """At most `limit` of those with greater names, in order of their names."""
-    return _CATALOGS.select(
-        db,
-        "SELECT * FROM catalog_metadata WHERE catalog_name > :after ORDER BY catalog_name LIMIT :limit",
-        {"after": after, "limit": limit},
-    )
-
-
-def count(db: Connection) -> int:
-    """How many there are."""
-    return db.count("catalog_metadata")
+def page(db: Connection, after: str, limit: int) -> Page[CatalogConfig]:
+    """At most `limit` of them after a name, by their names."""
+    return _CATALOGS.page(db, "catalog_metadata", "catalog_name", after, limit)
 
 
 def existing_among(db: Connection, names: Iterable[str]) -> frozenset[str]:

@@ -11,6 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_
 
 from sqlite_utils import Database
 
+from amoro_core.model.paging import Page, cut
+
 Row = dict[str, Any]
 Parameters = Mapping[str, Any]
 V = TypeVar("V")
@@ -189,6 +191,12 @@ def update_of(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     return f"UPDATE {table} SET {changes} WHERE {where}"
 
 
+def conditions_of(possible: Iterable[tuple[str, str, object]]) -> tuple[str, Row]:
+    """Those of (name, condition, value) whose value is not None: the conditions together, and the values by name."""
+    given = [one for one in possible if one[2] is not None]
+    return " AND ".join(["true", *(one[1] for one in given)]), {name: value for name, _, value in given}
+
+
 class Codec(NamedTuple):
     """How a value that is not None becomes that of a column, and back."""
 
@@ -247,6 +255,14 @@ class RowMapping(Generic[V]):
     def select(self, db: Connection, sql: str, parameters: Parameters = _NONE) -> list[V]:
         """The values in the rows that the query finds."""
         return [self.from_row(row) for row in db.select(sql, parameters)]
+
+    def page(
+        self, db: Connection, table: str, key: str, after: str, limit: int, where: str = "", values: Parameters = _NONE
+    ) -> Page[V]:
+        """At most `limit` values with a greater key than `after`, which need not exist, by their keys."""
+        sql = f"SELECT * FROM {table} WHERE {key} > :after AND ({where or 1}) ORDER BY {key} LIMIT :limit"
+        found = self.select(db, sql, {**values, "after": after, "limit": limit + 1})
+        return cut(found, limit, db.count(table, where or None, values), lambda one: str(self.to_row(one)[key]))
 
 
 def _codec_of(hint: Any) -> tuple[str, Codec | None]:

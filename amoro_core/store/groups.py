@@ -3,6 +3,7 @@
 from amoro_core.documents.formatting import many
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, UnknownToken
 from amoro_core.model.group_config import Capacity, Resource, Scaling, parse_group
+from amoro_core.model.paging import Page
 from amoro_core.model.processes import Optimizer, ResourceGroup
 from amoro_core.store.connection import Connection, Duplicate, Referenced, RowMapping, insert_into
 
@@ -73,15 +74,9 @@ def list_groups(db: Connection) -> list[ResourceGroup]:
     return _GROUPS.select(db, "SELECT * FROM resource_group ORDER BY group_name")
 
 
-def list_page(db: Connection, after: str, limit: int) -> list[ResourceGroup]:
-    """Up to `limit` of them in order of name, after the name `after`, which need not exist."""
-    sql = "SELECT * FROM resource_group WHERE group_name > :after ORDER BY group_name LIMIT :most"
-    return _GROUPS.select(db, sql, {"after": after, "most": limit})
-
-
-def count(db: Connection) -> int:
-    """How many there are."""
-    return db.count("resource_group")
+def page(db: Connection, after: str, limit: int) -> Page[ResourceGroup]:
+    """At most `limit` of them after a name, by their names."""
+    return _GROUPS.page(db, "resource_group", "group_name", after, limit)
 
 
 _RESOURCES = RowMapping(Resource, group="group_name", container="container_name")
@@ -124,10 +119,10 @@ _SCALINGS = RowMapping(Scaling, failure="start_failure")
 
 def get_scaling(db: Connection, group: str) -> Scaling:
     """Raises GroupNotFound."""
-    row = db.select_one("SELECT * FROM resource_group WHERE group_name = :group", {"group": group})
-    if row is None:
+    scaling = _SCALINGS.find(db, "SELECT * FROM resource_group WHERE group_name = :group", {"group": group})
+    if scaling is None:
         raise GroupNotFound(f"optimizer group {group!r} does not exist")
-    return _SCALINGS.from_row(row)
+    return scaling
 
 
 def save_scaling(db: Connection, group: str, scaling: Scaling) -> Scaling:
@@ -177,19 +172,10 @@ def list_optimizers(db: Connection, group: str | None = None) -> list[Optimizer]
     )
 
 
-def list_optimizer_page(db: Connection, group: str, after: str, limit: int) -> list[Optimizer]:
-    """At most `limit` registered optimizers with greater ids, of a group or ("") all, by id."""
-    return _OPTIMIZERS.select(
-        db,
-        "SELECT * FROM optimizer WHERE optimizer_id > :after AND (:group_name = '' OR group_name = :group_name) "
-        "ORDER BY optimizer_id LIMIT :limit",
-        {"after": after, "group_name": group, "limit": limit},
-    )
-
-
-def count_optimizers(db: Connection, group: str) -> int:
-    """How many optimizers are registered, of a group or ("") all."""
-    return db.count("optimizer", ":group = '' OR group_name = :group", {"group": group})
+def optimizer_page(db: Connection, group: str, after: str, limit: int) -> Page[Optimizer]:
+    """At most `limit` registered optimizers after an id, of a group or ("") all, by id."""
+    where = ":group IN ('', group_name)"
+    return _OPTIMIZERS.page(db, "optimizer", "optimizer_id", after, limit, where, {"group": group})
 
 
 def save_optimizer(db: Connection, optimizer: Optimizer) -> Optimizer:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from amoro_core.model.clustering import EncodedFiles
 from amoro_core.model.maintenance import NO_OPTIONS, Options
@@ -25,28 +26,16 @@ class StoredPlan:
 
 
 def _options_to_json(options: Options) -> str:
-    document = {
-        "older_than_s": None if options.older_than is None else options.older_than.total_seconds(),
-        "retain_last": options.retain_last,
-        "snapshot_ids": options.snapshot_ids,
-        "locations": options.locations,
-        "file_list": options.file_list,
-        "confirmed": options.confirmed,
-    }
-    return to_json(document)
+    document = asdict(options)
+    older = document.pop("older_than")
+    return to_json({"older_than_s": None if older is None else older.total_seconds(), **document})
 
 
 def _options_from_json(text: str) -> Options:
-    document = json.loads(text)
-    older = document["older_than_s"]
-    return Options(
-        older_than=None if older is None else timedelta(seconds=older),
-        retain_last=document["retain_last"],
-        snapshot_ids=tuple(document["snapshot_ids"]),
-        locations=tuple(document["locations"]),
-        file_list=document["file_list"],
-        confirmed=document["confirmed"],
-    )
+    document: dict[str, Any] = json.loads(text)
+    document = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+    older_s = document.pop("older_than_s")
+    return Options(None if older_s is None else timedelta(seconds=older_s), **document)
 
 
 _PLANS = RowMapping(StoredPlan, codecs={"options": Codec(_options_to_json, _options_from_json)})
@@ -59,8 +48,8 @@ def save_plan(db: Connection, process_id: str, kept: StoredPlan) -> None:
 
 def get_plan(db: Connection, process_id: str) -> StoredPlan:
     """The stored plan of the process; an empty one if its action stores none."""
-    row = db.select_one("SELECT * FROM process_plan WHERE process_id = :process_id", {"process_id": process_id})
-    return StoredPlan() if row is None else _PLANS.from_row(row)
+    sql = "SELECT * FROM process_plan WHERE process_id = :process_id"
+    return _PLANS.find(db, sql, {"process_id": process_id}) or StoredPlan()
 
 
 _SAVED_PLANS = RowMapping(SavedPlan, table="table_name")

@@ -36,9 +36,11 @@ from amoro_core.store.connection import (
     Parameters,
     Row,
     RowMapping,
+    conditions_of,
     from_ms,
     to_json,
     to_ms,
+    to_ms_or_none,
 )
 from amoro_core.store.plans import receipt_from_json, receipt_to_json
 
@@ -204,18 +206,17 @@ def list_page(
     db: Connection, wanted: ProcessFilter, after: tuple[int, str] | None, limit: int
 ) -> list[OptimizingProcess]:
     """At most `limit` wanted processes, newest first, that follow a place."""
-    conditions, parameters = _conditions(wanted)
+    where, parameters = _conditions(wanted)
     if after is not None:
-        conditions.append("(created_at_ms, process_id) < (:after_ms, :after_id)")
+        where += " AND (created_at_ms, process_id) < (:after_ms, :after_id)"
         parameters["after_ms"], parameters["after_id"] = after
-    sql = f"SELECT * FROM table_process WHERE {' AND '.join(conditions)} {_NEWEST_FIRST} LIMIT :most"
+    sql = f"SELECT * FROM table_process WHERE {where} {_NEWEST_FIRST} LIMIT :most"
     return _PROCESSES.select(db, sql, {**parameters, "most": limit})
 
 
 def count(db: Connection, wanted: ProcessFilter = ANY_PROCESS) -> int:
     """How many wanted processes there are."""
-    conditions, parameters = _conditions(wanted)
-    return db.count("table_process", " AND ".join(conditions), parameters)
+    return db.count("table_process", *_conditions(wanted))
 
 
 def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
@@ -227,18 +228,19 @@ def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, Optimi
     return {row["table_id"]: _PROCESSES.from_row(row) for row in rows}
 
 
-def _conditions(wanted: ProcessFilter) -> tuple[list[str], Row]:
-    possible: tuple[tuple[str, str, object], ...] = (
-        ("table_id", "table_id = :table_id", wanted.table_id),
-        ("status", "status = :status", wanted.status and wanted.status.value),
-        ("type", "process_type = :type", wanted.type or None),
-        ("since_ms", f"(finished_at_ms >= :since_ms OR {_ACTIVE})", wanted.since and to_ms(wanted.since)),
-        ("until_ms", "finished_at_ms < :until_ms", wanted.until and to_ms(wanted.until)),
+def _conditions(wanted: ProcessFilter) -> tuple[str, Row]:
+    where, parameters = conditions_of(
+        (
+            ("table_id", "table_id = :table_id", wanted.table_id),
+            ("status", "status = :status", wanted.status and wanted.status.value),
+            ("type", "process_type = :type", wanted.type or None),
+            ("since_ms", f"(finished_at_ms >= :since_ms OR {_ACTIVE})", to_ms_or_none(wanted.since)),
+            ("until_ms", "finished_at_ms < :until_ms", to_ms_or_none(wanted.until)),
+        )
     )
-    conditions = ["true", *(condition for _, condition, value in possible if value is not None)]
     if wanted.status in ACTIVE_PROCESS_STATUSES:
-        conditions.append(_ACTIVE)  # there may be many that have ended
-    return conditions, {name: value for name, _, value in possible if value is not None}
+        where += f" AND {_ACTIVE}"  # there may be many that have ended
+    return where, parameters
 
 
 def list_active(db: Connection) -> list[OptimizingProcess]:

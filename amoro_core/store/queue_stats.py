@@ -207,9 +207,8 @@ def waiting_figures(db: Connection, since: datetime) -> WaitingFigures:
         "SELECT status, refusal, count(*) AS tables FROM table_listing WHERE status = 'refused' "
         "GROUP BY status, refusal"
     )
-    (pending,) = db.select("SELECT min(status_since_ms) AS since FROM table_runtime WHERE status = 'pending'")
+    pending_ms = db.value("SELECT min(status_since_ms) FROM table_runtime WHERE status = 'pending'")
     (known,) = db.select("SELECT count(*) AS optimizers, coalesce(sum(threads), 0) AS threads FROM optimizer")
-    (enabled,) = db.select("SELECT count(*) AS tables FROM table_listing WHERE enabled = 1")
     active = db.select(
         "SELECT status, count(*) AS processes FROM table_process WHERE finished_at_ms IS NULL GROUP BY status"
     )
@@ -217,7 +216,6 @@ def waiting_figures(db: Connection, since: datetime) -> WaitingFigures:
         "SELECT coalesce(sum(tasks), 0) AS tasks FROM task_sum WHERE status = 'planned' AND process_id IN (SELECT "
         "process_id FROM table_process WHERE finished_at_ms IS NULL AND status IN ('running', 'committing'))"
     )
-    (held,) = db.select("SELECT count(*) AS tasks FROM task_runtime WHERE optimizer_id IS NOT NULL")
     ended = db.select(
         "SELECT status, count(*) AS processes, "
         "coalesce(sum(receipt_json ->> '$.bytes_before'), 0) AS bytes, "
@@ -231,13 +229,13 @@ def waiting_figures(db: Connection, since: datetime) -> WaitingFigures:
             **{(row["status"], ""): int(row["tables"]) for row in tables},
             **{(row["status"], row["refusal"]): int(row["tables"]) for row in refused},
         },
-        enabled_tables=int(enabled["tables"]),
-        oldest_pending=from_ms_or_none(pending["since"]),
+        enabled_tables=db.count("table_listing", "enabled = 1"),
+        oldest_pending=from_ms_or_none(pending_ms),
         optimizers=int(known["optimizers"]),
         threads=int(known["threads"]),
         processes={row["status"]: int(row["processes"]) for row in active},
         waiting_tasks=int(waiting["tasks"]),
-        running_tasks=int(held["tasks"]),
+        running_tasks=db.count("task_runtime", "optimizer_id IS NOT NULL"),
         ended={row["status"]: int(row["processes"]) for row in ended},
         rewritten_bytes=sum(int(row["bytes"]) for row in ended),
         removed_files=sum(int(row["files"]) for row in ended),

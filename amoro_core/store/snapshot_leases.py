@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from amoro_core.store.connection import Connection, Row, RowMapping, to_ms
+from amoro_core.store.connection import Connection, RowMapping, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,12 @@ def list_page(
     db: Connection, now: datetime, table_id: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[SnapshotLease]:
     """At most `limit` of the leases that hold now, the next to end first, after a `place_of`; of the table if given."""
+    after_ms, after_id = after or (-1, "")
     return _LEASES.select(
         db,
         "SELECT * FROM snapshot_lease WHERE expires_at_ms > :now_ms AND (:table_id IS NULL OR table_id = :table_id) "
         "AND (expires_at_ms, lease_id) > (:after_ms, :after_id) ORDER BY expires_at_ms, lease_id LIMIT :most",
-        {"now_ms": to_ms(now), "table_id": table_id, "most": limit, **_after(after)},
+        {"now_ms": to_ms(now), "table_id": table_id, "most": limit, "after_ms": after_ms, "after_id": after_id},
     )
 
 
@@ -86,8 +87,3 @@ def count(db: Connection, now: datetime, table_id: int | None) -> int:
 def place_of(lease: SnapshotLease) -> tuple[int, str]:
     """The lease's place in a list."""
     return to_ms(lease.expires_at), lease.lease_id
-
-
-def _after(place: tuple[int, str] | None) -> Row:
-    at_ms, id_ = place or (-1, "")
-    return {"after_ms": at_ms, "after_id": id_}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from amoro_core.model.paging import Key
 from amoro_core.model.tables import Order, TableFilter, TableIdentifier, TableKey, TableOrder, TableRuntime
-from amoro_core.store.connection import Connection, Row, to_json, to_ms, tuple_from_json
+from amoro_core.store.connection import Connection, Row, conditions_of, to_json, to_ms, tuple_from_json
 
 #: A score of a table that was not evaluated: behind the healthy ones.
 UNEVALUATED = 101
@@ -61,11 +61,11 @@ def list_places(
     """
     columns = _KEYS[order.key]
     shown = ", ".join(dict.fromkeys(("table_id", *columns)))
-    conditions: list[str] = []
+    where = "true"
     if isinstance(wanted, TableFilter):
         source = "table_listing"
         by_index = wanted.is_all_of_catalog and order.key is TableKey.NAME
-        conditions, parameters = _conditions(wanted, by_index=by_index)
+        where, parameters = _conditions(wanted, by_index=by_index)
     else:
         # A LIMIT that cuts nothing: it keeps SQLite from following the order's index here, too.
         source = (
@@ -76,11 +76,12 @@ def list_places(
     # Negated, so that of tables that save as much the one that was found first leads.
     is_descending = (order.order is Order.DESC) != (order.key is TableKey.SAVING)
     if after is not None:
-        conditions.append(_follow(columns, is_descending=is_descending))
+        values = ", ".join(f":after_{number}" for number in range(len(columns)))
+        where += f" AND ({', '.join(columns)}) {'<' if is_descending else '>'} ({values})"
         parameters |= {f"after_{number}": value for number, value in enumerate(after)}
     down = " DESC" if is_descending else ""
     sql = (
-        f"SELECT {shown} FROM {source} {_where(conditions)} "
+        f"SELECT {shown} FROM {source} WHERE {where} "
         f"ORDER BY {', '.join(f'{column}{down}' for column in columns)} LIMIT :most"
     )
     rows = db.select(sql, {**parameters, "most": limit})
@@ -89,30 +90,21 @@ def list_places(
 
 def list_ids(db: Connection, wanted: TableFilter, most: int) -> list[int]:
     """At most `limit` matching tables, unordered."""
-    conditions, parameters = _conditions(wanted, by_index=True)
-    rows = db.select(
-        f"SELECT table_id FROM table_listing {_where(conditions)} LIMIT :most", {**parameters, "most": most}
-    )
+    where, parameters = _conditions(wanted, by_index=True)
+    rows = db.select(f"SELECT table_id FROM table_listing WHERE {where} LIMIT :most", {**parameters, "most": most})
     return [row["table_id"] for row in rows]
 
 
 def count(db: Connection, wanted: TableFilter, most: int) -> int:
     """The number of wanted tables; counting ends at `most`."""
-    conditions, parameters = _conditions(wanted, by_index=True)
-    return db.count("table_listing", " AND ".join(conditions), parameters, most)
+    return db.count("table_listing", *_conditions(wanted, by_index=True), most)
 
 
 def list_names(db: Connection, catalog: str = "") -> list[tuple[int, TableIdentifier]]:
     """Number and name of every table, or of those of a catalog, in order of their names."""
-    conditions, parameters = _conditions(TableFilter(catalog=catalog), by_index=True)
-    sql = f"SELECT table_id, {', '.join(_NAME)} FROM table_listing {_where(conditions)} ORDER BY {', '.join(_NAME)}"
-    return [
-        (
-            row["table_id"],
-            TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"]),
-        )
-        for row in db.select(sql, parameters)
-    ]
+    where, parameters = _conditions(TableFilter(catalog=catalog), by_index=True)
+    sql = f"SELECT table_id, {', '.join(_NAME)} FROM table_listing WHERE {where} ORDER BY {', '.join(_NAME)}"
+    return [(row["table_id"], name_of(row)) for row in db.select(sql, parameters)]
 
 
 def kinds_of(key: TableKey) -> tuple[type, ...]:
@@ -125,40 +117,32 @@ def place_of(identifier: TableIdentifier) -> tuple[Key, ...]:
     return identifier.catalog, to_json(identifier.namespace), identifier.name
 
 
-def search_text(identifier: TableIdentifier) -> str:
-    """The text in which a filter searches."""
-    return ".".join((identifier.catalog, *identifier.in_catalog)).casefold()
+def name_of(row: Row) -> TableIdentifier:
+    """The name in a row with its columns."""
+    return TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"])
 
 
-def _conditions(wanted: TableFilter, *, by_index: bool) -> tuple[list[str], Row]:
+def _conditions(wanted: TableFilter, *, by_index: bool) -> tuple[str, Row]:
     """The conditions and their values; without `by_index` as expressions, which no index is used for."""
     text, number = ("", "") if by_index else (" || ''", " + 0")
-    possible: tuple[tuple[str, str, object], ...] = (
-        ("catalog", f"catalog_name{text} = :catalog", wanted.catalog or None),
-        ("status", f"status{text} = :status", wanted.status and wanted.status.value),
-        ("state", f"state{text} = :state", wanted.state and wanted.state.value),
-        ("of_group", f"group_name{text} = :of_group", wanted.group or None),
-        ("text", "instr(search_text, :text) > 0", wanted.text.replace("`", "").casefold() or None),
-        ("namespace", f"namespace_json{text} = :namespace", to_json(wanted.namespace) if wanted.namespace else None),
-        ("enabled", "enabled + 0 = :enabled", wanted.enabled),
-        ("refusal", f"refusal{text} = :refusal", wanted.refusal or None),
-        ("below", f"health{number} < :below", _below(wanted.health_below)),
+    below = None if wanted.health_below is None else min(wanted.health_below, UNEVALUATED)
+    return conditions_of(
+        (
+            ("catalog", f"catalog_name{text} = :catalog", wanted.catalog or None),
+            ("status", f"status{text} = :status", wanted.status and wanted.status.value),
+            ("state", f"state{text} = :state", wanted.state and wanted.state.value),
+            ("of_group", f"group_name{text} = :of_group", wanted.group or None),
+            ("text", "instr(search_text, :text) > 0", wanted.text.replace("`", "").casefold() or None),
+            (
+                "namespace",
+                f"namespace_json{text} = :namespace",
+                to_json(wanted.namespace) if wanted.namespace else None,
+            ),
+            ("enabled", "enabled + 0 = :enabled", wanted.enabled),
+            ("refusal", f"refusal{text} = :refusal", wanted.refusal or None),
+            ("below", f"health{number} < :below", below),
+        )
     )
-    named = {name: value for name, _, value in possible if value is not None}
-    return [condition for _, condition, value in possible if value is not None], named
-
-
-def _below(score: int | None) -> int | None:
-    return None if score is None else min(score, UNEVALUATED)
-
-
-def _follow(columns: Sequence[str], *, is_descending: bool) -> str:
-    values = ", ".join(f":after_{number}" for number in range(len(columns)))
-    return f"({', '.join(columns)}) {'<' if is_descending else '>'} ({values})"
-
-
-def _where(conditions: Sequence[str]) -> str:
-    return f"WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 def _to_row(runtime: TableRuntime) -> Row:
@@ -168,7 +152,7 @@ def _to_row(runtime: TableRuntime) -> Row:
         "catalog_name": identifier.catalog,
         "namespace_json": to_json(identifier.namespace),
         "table_name": identifier.name,
-        "search_text": search_text(identifier),
+        "search_text": ".".join((identifier.catalog, *identifier.in_catalog)).casefold(),
         "status": runtime.status.value,
         "state": runtime.state.value,
         "refusal": runtime.refusal,

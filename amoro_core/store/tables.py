@@ -39,11 +39,13 @@ from amoro_core.store.connection import (
 
 #: The fields of a runtime that other tables hold: its name, and what is kept of each action.
 _OF_ACTION = ("failures", "failure_code", "failing_since", "retry_at")
-_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "last_optimized_at", *_OF_ACTION)
+_ELSEWHERE = ("identifier", "status_reason", "next_due_at", "last_optimized_at", "failing", *_OF_ACTION)
 _RUNTIMES = RowMapping(TableRuntime, uuid="table_uuid", group="group_name", without=_ELSEWHERE)
-#: What is known of optimizing stands where what is known of every action does.
+#: What is known of optimizing stands where what is known of every action does; and the name of another that fails.
 _SELECT = (
-    "SELECT * FROM table_identifier JOIN table_runtime USING (table_id) "
+    "SELECT *, (SELECT action_name FROM table_action WHERE table_id = table_identifier.table_id "
+    f"AND action_name <> '{OPTIMIZING_ACTION}' AND {actions.KEEPS_FAILING} LIMIT 1) AS failing "
+    "FROM table_identifier JOIN table_runtime USING (table_id) "
     f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}'"
 )
 _BY_ID = f"{_SELECT} AND table_id = :table_id"
@@ -114,7 +116,7 @@ def get(db: Connection, table_id: int) -> TableRuntime:
     row = db.select_one(_BY_ID, {"table_id": table_id})
     if row is None:
         raise _missing(table_id)
-    return _from_row(row)
+    return _from_row(db, row)
 
 
 def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
@@ -123,7 +125,7 @@ def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
         _BY_NAME,
         {"catalog": identifier.catalog, "namespace": to_json(identifier.namespace), "name": identifier.name},
     )
-    return None if row is None else _from_row(row)
+    return None if row is None else _from_row(db, row)
 
 
 def get_by_name(db: Connection, identifier: TableIdentifier) -> TableRuntime:
@@ -156,13 +158,13 @@ def list_tables(
 ) -> list[TableRuntime]:
     """Tables in order of their names."""
     wanted = {"catalog": catalog, "status": None if status is None else status.value}
-    return [_from_row(row) for row in db.select(_LIST, wanted)]
+    return [_from_row(db, row) for row in db.select(_LIST, wanted)]
 
 
 def list_of_group(db: Connection, group: str, limit: int) -> list[TableRuntime]:
     """At most `limit` tables that name the group, in order of their names."""
     sql = f"{_SELECT} AND group_name = :of_group ORDER BY catalog_name, namespace_json, table_name LIMIT :most"
-    return [_from_row(row) for row in db.select(sql, {"of_group": group, "most": limit})]
+    return [_from_row(db, row) for row in db.select(sql, {"of_group": group, "most": limit})]
 
 
 def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
@@ -171,14 +173,14 @@ def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
         f"{_SELECT} AND table_id IN (SELECT value FROM json_each(:ids))", {"ids": to_json(list(table_ids))}
     )
     known = {row["table_id"]: row for row in rows}
-    return [_from_row(known[table_id]) for table_id in table_ids if table_id in known]
+    return [_from_row(db, known[table_id]) for table_id in table_ids if table_id in known]
 
 
 def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier]:
     """The names of these tables; one that is not known is left out."""
     sql = "SELECT * FROM table_identifier WHERE table_id IN (SELECT value FROM json_each(:wanted))"
     rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
-    return {row["table_id"]: _name_of(row) for row in rows}
+    return {row["table_id"]: table_listing.name_of(row) for row in rows}
 
 
 def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
@@ -201,7 +203,7 @@ def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list
     else:
         sql = f"{_PENDING} AND table_id IN (SELECT value FROM json_each(:wanted)) {_IN_ORDER}"
         rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
-    return [_PENDING_TABLES.from_row(row, identifier=_name_of(row)) for row in rows]
+    return [_PENDING_TABLES.from_row(row, identifier=table_listing.name_of(row)) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ def count(db: Connection) -> int:
 def first_of_uuid(db: Connection, table_uuid: str) -> tuple[int, TableIdentifier] | None:
     """The id and the name under which the table was known first; another one that shares it has a greater id."""
     row = db.select_one(_FIRST_OF_UUID, {"uuid": table_uuid})
-    return None if row is None else (row["table_id"], _name_of(row))
+    return None if row is None else (row["table_id"], table_listing.name_of(row))
 
 
 def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:
@@ -258,7 +260,7 @@ def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:
         "SELECT table_id, catalog_name, namespace_json, table_name, location FROM table_runtime "
         "JOIN table_identifier USING (table_id) WHERE location <> '' ORDER BY catalog_name, namespace_json, table_name"
     )
-    return [(row["table_id"], _name_of(row), row["location"]) for row in rows]
+    return [(row["table_id"], table_listing.name_of(row), row["location"]) for row in rows]
 
 
 def quotas(db: Connection, table_ids: Iterable[int]) -> dict[int, float]:
@@ -285,16 +287,12 @@ def remove_all(db: Connection, catalog: str) -> int:
     """Forget every table of the catalog; how many there were. Raises TableBusy while a process is active on one."""
     row = db.select_one(_ACTIVE_IN_CATALOG, {"catalog": catalog})
     if row is not None:
-        name = _name_of(row)
+        name = table_listing.name_of(row)
         raise TableBusy(
             f"process {row['process_id']} on table {name} is {row['status']}; the catalog stays",
             hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {row['process_id']}",
         )
     return db.execute("DELETE FROM table_identifier WHERE catalog_name = :catalog", {"catalog": catalog})
-
-
-def _name_of(row: Row) -> TableIdentifier:
-    return TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"])
 
 
 def _missing(table_id: int) -> TableNotFound:
@@ -312,10 +310,10 @@ def _optimizing(runtime: TableRuntime) -> ActionRecord:
     )
 
 
-def _from_row(row: Row) -> TableRuntime:
+def _from_row(db: Connection, row: Row) -> TableRuntime:
     return _RUNTIMES.from_row(
         row,
-        identifier=_name_of(row),
+        identifier=table_listing.name_of(row),
         status_reason=row["reason"],
         next_due_at=from_ms_or_none(row["next_at_ms"]),
         failures=row["failures"],
@@ -323,37 +321,29 @@ def _from_row(row: Row) -> TableRuntime:
         failing_since=from_ms_or_none(row["failing_since_ms"]),
         retry_at=from_ms_or_none(row["retry_at_ms"]),
         last_optimized_at=from_ms_or_none(row["last_at_ms"]),
+        failing=actions.get(db, row["table_id"], row["failing"]) if row["failing"] else None,
     )
+
+
+_DATA_COMMITS = RowMapping(DataCommit)
 
 
 def save_data_commit(db: Connection, table_id: int, uuid: str, commit: DataCommit | None) -> None:
     """Store the commit, replacing the previous one; None deletes it."""
     if commit is None:
-        forget_data_commit(db, table_id)
+        db.execute("DELETE FROM table_data_commit WHERE table_id = :table_id", {"table_id": table_id})
         return
-    row = {
-        "table_id": table_id,
-        "table_uuid": uuid,
-        "snapshot_id": commit.snapshot_id,
-        "committed_at_ms": commit.committed_at_ms,
-    }
+    row = {"table_id": table_id, "table_uuid": uuid, **_DATA_COMMITS.to_row(commit)}
     db.upsert("table_data_commit", row, ["table_id"])
 
 
 def find_data_commit(db: Connection, table_id: int, uuid: str) -> DataCommit | None:
     """The stored commit of the table; None if there is none, or only one of another table (UUID) with its name."""
-    row = db.select_one(
-        "SELECT snapshot_id, committed_at_ms FROM table_data_commit WHERE table_id = :table_id AND table_uuid = :uuid",
-        {"table_id": table_id, "uuid": uuid},
-    )
-    return None if row is None else DataCommit(row["snapshot_id"], row["committed_at_ms"])
+    sql = "SELECT * FROM table_data_commit WHERE table_id = :table_id AND table_uuid = :uuid"
+    return _DATA_COMMITS.find(db, sql, {"table_id": table_id, "uuid": uuid})
 
 
-def forget_data_commit(db: Connection, table_id: int) -> None:
-    """Delete the table's record, if there is one."""
-    db.execute("DELETE FROM table_data_commit WHERE table_id = :table_id", {"table_id": table_id})
-
-
+_LAST_TIMES = RowMapping(LastOptimized, minor="minor_at_ms", major="major_at_ms", full="full_at_ms")
 _LENGTH = struct.Struct(">i")
 _NULL = -1
 
@@ -363,14 +353,7 @@ def partitions_last_optimized(db: Connection, table_id: int) -> dict[PartitionKe
     rows = db.select(
         "SELECT * FROM table_partition WHERE table_id = :table_id ORDER BY spec_id, partition", {"table_id": table_id}
     )
-    return {
-        PartitionKey(row["spec_id"], _decode(row["partition"])): LastOptimized(
-            minor=from_ms_or_none(row["minor_at_ms"]),
-            major=from_ms_or_none(row["major_at_ms"]),
-            full=from_ms_or_none(row["full_at_ms"]),
-        )
-        for row in rows
-    }
+    return {PartitionKey(row["spec_id"], _decode(row["partition"])): _LAST_TIMES.from_row(row) for row in rows}
 
 
 def record_partitions(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: str, at: datetime) -> None:

@@ -8,15 +8,7 @@ from functools import cache
 from amoro_core.errors import IllegalState, TaskNotFound
 from amoro_core.model.history_events import MOST_ATTEMPTS, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId, TaskStatus
-from amoro_core.store.connection import (
-    Connection,
-    Row,
-    RowMapping,
-    insert_into,
-    to_json,
-    to_ms,
-    update_of,
-)
+from amoro_core.store.connection import Connection, Row, RowMapping, insert_into, to_json, to_ms, update_of
 
 _TASKS = RowMapping(
     OptimizingTask,
@@ -28,7 +20,6 @@ _TASKS = RowMapping(
 )
 _KEY = ("process_id", "task_number")
 _INSERT_INPUT = insert_into("task_payload", (*_KEY, "input"))
-_IN_ORDER = "ORDER BY process_id, task_number"
 _OF_TASK = "WHERE process_id = :process_id AND task_number = :task_number"
 _AS_BEFORE = "AND status = :status_before AND attempt = :attempt_before"
 _SAVE_OUTPUT = f"UPDATE task_payload SET output = :output, output_attempt = :attempt {_OF_TASK}"
@@ -116,32 +107,22 @@ def move_open(db: Connection, process_id: str, group: str) -> int:
 
 def list_for_process(db: Connection, process_id: str) -> list[OptimizingTask]:
     """All tasks of a process, by number."""
-    rows = db.select(
-        "SELECT * FROM task_runtime WHERE process_id = :process_id ORDER BY task_number", {"process_id": process_id}
-    )
-    return [_from_row(row) for row in rows]
+    return _select(db, "process_id = :process_id", {"process_id": process_id})
 
 
 def list_page(
     db: Connection, process_id: str, status: TaskStatus | None, after: int, limit: int
 ) -> list[OptimizingTask]:
     """At most `limit` tasks of a process, by number, above `after`; in the status where it is given."""
-    rows = db.select(
-        "SELECT * FROM task_runtime WHERE process_id = :process_id AND task_number > :after "
-        "AND (:status IS NULL OR status = :status) ORDER BY task_number LIMIT :most",
-        {"process_id": process_id, "after": after, "status": status.value if status else None, "most": limit},
-    )
-    return [_from_row(row) for row in rows]
+    where = "process_id = :process_id AND task_number > :after AND (:status IS NULL OR status = :status)"
+    values = {"process_id": process_id, "after": after, "status": status and status.value, "most": limit}
+    return _select(db, where, values, "LIMIT :most")
 
 
 def list_assigned_of(db: Connection, process_ids: Iterable[str]) -> list[OptimizingTask]:
     """Scheduled and acked tasks of these processes, by process and number."""
-    rows = db.select(
-        "SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL "
-        f"AND process_id IN (SELECT value FROM json_each(:processes)) {_IN_ORDER}",
-        {"processes": to_json(sorted(process_ids))},
-    )
-    return [_from_row(row) for row in rows]
+    where = "optimizer_id IS NOT NULL AND process_id IN (SELECT value FROM json_each(:processes))"
+    return _select(db, where, {"processes": to_json(sorted(process_ids))})
 
 
 def largest_waiting(db: Connection, process_id: str, kind: str) -> tuple[int, int] | None:
@@ -157,22 +138,14 @@ def largest_waiting(db: Connection, process_id: str, kind: str) -> tuple[int, in
 def list_assigned(db: Connection, optimizer_id: str | None = None) -> list[OptimizingTask]:
     """Scheduled and acked tasks, of one optimizer where it is given; by process and number."""
     if optimizer_id is None:
-        rows = db.select(f"SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL {_IN_ORDER}")
-    else:
-        rows = db.select(
-            f"SELECT * FROM task_runtime WHERE optimizer_id = :optimizer_id {_IN_ORDER}", {"optimizer_id": optimizer_id}
-        )
-    return [_from_row(row) for row in rows]
+        return _select(db, "optimizer_id IS NOT NULL", {})
+    return _select(db, "optimizer_id = :optimizer_id", {"optimizer_id": optimizer_id})
 
 
 def list_assigned_on(db: Connection, optimizer_id: str, thread_ids: Sequence[int]) -> list[OptimizingTask]:
     """Scheduled and acked tasks of these threads of the optimizer, by process and number."""
-    rows = db.select(
-        "SELECT * FROM task_runtime WHERE optimizer_id = :optimizer_id "
-        f"AND thread_id IN (SELECT value FROM json_each(:threads)) {_IN_ORDER}",
-        {"optimizer_id": optimizer_id, "threads": to_json(list(thread_ids))},
-    )
-    return [_from_row(row) for row in rows]
+    where = "optimizer_id = :optimizer_id AND thread_id IN (SELECT value FROM json_each(:threads))"
+    return _select(db, where, {"optimizer_id": optimizer_id, "threads": to_json(list(thread_ids))})
 
 
 def count_assigned(db: Connection) -> dict[str, int]:
@@ -280,6 +253,11 @@ def _to_row(task: OptimizingTask) -> Row:
     }
 
 
+def _select(db: Connection, where: str, values: Row, limit: str = "") -> list[OptimizingTask]:
+    rows = db.select(f"SELECT * FROM task_runtime WHERE {where} ORDER BY process_id, task_number {limit}", values)
+    return [_from_row(row) for row in rows]
+
+
 def _from_row(row: Row) -> OptimizingTask:
     holder, last = row["optimizer_id"], row["ended_optimizer_id"]
     return _TASKS.from_row(
@@ -353,16 +331,11 @@ def list_attempts(
     db: Connection, process_id: str, task_number: int | None, after: tuple[int, int], limit: int
 ) -> list[TaskAttempt]:
     """At most `limit` attempts of a process by task and number, above the pair `after`; of one task if it is given."""
+    place = {"task_after": after[0], "attempt_after": after[1]}
     rows = db.select(
         f"SELECT * FROM ({_ALL_ATTEMPTS}) WHERE (task_number, attempt) > (:task_after, :attempt_after) "
         "AND (:task IS NULL OR task_number = :task) ORDER BY task_number, attempt LIMIT :most",
-        {
-            "process_id": process_id,
-            "task": task_number,
-            "task_after": after[0],
-            "attempt_after": after[1],
-            "most": limit,
-        },
+        {"process_id": process_id, "task": task_number, "most": limit, **place},
     )
     return [_attempt_from_row(row) for row in rows]
 

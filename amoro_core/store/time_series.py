@@ -5,7 +5,7 @@ from dataclasses import astuple, fields
 from datetime import datetime
 
 from amoro_core.model.metrics import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures
-from amoro_core.store.connection import Connection, Parameters, Row, from_ms, insert_into, to_ms
+from amoro_core.store.connection import Connection, Parameters, Row, RowMapping, from_ms, insert_into, to_ms
 
 _KNOW = "INSERT INTO series (name, label) VALUES (:name, :label) ON CONFLICT (name, label) DO NOTHING"
 _ADD = (
@@ -56,6 +56,9 @@ def add_figures(db: Connection, table_id: int, figures: TableFigures, now: datet
         )
 
 
+_POINTS = RowMapping(Point)
+
+
 def list_series(
     db: Connection, names: Iterable[str], label: str | None, step: Step, since: datetime, until: datetime
 ) -> list[Series]:
@@ -63,7 +66,7 @@ def list_series(
 
     A step counts from its beginning.
     """
-    found = []
+    found, period = [], {"since_ms": to_ms(since), "until_ms": to_ms(until)}
     for name in names:
         known = db.select(
             "SELECT series_id, label FROM series WHERE name = :name AND (:label IS NULL OR label = :label) "
@@ -71,18 +74,13 @@ def list_series(
             {"name": name, "label": label},
         )
         for row in known:
-            points = db.select(
-                "SELECT at_ms, n, sum, min, max FROM series_point WHERE series_id = :series_id AND step_s = :step_s "
+            points = _POINTS.select(
+                db,
+                "SELECT * FROM series_point WHERE series_id = :series_id AND step_s = :step_s "
                 "AND at_ms >= :since_ms AND at_ms < :until_ms ORDER BY at_ms",
-                {
-                    "series_id": row["series_id"],
-                    "step_s": step.seconds,
-                    "since_ms": to_ms(since),
-                    "until_ms": to_ms(until),
-                },
+                {"series_id": row["series_id"], "step_s": step.seconds, **period},
             )
-            made = (Point(from_ms(one["at_ms"]), one["n"], one["sum"], one["min"], one["max"]) for one in points)
-            found.append(Series(name, row["label"], tuple(made)))
+            found.append(Series(name, row["label"], tuple(points)))
     return found
 
 

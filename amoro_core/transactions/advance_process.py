@@ -255,10 +255,10 @@ def finish_table(
     _evaluate_again(db, process, now)
     if process.lane == LAYOUT:
         tables.save(db, replace(tables.get(db, process.table_id), last_optimized_at=now))
-    record = actions.get(db, process.table_id, process.action)
+    before = actions.get(db, process.table_id, process.action)
     # Evaluate again immediately: another period may be over already.
-    record = replace(recovered(record), reason=reason, last_at=now, next_at=now)
-    keep_action(db, record, backoff.after(record, outcome, reason, now), now)
+    record = replace(recovered(before), reason=reason, last_at=now, next_at=now)
+    keep_action(db, before, backoff.after(record, outcome, reason, now), now)
 
 
 def release_condemned(db: Connection, process: OptimizingProcess, now: datetime) -> None:

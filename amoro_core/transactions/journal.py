@@ -16,7 +16,7 @@ from amoro_core.state.transition_events import (
     process_samples,
     table_events,
 )
-from amoro_core.store import actions, events, processes, tables, tasks, time_series
+from amoro_core.store import actions, events, processes, table_listing, tables, tasks, time_series
 from amoro_core.store.database import Connection
 
 #: Characters of an event's text.
@@ -91,5 +91,7 @@ def keep_table(db: Connection, before: TableRuntime, after: TableRuntime, now: d
 def keep_record(db: Connection, before: ActionRecord, after: ActionRecord, now: datetime) -> None:
     """Store what is known of an action on a table."""
     actions.save(db, after)
+    if before.failures != after.failures:
+        table_listing.save(db, tables.get(db, after.table_id))
     if (event_text := action_event(before, after)) is not None:
         append_event(db, event_text.kind, event_text.text, about_table(db, after.table_id), now)

@@ -37,7 +37,7 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[timing, Middleware(HeaderGuard), Middleware(HostGuard, hosts=hosts), Middleware(OriginGuard)],
-        exception_handlers={404: site.missing, Exception: _failed},
+        exception_handlers={404: site.missing, 405: site.missing, Exception: _failed},
     )
     app.state.context = parts
     return app

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from google.protobuf.message import Message
 from starlette.requests import Request
@@ -37,20 +36,6 @@ def context_of(request: Request) -> AppContext:
     return result
 
 
-Answer = TypeVar("Answer", bound=Message)
-
-
-async def ask(request: Request, method: str, message: Message, answer: type[Answer]) -> Answer:
-    """Call a method of the AdminService as the sender of the request.
-
-    Raises UnknownToken for a request without credentials, and the errors of the operation.
-    """
-    response = await call(request, method, message)
-    if not isinstance(response, answer):
-        raise TypeError(f"{method} answers {type(response).__name__}, not {answer.__name__}")
-    return response
-
-
 async def principal_of(request: Request) -> Principal:
     """The account of the request's token, or on pages of its session cookie.
 
@@ -73,7 +58,10 @@ async def principal_of(request: Request) -> Principal:
 async def call(
     request: Request, method: str, message: Message, require_seen: Callable[[Message], None] | None = None
 ) -> Message:
-    """As `ask`, where any answer is right; `require_seen` as for `Operations.call`."""
+    """Call a method of the AdminService as the sender of the request; `require_seen` as for `Operations.call`.
+
+    Raises UnknownToken for a request without credentials, and the errors of the operation.
+    """
     principal = await principal_of(request)
     response: Message = await context_of(request).operations.call(method, message, principal, require_seen)
     return response

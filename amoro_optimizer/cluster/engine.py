@@ -388,7 +388,11 @@ class _Group:
     def write(self, share_bytes: int, root: str, free: Callable[[str], int]) -> None:
         """Sort in memory where all rows fit into the share, else by ranges that wait on disk."""
         held, rest = collected(self._read(), _size, share_bytes)
-        sample = self._sample_of(held) if rest is None else self._sample_of_keys()
+        if rest is None:  # of rows in memory: the same as of their keys alone
+            sample = self._sampled(held, self._order)
+        else:
+            keys = self._order.of_keys()
+            sample = self._sampled(placed_batches(self._run, self._masks, schema=keys.schema), keys)
         self.cuts = make_cuts(self._order, sample.table(), self._work.rewrite.output_count)
         schema = self.cuts.tagged_schema(arrow_schema(self._run.schema))
         writer = RangeWriter(
@@ -421,15 +425,6 @@ class _Group:
         """All rows with what orders them; `held` is emptied."""
         for number, positions, batch in drained(held, rest):
             yield self.cuts.tagged(batch, places_of(number, positions))
-
-    def _sample_of(self, held: list[_Placed]) -> Sample:
-        """Of rows in memory: the same as of their keys alone."""
-        return self._sampled(held, self._order)
-
-    def _sample_of_keys(self) -> Sample:
-        """Of all files, of which only the columns of the order are read."""
-        order = self._order.of_keys()
-        return self._sampled(placed_batches(self._run, self._masks, schema=order.schema), order)
 
     def _sampled(self, batches: Iterable[_Placed], order: Order) -> Sample:
         self._stages.begin(SAMPLE)

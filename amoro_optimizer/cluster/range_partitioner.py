@@ -284,7 +284,10 @@ class Cuts:
             },
             **{f"cut_{part}": values for part, values in enumerate(self.outputs.parts)},
         }
-        arrays = [_listed(arrow_part(values)) for values in columns.values()]
+        arrays = [
+            pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), arrow_part(values))
+            for values in columns.values()
+        ]
         row = pa.RecordBatch.from_arrays(arrays, names=list(columns))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, row.schema) as stream:
@@ -370,9 +373,8 @@ def _cells(keys: Words, places: Words, pieces: int) -> RangeBounds:
         at = max(begin + 1, begin + (end - begin) * first // count)
         point = int(keys[at]), int(places[at])
         below = max(0, int(keys[begin] ^ keys[end - 1]).bit_length() - 1)
-        cell = (
-            int(keys[end - 1]) >> below << below
-        )  # the last key with all bits but those that both keys share, and one
+        # The last key with all bits but those that both keys share, and one.
+        cell = int(keys[end - 1]) >> below << below
         middle = begin + int(np.searchsorted(keys[begin:end], np.uint64(cell)))
         before = round(count * (middle - begin) / (end - begin))
         if 0 < before < count:
@@ -419,13 +421,12 @@ def _differs(parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
 
 
 def _shortened(parts: list[Part]) -> list[Part]:
-    return [part if isinstance(part, np.ndarray) else _cut(part) for part in parts]
-
-
-def _cut(values: pa.Array) -> pa.Array:
-    if values.nbytes <= MOST_BYTES:
-        return values
-    return pc.binary_slice(values, 0, max(_LEAST_WIDTH, MOST_BYTES // len(values)))
+    return [
+        part
+        if isinstance(part, np.ndarray) or part.nbytes <= MOST_BYTES
+        else pc.binary_slice(part, 0, max(_LEAST_WIDTH, MOST_BYTES // len(part)))
+        for part in parts
+    ]
 
 
 def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[Ranks]) -> list[Part]:
@@ -437,7 +438,3 @@ def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[Ranks]) -> list
 
 def _key_descending(order: Order) -> tuple[bool, ...]:
     return (False,) if order.is_curve else tuple(down for column in order.descending for down in column)
-
-
-def _listed(values: pa.Array) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)

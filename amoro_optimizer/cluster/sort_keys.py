@@ -308,12 +308,8 @@ def _days(array: pa.Array) -> _Numbers:
     return days
 
 
-def _months(array: pa.Array) -> _Numbers:
-    return _days(array).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-
-
-def _years(array: pa.Array) -> _Numbers:
-    return _days(array).astype("datetime64[D]").astype("datetime64[Y]").astype(np.int64)
+def _calendar(unit: str) -> Callable[[pa.Array], _Numbers]:
+    return lambda array: _days(array).astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
 
 
 def _hours(array: pa.Array) -> _Numbers:
@@ -325,8 +321,8 @@ _MADE: dict[type, Callable[..., Parts]] = {
     IdentityTransform: lambda transform: value_parts,
     BucketTransform: _bucketed,
     TruncateTransform: _truncated,
-    YearTransform: _units(_years),
-    MonthTransform: _units(_months),
+    YearTransform: _units(_calendar("Y")),
+    MonthTransform: _units(_calendar("M")),
     DayTransform: _units(_days),
     HourTransform: _units(_hours),
 }

@@ -44,6 +44,7 @@ from amoro_optimizer.rewrite.spilling import SpillFiles, spill_directory
 Mask = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.int32]
 KeyColumns = Sequence[pa.Array]
+_Places = npt.NDArray[np.intp]
 #: One bit for each row of a file, lowest first.
 Bits = npt.NDArray[np.uint8]
 
@@ -117,21 +118,11 @@ class KeyIndex:
             candidates, wanted, places = candidates[within], wanted[within], places[within]
             if len(candidates) == 0:
                 break
-            equal = self._equal(rows, candidates, places)
+            equal = _are_equal(rows, candidates, self.columns, places)
             result[candidates[equal]] = self.levels[places[equal]]
             # Different keys with the same hash are adjacent.
             candidates, wanted, places = candidates[~equal], wanted[~equal], places[~equal] + 1
         return result
-
-    def _equal(self, rows: KeyColumns, candidates: npt.NDArray[np.intp], places: npt.NDArray[np.intp]) -> Mask:
-        equal = np.ones(len(candidates), np.bool_)
-        for row_column, key_column in zip(rows, self.columns, strict=True):
-            left, right = row_column.take(pa.array(candidates)), key_column.take(pa.array(places))
-            same = pc.fill_null(pc.equal(left, right), False)
-            if left.null_count and right.null_count:
-                same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-            equal &= same.to_numpy(zero_copy_only=False)
-        return equal
 
 
 def build_index(columns: KeyColumns, levels: Levels, most_filter_bytes: int) -> KeyIndex:
@@ -159,14 +150,20 @@ def _first_of_equals(hashes: Hashes, columns: KeyColumns) -> Mask:
     places = np.flatnonzero(repeated) + 1
     if len(places) == 0:
         return first
-    equal = np.ones(len(places), np.bool_)
-    for column in columns:
-        left, right = column.take(pa.array(places)), column.take(pa.array(places - 1))
-        same = pc.fill_null(pc.equal(left, right), False)
-        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-        equal &= same.to_numpy(zero_copy_only=False)
-    first[places[equal]] = False
+    first[places[_are_equal(columns, places, columns, places - 1)]] = False
     return first
+
+
+def _are_equal(columns: KeyColumns, at: _Places, others: KeyColumns, their: _Places) -> Mask:
+    """Whether the keys at these places are equal, pair by pair. Null equals null."""
+    equal = np.ones(len(at), np.bool_)
+    for one, other in zip(columns, others, strict=True):
+        left, right = one.take(pa.array(at)), other.take(pa.array(their))
+        same = pc.fill_null(pc.equal(left, right), False)
+        if left.null_count and right.null_count:
+            same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+        equal &= same.to_numpy(zero_copy_only=False)
+    return equal
 
 
 #: Memory of an index and its construction for each key, beside twice the key itself: hashes, order, levels, filter.
@@ -249,18 +246,15 @@ def gather(
             before, held = held.rows, held.distinct()
             if 2 * held.rows > before:  # otherwise keys repeat, and are kept in memory
                 wanted = held.nbytes * max(1, -(-expected_rows // seen))
-                return _spilled(held, source, _partition_count(wanted, memory_bytes), memory_bytes, spill_root, spills)
+                # Partitions that fit with room to spare, a power of two of them.
+                parts_wanted = -(-3 * wanted // (2 * max(1, memory_bytes)))
+                count = min(_MOST_PARTITIONS, 1 << max(1, (parts_wanted - 1).bit_length()))
+                return _spilled(held, source, count, memory_bytes, spill_root, spills)
     return held.index(memory_bytes) if held.rows else None
 
 
 def _same_level(columns: KeyColumns, level: int) -> Levels:
     return np.full(len(columns[0]), level, np.int32)
-
-
-def _partition_count(wanted_bytes: int, memory_bytes: int) -> int:
-    """Enough for each to fit with room to spare, a power of two."""
-    wanted = -(-3 * wanted_bytes // (2 * max(1, memory_bytes)))
-    return min(_MOST_PARTITIONS, 1 << max(1, (wanted - 1).bit_length()))
 
 
 def _spilled(

@@ -61,11 +61,20 @@ _MOST_REASONS = 20  # that a result tells: of broken files each may have its own
 class Sources:
     """Opens files of a task as sources of copies, as the rule allows."""
 
-    def __init__(self, access: WatchedAccess, rule: CopyRule, options: WriterOptions, schema: Schema) -> None:
+    def __init__(
+        self,
+        access: WatchedAccess,
+        rule: CopyRule,
+        options: WriterOptions,
+        schema: Schema,
+        mapping: NameMapping | None,
+    ) -> None:
         self._access = access
         self._rule = rule
         self._options = options
         self._table = schema
+        mapped = mapping.root if mapping is not None else ()
+        self._names = {name.encode(): field.field_id for field in mapped for name in field.names}
 
     def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
         """The file as a source of copies. Raises NotCopied, DataFileMissing, UnreadableFile for other rows."""
@@ -76,7 +85,7 @@ class Sources:
         small = f"its row groups are smaller than {rule.min_row_group_bytes / _MIB:.3g} MiB on average"
         if data.record_count and rule.is_coarse(data.size_bytes, data.record_count, 1, limit):
             raise NotCopied(small)
-        source = open_source(*self._reader(data, content, closing), content)
+        source = open_source(*self._reader(data, content, closing), content, self._names)
         rows = source.rows
         if sum(rows) != data.record_count:
             raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
@@ -157,7 +166,7 @@ def rewrite(
             labels=labels,
         )
         rule = outputs.copy_rule
-        sources = Sources(run.watched, rule, options, run.schema) if rule is not None else None
+        sources = Sources(run.watched, rule, options, run.schema, run.mapping) if rule is not None else None
         totals = _Totals(keeps_positions=work.tells_left_out)
         try:
 
@@ -256,7 +265,7 @@ class RewriteRun:
 
     def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
         """The projection of the file's rows onto the outputs' schema, or another one."""
-        return bind(schema or self.schema, source.schema, self._mapping, self._constants, source.path)
+        return bind(schema or self.schema, source.schema, self.mapping, self._constants, source.path)
 
     @cached_property
     def _rows_in_all(self) -> int:
@@ -281,7 +290,8 @@ class RewriteRun:
         return parse_rows_schema(self.work.table.schema_json)
 
     @cached_property
-    def _mapping(self) -> NameMapping | None:
+    def mapping(self) -> NameMapping | None:
+        """The table's name mapping, for files without field ids."""
         return parse_name_mapping(self.work.table.name_mapping_json)
 
     @cached_property

@@ -42,17 +42,12 @@ def begun(call: Callable[[], Result]) -> "Future[Result]":
 
 def waited(future: "Future[Result]", checkpoint: Callable[[], None]) -> Result:
     """Wait for the result. `checkpoint` is called meanwhile and may raise; the call then ends unobserved."""
-    while not _is_done(future):
-        checkpoint()
-    return future.result()
-
-
-def _is_done(future: "Future[Result]") -> bool:
-    """Whether the call has ended, after waiting a moment for it."""
-    if not future.done():
+    while not future.done():
         with suppress(TimeoutError):  # of the waiting: what the call raised is returned
             future.exception(_LOOK_S)
-    return future.done()
+        if not future.done():
+            checkpoint()
+    return future.result()
 
 
 class WatchedAccess(FileAccess):

@@ -31,9 +31,6 @@ def services_over(
 ) -> Services:
     """The services of a coordinator whose admin token is known."""
     around = CoordinatorHooks(
-        commit_due=lambda process, catalog: None,
-        left_over=lambda process, catalog: None,
-        explore=lambda: None,
         address=address,
         local_address=lambda: "nowhere",
         http_address=lambda: "http://localhost",

@@ -12,10 +12,11 @@ from amoro_core.admin import optimizing
 from amoro_core.errors import InvalidArgument, NotFound, ProcessNotFound, TableNotFound
 from amoro_core.model.metrics import SYSTEM_SERIES, TableFigures
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, uuid7
+from amoro_core.model.tables import ActionRecord
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.store import catalogs, groups, processes, tables, time_series
+from amoro_core.store import actions, catalogs, groups, processes, tables, time_series
 from amoro_core.store.connection import Connection, Parameters
 from tests.admin.rig import Rig
 from tests.dashboard import states
@@ -276,6 +277,7 @@ def test_a_report_is_of_the_tables_and_the_time_asked_for(night: Rig) -> None:
     web = ask(table="*.web.*")
     assert (web.processes, [one.code for one in web.failures], web.worse_total) == (2, ["AMORO-3001"], 0)
     assert ask(table="sales.orders").processes == 3
+    assert ask(since_ms=now_ms - 3 * DAY_MS).processes == ask().processes + 1
     early = ask(since_ms=now_ms - 2 * DAY_MS, until_ms=now_ms - DAY_MS)
     assert (early.processes, early.totals[0].status, early.worse_total) == (1, "success", 0)
     for text, words in (("*.nowhere.*", "no known table matches"), ("sales.nothing", "no known table matches")):
@@ -311,6 +313,27 @@ def test_a_report_names_twenty_tables_of_many_and_counts_all(rig: Rig) -> None:
 
 def period_of(now: datetime) -> Parameters:
     return processes.report_period(now - timedelta(hours=1), now, None, 20)
+
+
+def test_actions_are_listed_of_all_tables_of_one_or_of_those_that_match_a_pattern(rig: Rig) -> None:
+    hour = timedelta(hours=1)
+
+    def act(db: Connection) -> None:
+        for number, one in enumerate(states.fill(db, 3)):
+            actions.save(db, ActionRecord(one.table_id, "expire-snapshots", next_at=states.now() + number * hour))
+
+    def listed(**wanted: object) -> tuple[list[str], int]:
+        answer = rig.call("ListActions", pb.ListActionsRequest(**wanted))
+        return [one.table for one in answer.actions], answer.total
+
+    rig.store.write(act)
+    sales, web, finance = "lake.sales.orders", "lake.web.orders", "lake.finance.orders"
+    assert listed() == ([sales, web, finance], 3)
+    assert listed(limit=2) == ([sales, web], 3)
+    assert listed(table="*.[sw]*.orders") == listed(table="[sw]*.*") == ([sales, web], 2)
+    assert listed(table=web, known_only=True) == ([web], 1)
+    with pytest.raises(TableNotFound, match="no known table matches"):
+        listed(table="lake.nowhere.*")
 
 
 def test_processes_and_events_are_listed_by_time_type_and_result(night: Rig) -> None:

@@ -55,7 +55,8 @@ def expect(seen: Any) -> Any:
     return expected(seen)
 
 
-#: What does not fit where it stands: boxes that scroll sideways, and cells, buttons and fields that reach out of one.
+#: What does not fit where it stands: boxes that scroll sideways, cells, buttons and fields that reach out of one, and
+#: short words that are broken.
 CUT_OFF = """() => {
     const wrong = [], sized = node => node.getBoundingClientRect();
     const name = node => `${node.localName}.${node.className} "${node.textContent.trim().slice(0, 40)}"`;
@@ -73,7 +74,15 @@ CUT_OFF = """() => {
             break;
         }
     }
-    for (const text of document.querySelectorAll("td.why > div")) {
+    for (const cell of document.querySelectorAll("td")) {
+        const range = document.createRange(), texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        for (let text = texts.nextNode(); seen(cell) && text; text = texts.nextNode()) {
+            range.selectNodeContents(text);
+            const lines = new Set([...range.getClientRects()].map(line => Math.round(line.top)));
+            if (/^[a-zA-Z]{2,12}$/.test(text.data.trim()) && lines.size > 1) wrong.push(`${name(cell)} breaks a word`);
+        }
+    }
+    for (const text of document.querySelectorAll("td.why details:not([open]) > summary")) {
         if (seen(text) && sized(text).height > 3 * 15 + 2) wrong.push(`${name(text)} has more than two lines`);
     }
     return wrong;

@@ -17,7 +17,7 @@ from tests.browser.conftest import Stated
 from tests.browser.pages import ELSEWHERE, NOWHERE, ONCE, STATES, TABLE, crowded, looks, paths_in
 from tests.browser.screenshots import IMAGES, PICTURES, SIZE, take
 from tests.dashboard.states import CROWDED_TABLE
-from tests.tiers import count
+from tests.tiers import count, sample
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -53,7 +53,7 @@ def test_nothing_is_cut_off_where_names_and_texts_are_long(browser: Browser, sta
     origin = f"http://127.0.0.1:{served.port}"
     seats = {width: Seat.of(browser, origin, served.admin, width=width) for width in (1280, 390, 1024)}
     wrong = {}
-    for path, (width, seat) in product(crowded(), seats.items()):
+    for path, (width, seat) in product(sample(crowded(), every=3), seats.items()):
         seat.look(path, 404 if path == NOWHERE else 200)
         seat.measure()
         if found := [one for one in seat.wrong if "Failed to load resource" not in one]:
@@ -74,6 +74,42 @@ def test_an_id_is_told_by_its_end_which_differs_and_a_click_copies_it(browser: B
     assert short == [one[-8:] for one in whole]
     seat.page.get_by_role("button", name=f"Copy {whole[7]}").click()
     assert seat.page.evaluate("navigator.clipboard.readText()") == whole[7]
+    assert seat.wrong == []
+    seat.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated: Stated, width: int) -> None:
+    served = stated("crowded")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=width)
+    seat.look("/processes")
+    text, page = seat.page.locator("td.why summary").first, seat.page
+    session = seat.context.new_cdp_session(page)
+
+    def expanded() -> bool:
+        """What a screen reader says of the text."""
+        node = session.send("Runtime.evaluate", {"expression": "document.querySelector('td.why summary')"})["result"]
+        (seen,) = session.send(
+            "Accessibility.getPartialAXTree", {"objectId": node["objectId"], "fetchRelatives": False}
+        )["nodes"]
+        return next(bool(one["value"]["value"]) for one in seen["properties"] if one["name"] == "expanded")
+
+    def is_whole() -> bool:
+        return bool(text.evaluate("node => node.scrollHeight <= node.clientHeight"))
+
+    assert (expanded(), is_whole()) == (False, False)
+    page.locator("tbody tr").first.locator("td.short a").first.focus()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.localName") == "summary":
+            break
+    page.keyboard.press("Enter")
+    assert (expanded(), is_whole()) == (True, True)
+    with page.expect_response(lambda answer: "amoro-fragment" in answer.request.headers):
+        page.evaluate("plan(0)")
+    assert expanded(), "what was opened stays open when the page is shown anew"
+    text.click()
+    assert (expanded(), is_whole()) == (False, False)
     assert seat.wrong == []
     seat.close()
 

@@ -15,13 +15,11 @@ import grpc
 from jsonschema import Draft202012Validator
 
 from amoro_cli.connection import (
-    DemoOptions,
     Endpoint,
     Finding,
     Kind,
     OptimizerOptions,
     Package,
-    PackageOptions,
     UpOptions,
 )
 from amoro_core.documents.json_documents import schemas
@@ -126,12 +124,12 @@ class FakeLauncher:
     def optimizer(self, options: OptimizerOptions) -> None:
         self._called(options)
 
-    def package(self, options: PackageOptions) -> Package:
-        self._called(options)
+    def package(self, output: Path | None, include: tuple[str, ...], *, with_interpreter: bool) -> Package:
+        self._called((output, *include, with_interpreter))
         return Package(Path("made.tar.gz"), 1_572_864, "3.11", True, (("amoro", "0.1.0"), ("pyarrow", "26.0")))
 
-    def demo(self, options: DemoOptions) -> None:
-        self._called(options)
+    def demo(self, seconds: int, directory: Path | None, *, plain: bool) -> None:
+        self._called((seconds, directory, plain))
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         self._called(("doctor", home, config))

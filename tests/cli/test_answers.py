@@ -209,6 +209,8 @@ PAUSED = pb.TableAction(
     action="expire-snapshots", is_on=True, by="table-expire.enabled is true by default", failures=3, paused_ms=NOON,
     reason="planning failed: m1.avro is gone", paused_for="3 failures in a row, the last: planning failed",
 )  # fmt: skip
+PAUSED_OF = pb.TableAction(table=TABLE)
+PAUSED_OF.MergeFrom(PAUSED)
 TRASH = pb.Trash(process_id=ID, table=TABLE, action="clean-orphan-files", files=3, bytes=30)
 CONDEMNED = pb.CondemnedFile(path="b", kind="data", size_bytes=10, reason="an orphan", status="waiting")
 
@@ -476,6 +478,23 @@ ROWS = (
     Row(
         f"table actions {TABLE}", "ListActions", pb.ListActionsResponse(table=TABLE, actions=[PAUSED]),
         holds={"actions.0.paused_at": AT_ISO, "actions.0.paused_for": PAUSED.paused_for},
+    ),
+    Row(
+        "table actions", "ListActions",
+        pb.ListActionsResponse(
+            actions=[PAUSED_OF, pb.TableAction(action="drop", table="a.b.c", last_ms=NOON)], total=9,
+        ),
+        pb.ListActionsRequest(),
+        "TABLE            ACTION            LAST                  NEXT   STATE                              REASON\n"
+        f"sales.db.orders  expire-snapshots  never                 never  paused since {AT}  "
+        "3 failures in a row, the last: planning failed\n"
+        f"a.b.c            drop              {AT}  -      -                                  -\n"
+        "and 7 more: name a table or a pattern\n",
+        {"table": "", "total": 9}, "sales.db.orders expire-snapshots\na.b.c drop\n",
+    ),
+    Row(
+        "table actions 'shop.*'", "ListActions", pb.ListActionsResponse(table="shop.*"),
+        pb.ListActionsRequest(table="shop.*"), "No action was scheduled or run yet.\n", {"table": "shop.*"},
     ),
     Row(
         f"trash show {ID} --limit 1 --after cursor-1", "ShowTrash",

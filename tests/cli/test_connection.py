@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint
 from amoro_core.errors import StateDirectoryLocked
 from amoro_core.model.text_sanitizing import Secret
@@ -209,6 +210,37 @@ def test_what_a_coordinator_that_ended_with_its_command_could_not_change_is_chan
         result = bare_cli("table", "enable", "sales.db.orders", "-o", "name", "--home", str(home))
     assert (result.status, result.out) == (0, "sales.db.orders\n")
     assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
+
+
+@pytest.mark.parametrize(
+    ("known", "cancelled"),
+    [
+        (table(process_id=PROCESS), [PROCESS]),
+        (Failure("table sales.db.orders is not known", "AMORO-3002", 3), []),  # no catalog has answered yet
+    ],
+)
+def test_after_ctrl_c_while_it_was_planned_a_table_is_asked_for_without_its_catalog(
+    bare_cli: Cli,
+    embedded: FakeLauncher,
+    admin: FakeAdmin,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    known: object,
+    cancelled: list[str],
+) -> None:
+    plain = AdminClient.ask
+
+    def ask(client: AdminClient, method: str, request: Any, timeout: float | None = None) -> Any:
+        if method == "OptimizeTable":
+            raise KeyboardInterrupt
+        return plain(client, method, request, timeout)
+
+    monkeypatch.setattr(AdminClient, "ask", ask)
+    admin.script("GetTable", known)
+    admin.script("CancelProcess", process())
+    assert bare_cli("optimize", "sales.db.orders", "--home", str(home)).status == 130
+    assert admin.asked("GetTable") == [pb.GetTableRequest(table="sales.db.orders", known_only=True)]
+    assert [one.process_id for one in admin.asked("CancelProcess")] == cancelled
 
 
 def test_a_coordinator_that_stays_is_not_replaced_when_it_does_not_answer(

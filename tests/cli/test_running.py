@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from amoro_cli.connection import DemoOptions, Finding, Kind, OptimizerOptions, PackageOptions, SparkOptions, UpOptions
+from amoro_cli.connection import Finding, Kind, OptimizerOptions, SparkOptions, UpOptions
 from amoro_cli.list_options import ListRange
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
@@ -102,7 +102,7 @@ def test_an_address_that_is_none_is_wrong_usage(bare_cli: Cli, launcher: FakeLau
 def test_the_demo_is_plain_off_a_terminal(bare_cli: Cli, launcher: FakeLauncher, tmp_path: Path) -> None:
     bare_cli("demo")
     bare_cli("demo", "--seconds", "5", "--directory", str(tmp_path), "--plain")
-    assert launcher.calls == [DemoOptions(45, None, True), DemoOptions(5, tmp_path, True)]
+    assert launcher.calls == [(45, None, True), (5, tmp_path, True)]
 
 
 def test_doctor_shows_what_is_wrong_and_how_to_mend_it(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
@@ -411,7 +411,7 @@ def test_progress_is_plain_on_a_dumb_terminal_and_off_any(monkeypatch: pytest.Mo
 def test_an_archive_for_executors_is_made_and_its_use_is_told(bare_cli: Cli, launcher: FakeLauncher) -> None:
     result = bare_cli("optimizer", "package", "--file", "a.tar.gz", "--include", "s3fs", "--without-interpreter")
     assert (result.status, result.err) == (0, "")
-    assert launcher.calls == [PackageOptions(Path("a.tar.gz"), ("s3fs",), False)]
+    assert launcher.calls == [(Path("a.tar.gz"), "s3fs", False)]
     assert result.out == (
         "archive         made.tar.gz\n"
         "size            1.5 MB\n"
@@ -424,7 +424,7 @@ def test_an_archive_for_executors_is_made_and_its_use_is_told(bare_cli: Cli, lau
     body = json.loads(bare_cli("optimizer", "package", "-o", "json").out)
     assert (body["schema"], body["size_bytes"]) == ("amoro.package/v1", 1572864)
     assert body["distributions"][1] == {"name": "pyarrow", "version": "26.0"}
-    assert launcher.calls[-1] == PackageOptions(None, (), True)
+    assert launcher.calls[-1] == (None, True)
 
 
 COORDINATOR = pb.GetStatusResponse(

@@ -326,12 +326,14 @@ def planned(request: pb.PlanTableRequest) -> Any:
         case "a.b.idle":
             return nothing(table=request.table)
         case "a.b.large":
-            return plan(table=request.table, enabled=False, type="major", reason="many files")
+            saved = {"saved_files": 56, "saved_bytes": 310 * 2**20}
+            return plan(table=request.table, enabled=False, type="major", reason="many files", **saved)
         case "a.b.small":
             part = pb.PlannedPartition(type="minor", data_files=3, input_bytes=2**30, expected_files=2)
-            return plan(table=request.table, enabled=False, partitions=[part], reason="few files")
-    part = pb.PlannedPartition(type="minor", data_files=2, input_bytes=2**20, expected_files=1)
-    return plan(table=request.table, enabled=True, partitions=[part], reason="two files")
+            saved = {"saved_files": 1, "saved_bytes": 2**30}
+            return plan(table=request.table, enabled=False, partitions=[part], reason="few files", **saved)
+    part, saved = pb.PlannedPartition(type="minor", data_files=2), {"saved_files": 1, "saved_bytes": 2**20}
+    return plan(table=request.table, enabled=True, partitions=[part], reason="two files", **saved)
 
 
 def test_several_tables_are_optimized_and_each_has_its_line_and_the_worst_ends_the_command(
@@ -422,7 +424,7 @@ def test_a_pattern_that_matches_nothing_is_told_by_the_coordinator_and_nothing_i
     assert [name for name, _ in admin.requests] == ["SelectTables"]
 
 
-def test_a_plan_without_a_table_ranks_those_of_all_catalogs_by_gain_for_cost(cli: Cli, admin: FakeAdmin) -> None:
+def test_a_plan_without_a_table_ranks_those_of_all_catalogs_by_files_saved(cli: Cli, admin: FakeAdmin) -> None:
     selecting(
         admin,
         *("a.b.idle", "a.b.large", "a.b.off", "a.b.small", "a.b.self"),
@@ -434,8 +436,8 @@ def test_a_plan_without_a_table_ranks_those_of_all_catalogs_by_gain_for_cost(cli
     assert result.status == 1
     assert result.out == (
         "TABLE      WHAT     AUTOMATIC  FILES SAVED   READS  WHY\n"
-        "a.b.self   minor    yes                  1  1.0 MB  two files\n"
         "a.b.large  major    no                  56  310 MB  many files\n"
+        "a.b.self   minor    yes                  1  1.0 MB  two files\n"
         "a.b.small  minor    no                   1  1.0 GB  few files\n"
         "a.b.idle   nothing  yes                  -       -  below all triggers; next minor by interval\n"
         "a.b.off    refused  -                    -       -  [AMORO-6001] a.b.off is switched off\n"
@@ -444,10 +446,10 @@ def test_a_plan_without_a_table_ranks_those_of_all_catalogs_by_gain_for_cost(cli
     )
     body = json.loads(cli("plan", "-o", "json").out)
     assert [(item["table"], item["gain_files"], item["cost_bytes"]) for item in body["tables"]][:2] == [
-        ("a.b.self", 1, 2**20 + 2 * 4 * 2**20),
         ("a.b.large", 56, 310 * 2**20 + 60 * 4 * 2**20),
+        ("a.b.self", 1, 2**20 + 2 * 4 * 2**20),
     ]
-    assert cli("plan", "-o", "name").out == "a.b.self\na.b.large\na.b.small\n"
+    assert cli("plan", "-o", "name").out == "a.b.large\na.b.self\na.b.small\n"
 
 
 def test_a_condition_and_a_type_are_for_every_table_and_explain_shows_each(cli: Cli, admin: FakeAdmin) -> None:

@@ -181,6 +181,21 @@ def test_every_help_has_an_example_of_its_own_and_options_about_the_connection_a
         assert not [line for line in own.splitlines() if line.strip().startswith(CONNECTION)]
 
 
+def test_help_at_80_columns_cuts_no_description_and_its_examples_are_commands(
+    bare_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    examples = {command.example for command in COMMANDS} | {"amoro demo"}
+    for path in ("", *GROUPS):
+        out = bare_cli(*path.split(), "-h").out
+        assert [line for line in out.splitlines()[1:] if line.endswith("...") or len(line) > 80] == []
+        assert out.partition("Example:\n    ")[2].partition("\n")[0] in examples
+    pages = {command.path: bare_cli(*command.path.split(), "-h").out for command in COMMANDS}
+    assert [path for path, page in pages.items() if "[[" in page or "\n      Exit status" in page] == []
+    assert "--role <viewer|operator|admin> " in pages["user add"]
+    assert "As 12h, or 2026-11-29T22:00 (UTC)." in " ".join(pages["report"].split())
+
+
 def test_values_have_words_and_no_types_and_the_version_is_printed(bare_cli: Cli) -> None:
     told = bare_cli("optimize", "-h").out
     assert told.startswith("Usage: amoro optimize [OPTIONS] TABLE...\n")
@@ -188,7 +203,7 @@ def test_values_have_words_and_no_types_and_the_version_is_printed(bare_cli: Cli
     assert "\n  --type <minor|major|full|cluster>\n" in told
     listed = bare_cli("table", "maintain", "-h").out
     assert "\n  --snapshot ID  " in listed
-    assert "\n  --location TEXT  " in listed
+    assert "\n  --location PREFIX  " in listed
     assert not [command.path for command in COMMANDS if "<list[" in bare_cli(*command.path.split(), "-h").out]
     listed = bare_cli("table", "list", "-h").out
     assert "\n  --limit N  " in listed

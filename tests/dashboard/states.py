@@ -336,6 +336,8 @@ def _crowded_fields(number: int, group: str) -> Mapping[str, object]:
         return {**base, "status": OptimizingStatus.REFUSED, "refusal": "encryption", "status_reason": f"keys; {LONG}"}
     if number < 12:
         return {**base, "status": OptimizingStatus.PENDING, "pending_type": OptimizingType.FULL}
+    if table(number).pending_type is None:
+        base |= {"saving": Saving(), "status_reason": f"no partition needs work; {LONG}"}
     return {**base, "enabled": number % 2 == 0}
 
 

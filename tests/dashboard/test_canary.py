@@ -159,7 +159,7 @@ def test_where_the_settings_say_so_operators_may_write_on_their_tables(tmp_path:
         tried = json.loads(use(served, operator, "set_enabled", table=name, enabled=False)[1])
         assert (tried["dry_run"], tried["would"]["enabled"]) == (True, True)
         assert served.coordinator.tables.list_tables()[0].enabled is True
-        page, _ = served.coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(9))
+        page = served.coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(9))
         assert [(one.call.principal.name, one.call.principal.way, one.outcome.value) for one in page.items] == [
             ("acts", Channel.MCP, "done"),
             ("elsewhere", Channel.MCP, "refused"),
@@ -182,7 +182,7 @@ def test_strangers_are_in_the_audit(served: Served) -> None:
                 with suppress(grpc.RpcError):
                     call(request, metadata=metadata)
                     raise AssertionError("it was let in")
-    page, _ = served.coordinator.services.auditing.list_events(AuditFilter(), Window(99))
+    page = served.coordinator.services.auditing.list_events(AuditFilter(), Window(99))
     assert [
         (one.call.operation, one.call.principal.name, one.call.principal.way.value, one.outcome.value, one.code)
         for one in reversed(page.items)

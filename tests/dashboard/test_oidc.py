@@ -85,7 +85,7 @@ def served(mock: Mock, directory: Path) -> Iterator[Served]:
 
 def audited(served: Served) -> list[tuple[str, str, str, str, str]]:
     """Logins, the newest first."""
-    page, _ = served.coordinator.services.auditing.list_events(AuditFilter(operation="LogIn"), Window(999))
+    page = served.coordinator.services.auditing.list_events(AuditFilter(operation="LogIn"), Window(999))
     calls = [(item.call.principal, item) for item in page.items]
     return [(who.name, who.role.value, who.pattern, item.outcome, item.code) for who, item in calls]
 

@@ -186,8 +186,9 @@ def test_the_steps_of_a_process_say_where_it_is(
     begun = {"task_id": 1, "attempt": 1, "optimizer_id": "o", "outcome": "running", "scheduled_ms": 2, "started_ms": 3}
     attempts = [journal.AttemptInfo(**begun)] if is_begun else []
     answers["ListAttempts"] = journal.ListAttemptsResponse(attempts=attempts, total=len(attempts))
-    found = re.findall(r'<li class="([a-z-]+)"', client.get(f"/processes/{RUNNING}").text)
-    assert " ".join(found) == looks
+    page = client.get(f"/processes/{RUNNING}").text
+    assert " ".join(re.findall(r'<li class="([a-z-]+)"', page)) == looks
+    assert ("waiting for a confirmation" in page) == (status == "held")
 
 
 def happen(db: Connection) -> None:
@@ -204,7 +205,7 @@ def happen(db: Connection) -> None:
 def test_events_are_filtered_by_kind_table_and_process(site: Site) -> None:
     client = site(happen)
     assert "Events: 3 of 3" in words(client.get("/events?kind=failed&table=lake.sales.orders").text)
-    assert "amoro event list --kind=failed" in client.get("/events?kind=failed").text
+    assert "amoro event list --kind failed" in client.get("/events?kind=failed").text
     assert "150" in words(client.get(f"/events?process={RUNNING}").text)
     wrong = client.get("/events?kind=faild")
     assert wrong.status_code == 400
@@ -215,12 +216,20 @@ def test_processes_and_events_are_filtered_by_time_and_type(site: Site) -> None:
     client = site(happen_early)
     late = words(client.get("/processes?type=major&status=failed&since=3d").text)
     assert "Processes: 12 of 12" in late
+    every, recent = (words(client.get(f"/processes{of}").text) for of in ("", "?since=3d"))
+    assert _total(every) == _total(recent) + 1
     assert "Processes: 1 of 1" in words(client.get("/processes?until=3d").text)
     assert "No process matches." in client.get("/processes?type=full&since=3d").text
     assert "Events: 1 of 1" in words(client.get("/events?since=5d&until=3d").text)
-    assert "--until=3d" in client.get("/events?until=3d").text
+    assert "--until 3d" in client.get("/events?until=3d").text
     wrong = client.get("/processes?since=yesterday")
     assert (wrong.status_code, "write 12h for 12 hours ago" in wrong.text) == (400, True)
+
+
+def _total(page: str) -> int:
+    found = re.search(r"Processes: \d+ of (\d+)", page)
+    assert found is not None
+    return int(found[1])
 
 
 def happen_early(db: Connection) -> None:
@@ -242,12 +251,12 @@ def test_the_report_shows_what_was_done_what_failed_and_what_got_worse(site: Sit
     client = site(fill)
     page = client.get("/report?since=3d").text
     assert "AMORO-1002: 12 failures of 12 tables" in words(page)
-    assert f'<a class="code" href="/processes/{FAILED}">{FAILED[-8:]}</a>' in page
+    assert re.search(f'<a class="code" href="/processes/{FAILED}"[^>]*>{FAILED[-8:]}</a>', page)
     assert "major success 1 1 12 → 1 3 → 0 1.2 kB → 1.0 kB" in words(page)
     assert "2 → 113" in words(page)
     (link,) = re.findall(r'href="(/processes\?type=major&amp;status=failed&amp;[^"]*)"', page)
     assert "Processes: 12 of 12" in words(client.get(html.unescape(link)).text)
-    assert "amoro report --since=3d" in page
+    assert "amoro report --since 3d" in page
     none = words(client.get("/report?since=5d&until=4d&table=lake.*").text)
     assert "0 processes ended from" in none
     assert none.count("Nothing failed. ") == none.count("No table got worse. ") == 1

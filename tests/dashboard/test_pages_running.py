@@ -13,7 +13,7 @@ from amoro_core.model.metrics import Sample
 from amoro_core.model.principals import Role, UserAccount
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import ActionRecord
-from amoro_core.store import accounts, actions, processes, time_series
+from amoro_core.store import accounts, actions, groups, processes, time_series
 from amoro_core.store.database import Connection
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, words
@@ -51,6 +51,8 @@ def test_an_optimizer_is_drained_after_it_was_confirmed(site: Site) -> None:
     answer = client.post("/optimizers/optimizer-1/drain")
     assert answer.status_code == 303
     assert "optimizer-1 is draining." in client.get(answer.headers["location"]).text
+    page = words(site(lambda db: groups.add_optimizer(db, builders.optimizer("new"))).get("/optimizers").text)
+    assert ("not heard yet" in page, "idle" in page) == (True, False), "since the coordinator has started"
 
 
 def test_a_released_optimizer_is_gone_and_its_tasks_are_planned_again(site: Site) -> None:

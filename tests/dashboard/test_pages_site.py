@@ -17,6 +17,7 @@ from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.store import catalogs, events, groups, pending_deletions
 from amoro_core.store.connection import Connection
+from amoro_core.web import pages
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.dashboard.strangers import PAYLOADS
@@ -43,10 +44,14 @@ def test_an_error_of_an_operation_is_a_page_with_its_status_code_and_hint_or_rem
 
 def test_an_error_stands_in_the_red_box_with_its_sentence_and_a_link(site: Site) -> None:
     client = site("typical")
+    asked_of(client).answers["ListGroups"] = RuntimeError("boom")
     for path, status, told, on in (
         ("/processes/0199ffff-ffff", 404, "0199ffff-ffff", "/processes"),
         ("/tables?sort=none", 400, "&#39;none&#39; is not a value of sort.", "/tables"),
         ("/no/such/page", 404, "there is no page /no/such/page.", "/"),
+        ("/maintenance/run", 405, "/maintenance/run is no page: a form is sent there.", "/maintenance"),
+        ("/groups", 500, "internal error: RuntimeError: boom.", "/groups"),
+        ("/tables/lake.sales.orders/files/list", 500, "", "/tables/lake.sales.orders"),
     ):
         answer = client.get(path, headers={"Accept": "text/html"})
         box = answer.text.partition('<div class="notice bad" role="alert">')[2].partition("</div>")[0]
@@ -57,6 +62,27 @@ def test_an_error_stands_in_the_red_box_with_its_sentence_and_a_link(site: Site)
     del client.headers["Authorization"]
     for path in ("/login", "/no/such/page"):
         assert "<nav" not in client.get(path, headers={"Accept": "text/html"}).text, "no menu for who is not known"
+
+
+def test_each_form_says_what_is_wrong_and_where_its_catalog_has_stopped(site: Site) -> None:
+    client, headers = site("typical"), {**OWN, "Accept": "text/html"}
+    held = {"table": "lake.sales.orders", "process": "0199aaaa-0001-7000-8000-000000000000", "catalog": "lake"}
+    held |= {"group": "default", "optimizer": "optimizer-1", "instance": "i", "user": "u", "token": "t", "blocker": "b"}
+    told = {}
+    for route in pages.routes():
+        if "POST" not in route.methods or route.path.startswith("/log"):
+            continue
+        path = re.sub(r"\{(\w+)\}", lambda name: held[name[1]], route.path)
+        for form in ({"no_field": "x"}, {}):
+            answer = client.post(path, data=form, headers=headers)
+            page = client.get(answer.headers["location"]) if answer.status_code == 303 else answer
+            box = re.search(r'class="notice \w+" role="(?:alert|status)"[^>]*>(.*?)</(?:div|p)>', page.text, re.DOTALL)
+            told[route.path, *form] = (answer.status_code, words(box[1]) if box else page.text)
+    for (path, *form), (status, text) in told.items():
+        assert 400 <= status < 500 or not form, (path, text)
+        assert "internal error" not in text, (path, text)
+        assert 3 <= len(text.split()) < 200, (path, form, status, text)
+    assert "the database /w/c.db does not exist" in told["/tables/{table}/schema",][1]
 
 
 def test_navigation_is_grouped_and_an_empty_column_goes(site: Site) -> None:
@@ -159,13 +185,14 @@ def test_the_overview_says_what_fails_and_what_was_done_in_a_day(site: Site) -> 
     page = client.get("/").text
     box = words(page.partition('<div class="notice bad">')[2].partition("</div>")[0])
     assert "12 tables are failing." in box
-    assert re.search(r"lake\.\w+\.orders : AMORO-1002 since \S+ \S+Z , 4 times, next try in 1 h", box), box
+    told = r"lake\.\w+\.orders : A file that .* does not exist\. AMORO-1002, 4 times, first 9 h ago ; next try in 1 h"
+    assert re.search(told, box), box
     assert "Nothing is wrong." not in page
-    one, other = monitoring.Condition(name="table-fails"), monitoring.Condition(name="disk-full", text="no room")
+    one, other = monitoring.Condition(name="table-failing"), monitoring.Condition(name="disk-full", text="no room")
     one.labels.update({"table": "lake.sales.orders", "action": "optimizing"})
     asked_of(client).answers["ListConditions"] = monitoring.ListConditionsResponse(conditions=[one, other])
     told = client.get("/").text
-    assert ("disk-full" in told, "table-fails" in told) == (True, False), "a failing table is told of once"
+    assert ("disk-full" in told, "table-failing" in told) == (True, False), "a failing table is told of once"
     done = words(page.partition("What was done in the last 24 hours")[2])
     assert re.search(r"major failed \d+ \d+", done)
     assert re.search(r"\d+ failed with AMORO-1002: lake", done)

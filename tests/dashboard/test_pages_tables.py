@@ -319,7 +319,7 @@ def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient
     assert planned.status_code == 303, planned.text
     page = client.get(planned.headers["location"]).text
     assert "Full optimizing, 1 task" in words(page)
-    assert "<code>amoro plan cat.db.t --type full --explain</code>" in page
+    assert "<code>amoro plan cat.db.t --explain --type full</code>" in page
     assert "Copying: every row is encoded anew: the row groups of each file are smaller than 8 MiB" in words(page)
     key = planned.headers["location"].partition("kept=")[2]
 
@@ -358,7 +358,7 @@ def test_clustering_is_planned_and_carried_out_from_the_page(client: TestClient,
     page = client.get(planned).text
     assert "Clustering, 1 task" in words(page)
     assert "in the order zorder(id, value)" in words(page)
-    assert "<code>amoro plan cat.db.t --type cluster --columns id,value --strategy zorder --explain</code>" in page
+    assert "<code>amoro plan cat.db.t --explain --type cluster --columns id,value --strategy zorder</code>" in page
     assert 'name="columns" type="text" value="id,value"' in page
     run = {"kept": planned.partition("kept=")[2]}
     begun = client.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"]

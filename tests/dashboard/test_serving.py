@@ -249,6 +249,7 @@ def test_an_open_page_gets_its_content_alone_and_only_if_it_has_changed(served: 
     part = served.ask("/groups", headers={"Amoro-Fragment": "1"})
     assert part.status == 200
     assert "<html" not in part.body
+    assert "<h1>Groups</h1>" in part.body, "with the heading, which has the state of a table"
     assert "Optimizer groups by name" in part.body
     seen = {"Amoro-Fragment": "1", "If-None-Match": part.headers["etag"]}
     unchanged = served.ask("/groups", headers=seen)

@@ -67,11 +67,7 @@ class World:
         self.store = open_store(self.home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
         around = CoordinatorHooks(
-            lambda process_id, catalog: self.due.append(process_id),
-            lambda process_id, catalog: None,
-            lambda: None,
-            lambda: "here:1",
-            lambda: "here:1",
+            lambda: "here:1", lambda: "here:1", lambda process_id, catalog: self.due.append(process_id)
         )
         found = installed(self.home, [self.lake])
         parts = Dependencies(

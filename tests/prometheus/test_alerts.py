@@ -20,7 +20,7 @@ from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.alert_rules import CONDITIONS
 from amoro_core.model.group_config import Scaling
-from amoro_core.model.processes import OPTIMIZING_ACTION, Figure, ProcessStatus, Receipt, ResourceGroup
+from amoro_core.model.processes import OPTIMIZING_ACTION, Delay, Figure, ProcessStatus, Receipt, ResourceGroup
 from amoro_core.model.tables import ActionRecord, OptimizingType
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store import actions, groups, processes
@@ -99,6 +99,19 @@ def an_unknown_commit(seen: Prometheus) -> None:
     seen.world.run_all(process, optimizer)
     assert seen.world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     seen.watch(12)
+
+
+def delayed(tries: int, status: ProcessStatus, minutes: int = 22) -> Callable[[Prometheus], None]:
+    """A commit that was put off so often in a row."""
+
+    def happen(seen: Prometheus) -> None:
+        seen.world.optimizer()
+        make_table(seen.world)
+        _store(seen.world, status, delay=Delay(CatalogUnavailable.code, "no answer", seen.world.now, tries))
+        seen.watch(minutes)
+
+    happen.__name__ = f"a_{status}_process_put_off_{tries}_times_{minutes}_minutes_ago"
+    return happen
 
 
 def a_backlog(seen: Prometheus) -> None:
@@ -274,6 +287,10 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     no_optimizer_for_tasks_of_one_group: {"AmoroTasksWait": {"group": "nightly"}},
     an_optimizer_that_takes_nothing: {"AmoroTasksNotTaken": GROUP},
     an_unknown_commit: {"AmoroCommitUnknown": {}},
+    delayed(10, ProcessStatus.COMMITTING): {"AmoroCommitDelayed": {"type": "expire-snapshots"}},
+    delayed(10, ProcessStatus.COMMITTING, 18): {},
+    delayed(9, ProcessStatus.COMMITTING): {},
+    delayed(10, ProcessStatus.COMMIT_UNKNOWN): {"AmoroCommitUnknown": {}},
     a_backlog: {"AmoroBacklog": GROUP},
     failures: {"AmoroProcessesFail": {}},
     refusals: {"AmoroTablesRefused": {"reason": "configuration"}},
@@ -286,6 +303,10 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     failing_tables(WorkFailed.code, 2): {},
     failing_tables(CatalogUnavailable.code, 9): {},
     failing_tables(DataFileMissing.code, 1): {"AmoroTableFailing": {**FAILING, "code": "AMORO-1002"}},
+    failing_tables(WorkFailed.code, 3, "expire-data"): {
+        "AmoroTableFailing": {**FAILING, "action": "expire-data", "code": "AMORO-1001"}
+    },
+    failing_tables(WorkFailed.code, 2, "expire-data"): {},
     failing_tables(DataFileMissing.code, 1, "expire-data"): {
         "AmoroTableFailing": {**FAILING, "action": "expire-data", "code": "AMORO-1002"}
     },

@@ -21,16 +21,16 @@ SIZE = 90  # bytes of the input of each task
 
 
 def processes(admin: AdminClient, part: Window = ALL) -> ListRange[pb.Process]:
-    return listed(part, admin.ListProcesses, pb.ListProcessesRequest(), lambda answer: answer.processes)
+    return listed(admin, part, pb.ListProcessesRequest())
 
 
 def tables_of(admin: AdminClient, part: Window = ALL, **fields: str) -> ListRange[pb.Table]:
-    return listed(part, admin.ListTables, pb.ListTablesRequest(**fields), lambda answer: answer.tables)
+    return listed(admin, part, pb.ListTablesRequest(**fields))
 
 
 def tasks_of(admin: AdminClient, part: Window, status: str = "") -> tuple[pb.Process, ListRange[pb.TaskInfo]]:
     request = pb.ListTasksRequest(process_id="01990000", status=status)
-    first, found = gather(part, admin.ListTasks, request, lambda answer: answer.tasks)
+    first, found = gather(admin, part, request)
     return first.process, found
 
 
@@ -136,9 +136,9 @@ def test_every_other_list_has_pages_by_name(coordinator: Coordinator, admin: Adm
         coordinator.groups.create(ResourceGroup(name))
         coordinator.tokens.create(name, Role.ADMIN)
         coordinator.catalogs.add(CatalogConfig(name, (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
-    groups = listed(Window(2, "a"), admin.ListGroups, pb.ListGroupsRequest(), lambda answer: answer.groups)
+    groups = listed(admin, Window(2, "a"), pb.ListGroupsRequest())
     assert ([item.name for item in groups.items], groups.total, groups.next) == (["b", "c"], 4, "c")
-    tokens = listed(Window(1, "b"), admin.ListTokens, pb.ListTokensRequest(), lambda answer: answer.tokens)
+    tokens = listed(admin, Window(1, "b"), pb.ListTokensRequest())
     assert ([item.name for item in tokens.items], tokens.total, tokens.next) == (["c"], 3, "")
-    catalogs = listed(Window(2), admin.ListCatalogs, pb.ListCatalogsRequest(), lambda answer: answer.catalogs)
+    catalogs = listed(admin, Window(2), pb.ListCatalogsRequest())
     assert ([item.name for item in catalogs.items], catalogs.total, catalogs.next) == (["a", "b"], 4, "b")

@@ -9,11 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.errors import CommitConflict, CommitUnknown, IllegalState, TableBlocked, TableBusy
+from amoro_core.admin.context import Call, milliseconds
+from amoro_core.admin.tables import get_table, list_tables
+from amoro_core.errors import (
+    CommitConflict,
+    CommitUnknown,
+    DataFileMissing,
+    IllegalState,
+    TableBlocked,
+    TableBusy,
+    WorkFailed,
+)
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.principals import Principal, Role
 from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingType, parse_table
+from amoro_core.protocol import admin_pb2 as admin_pb
+from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store import actions, processes, table_stats
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
@@ -36,6 +49,7 @@ from tests.tiers import sample
 
 NOTHING_ELSE = {"self-optimizing.cluster.partial-progress": "false"}
 SCHEDULED = ClusterOptions(schedule_only=True)
+CALL = Call(Principal("admin", Role.ADMIN))
 
 
 @pytest.fixture
@@ -75,7 +89,7 @@ def live_paths(world: World) -> set[str]:
 def test_groups_are_committed_as_they_end_and_the_receipt_tells_of_all(world: World) -> None:
     before = rows(world)
     process_id = cluster_with(world, Grouping())
-    assert world.status(process_id) is ProcessStatus.RUNNING
+    assert (world.status(process_id), world.table().last_optimized_at) == (ProcessStatus.RUNNING, None)
     optimizer = clusterer(world)
     assert work_on(world, process_id, optimizer, 2) == 2
     assert world.status(process_id) is ProcessStatus.RUNNING
@@ -84,6 +98,7 @@ def test_groups_are_committed_as_they_end_and_the_receipt_tells_of_all(world: Wo
     assert work_on(world, process_id, optimizer) == 4
     process = world.process(process_id)
     assert (process.status, process.failure) == (ProcessStatus.SUCCESS, "")
+    assert world.table().last_optimized_at == world.now
     oracle.assert_same_rows(before, rows(world))
     receipt = process.receipt
     assert receipt is not None
@@ -125,6 +140,43 @@ def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> 
     known = world.store.read(lambda db: table_stats.list_cluster_groups(db, world.table().table_id, uuid))
     assert {one.layout for one in known.values()} == {BY_ID}
     assert len(known) == 6
+
+
+@pytest.mark.parametrize(("code", "times"), [(DataFileMissing.code, 1), (WorkFailed.code, 3)])
+def test_a_table_whose_clustering_keeps_failing_is_failing_until_it_is_enabled_or_clustered(
+    world: World, code: str, times: int
+) -> None:
+    def shown() -> admin_pb.Table:
+        return get_table(world.services, admin_pb.GetTableRequest(table="cat.db.t", known_only=True), CALL)
+
+    def listed() -> list[str]:
+        answer = list_tables(world.services, admin_pb.ListTablesRequest(state="failing"), CALL)
+        return [one.table for one in answer.tables]
+
+    with_property(world, {**NOTHING_ELSE, "self-optimizing.execute.num-retries": "0"})
+    world.refresh()
+    optimizer = clusterer(world)
+    failed_ms = milliseconds(world.now)
+    for number in range(2 * times):
+        if number == times:
+            world.tables.set_enabled(world.table().identifier, True)
+            assert (shown().failures, listed()) == (0, [])
+        elif number % times:
+            assert (shown().failures, listed()) == (0, [])
+        process_id = cluster_with(world, Grouping())
+        assert world.complete(optimizer, world.take(optimizer).attempt, Failure(code, "a.parquet is not there"))
+        assert world.status(process_id) is ProcessStatus.FAILED
+        failed_ms = failed_ms if number < times else milliseconds(world.now)
+        world.later(60)
+    table = shown()
+    assert (table.state, table.failure_code, table.failures, listed()) == ("failing", code, times, ["cat.db.t"])
+    assert table.status_reason.startswith("cluster fails: ")
+    assert f"[{code}] task 1 failed 1 time; last: a.parquet is not there" in table.failure
+    assert (table.failing_since_ms, table.retry_at_ms > 0) == (failed_ms - (times - 1) * 60_000, times == 1)
+    world.refresh()
+    assert listed() == ["cat.db.t"]
+    work_on(world, cluster_with(world, Grouping()), optimizer)
+    assert (shown().failures, listed()) == (0, [])
 
 
 def test_no_more_commits_than_the_property_allows(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from amoro_core.errors import CommitConflict, CommitRefused, InvalidArgument, Ta
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.commit import committing
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -44,6 +44,7 @@ from tests.engine.oracle import Lineage, lineage_of
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import delete_rows
 from tests.engine.writer3 import upgrade as upgrade_table
+from tests.faults.rest import RestServer
 from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
 from tests.iceberg.test_contradictions import (
     NANOS,
@@ -427,8 +428,21 @@ def test_equality_deletes_are_told_as_what_blocks_a_later_upgrade(world: World, 
 COMMITTING = ("clean-dangling-delete-files", "compute-statistics", "rewrite-manifests", "expire-snapshots")
 
 
-def test_no_commit_of_ours_loses_the_next_row_id(world: World, catalog: SqlCatalog) -> None:
+@pytest.fixture(params=["sql", "rest"])
+def world_of_either(request: pytest.FixtureRequest, tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+    """With the tables of the catalog, which a server has in between where it is REST."""
+    home = tmp_path / "either"
+    home.mkdir()
+    with RestServer(catalog) as server:
+        rest = (("type", "rest"), ("uri", server.uri), ("warehouse", catalog.properties["warehouse"]))
+        world = World(home, catalog, config=CatalogConfig("cat", rest) if request.param == "rest" else None)
+        yield world
+        world.close()
+
+
+def test_no_commit_of_ours_loses_the_next_row_id(world_of_either: World, catalog: SqlCatalog) -> None:
     """pyiceberg sets it to null where a snapshot lacks `added-rows`; ids would be given twice, or never again."""
+    world = world_of_either
     properties = {"maintenance.rewrite-manifests.min-count": "2"}
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, format_version=3, properties=properties)
     for number in range(4):

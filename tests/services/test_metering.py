@@ -19,7 +19,7 @@ from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.metrics import OPTIMIZING_TYPES, MeteringService
+from amoro_core.services.metrics import OPTIMIZING_TYPES, ConditionService, MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
 from tests.engine import oracle, writer
@@ -95,6 +95,7 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
         "optimizers": set(product(groups, ("active", "draining"))),
         "optimizer_threads": set(product(groups)),
+        "delayed_processes": set(product(types)),
         "maintenance_held": set(product(actions)),
         "maintenance_paused": set(product(actions)),
         "maintenance_processes_total": set(product(actions, ("success", "partial", "failed", "closed"))),
@@ -299,6 +300,29 @@ def test_a_catalog_that_does_not_answer_is_down_until_it_does(world: World, mete
         {("cat",): 0},
         {("cat",): 2},
     )
+
+
+def test_a_commit_that_is_put_off_ten_times_in_a_row_is_a_condition(world: World, metering: MeteringService) -> None:
+    conditions = ConditionService(metering.meters.samples, lambda: world.now)
+
+    def raised() -> list[str]:
+        return [one.text for one in conditions.look()[0] if one.condition.name == "commit-delayed"]
+
+    def unavailable(format_: IcebergFormat, *_: object) -> None:
+        raise CatalogUnavailable("no route to host")
+
+    small_files(world)
+    process_id = world.begin_and_run(FULL)
+    with world.iceberg.catalog(load=unavailable):
+        for _ in range(10):
+            assert raised() == []
+            with pytest.raises(CatalogUnavailable):
+                world.committing.commit(process_id)
+            world.later(60)
+        assert raised() == ["Processes of full whose commit or clean-up is put off again and again: 1"]
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    world.later(60)
+    assert raised() == []
 
 
 def test_tables_have_series_of_their_own_where_their_group_says_so(world: World, metering: MeteringService) -> None:

@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from amoro_core.admin.context import Call
+from amoro_core.admin.optimizing import plan_table
 from amoro_core.errors import BlockerNotFound, InvalidArgument, NotFound, TableBlocked, TableBusy
+from amoro_core.model.principals import Principal, Role
 from amoro_core.model.processes import ProcessStatus, ResourceGroup, TaskStatus
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType, TableRuntime, parse_table
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.task_lifecycle import Failure
@@ -37,6 +41,14 @@ def small_files(world: World) -> None:
 def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
     table_id = world.table().table_id
     return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
+
+
+def test_a_plan_saves_what_lists_say(world: World) -> None:
+    make_small_files(world.catalog, 5, {"self-optimizing.minor.trigger.file-count": "2"})
+    saving = world.refresh().saving
+    plan = plan_table(world.services, pb.PlanTableRequest(table="cat.db.t"), Call(Principal("admin", Role.ADMIN)))
+    assert (plan.saved_files, plan.saved_bytes) == (saving.files, saving.bytes)
+    assert (saving.files, saving.bytes) == (4, plan.files.data_bytes)
 
 
 @pytest.mark.usefixtures("small_files")

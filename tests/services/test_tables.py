@@ -136,6 +136,10 @@ def test_a_property_that_forbids_it_refuses_enable_too_and_says_how_to_remove_it
     assert world.table().enabled_override is None
     world.tables.set_properties(name, {"self-optimizing.enabled": None}, dry_run=False)
     assert world.tables.set_enabled(name, True).enabled
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.enabled": "false"})
+    with pytest.raises(TableRefused, match=r"cat\.db\.t is switched off by the table's property"):
+        world.tables.set_enabled(name, True)
 
 
 def test_properties_are_set_by_one_commit_and_those_of_others_are_kept(world: World) -> None:

@@ -115,7 +115,7 @@ class World:
             work=Counted(self._work),
             changes=Counted(self._changed),
         )
-        around = CoordinatorHooks(self._commit_due, self._left_over, lambda: None, lambda: "here:1", lambda: "here:1")
+        around = CoordinatorHooks(lambda: "here:1", lambda: "here:1", self._commit_due, self._left_over)
         made = self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
         self.catalogs, self.tables, self.planning, self.tables_of = (
             made.catalogs, made.tables, made.planning, made.tables_of,

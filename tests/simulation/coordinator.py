@@ -116,7 +116,6 @@ class Coordinator:
         around = CoordinatorHooks(
             commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self.loops.clean_up_due(process_id, catalog),
-            explore=lambda: None,
             address=str,
             local_address=str,
         )

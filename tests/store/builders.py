@@ -294,6 +294,6 @@ def services(
     catalogs: Callable[[], Sequence[CatalogConfig]] = list,
 ) -> Services:
     """The services over a store, without any table format and without a program around them."""
-    around = CoordinatorHooks(lambda *_: None, lambda *_: None, lambda: None, str, str)
+    around = CoordinatorHooks(str, str)
     parts = Dependencies(Formats([]), {}, POLICIES, catalogs, clock=clock, monotonic=lambda: 0.0)
     return Services(store, Path("/nowhere"), Settings(), {}, around, parts)

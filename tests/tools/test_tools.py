@@ -246,6 +246,6 @@ def test_the_command_serves_on_its_standard_streams(coordinator: Coordinator, tm
 
     converse(stdio_client(server), look)
     assert coordinator.tables.list_tables()[0].enabled is True
-    page, _ = coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(2))
+    page = coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(2))
     (noted,) = page.items
     assert (noted.call.principal.name, noted.call.principal.way) == ("bot", Channel.MCP)

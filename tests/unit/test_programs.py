@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from amoro_core.bootstrap.process import StderrHandler, event_formatter, on_signals
-from amoro_core.containers.local import Processes
+from amoro_core.containers.local import LocalContainer
 from amoro_core.errors import AmoroError
 from amoro_core.model.group_config import Liveness, Resource, ResourceState
 from amoro_core.model.processes import uuid7
@@ -142,7 +142,7 @@ def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() ->
         assert stop.wait(30)
 
 
-# Processes
+# LocalContainer
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -151,9 +151,9 @@ SLEEPER = "import os, sys, time; print(os.environ.get('AMORO_TOKEN'), flush=True
 
 
 @pytest.fixture
-def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, Resource]]:
+def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LocalContainer, Resource]]:
     monkeypatch.setenv("AMORO_TOKEN", "the-admin-token")
-    processes, resource_id = Processes(tmp_path), uuid7(datetime.now(UTC))
+    processes, resource_id = LocalContainer(tmp_path), uuid7(datetime.now(UTC))
     handle = processes.run(resource_id, [sys.executable, "-c", SLEEPER, resource_id])
     made = Resource(resource_id, "g", "local", ResourceState.STARTING, NOW, NOW, handle)
     wait_until(lambda: processes.logs(made, 1), "it has begun")
@@ -163,7 +163,7 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
         os.waitpid(int(handle), 0)
 
 
-def ended(processes: Processes, resource: Resource) -> str:
+def ended(processes: LocalContainer, resource: Resource) -> str:
     os.waitid(os.P_PID, int(resource.handle), os.WEXITED | os.WNOWAIT)
     observed = processes.status(resource)
     assert observed.liveness is Liveness.ENDED
@@ -171,11 +171,11 @@ def ended(processes: Processes, resource: Resource) -> str:
 
 
 def test_a_process_is_found_by_its_handle_and_by_its_resource_alone(
-    tmp_path: Path, sleeping: tuple[Processes, Resource]
+    tmp_path: Path, sleeping: tuple[LocalContainer, Resource]
 ) -> None:
     processes, resource = sleeping
     assert processes.status(resource).liveness is Liveness.ALIVE
-    later = Processes(tmp_path)  # of a coordinator that was restarted
+    later = LocalContainer(tmp_path)  # of a coordinator that was restarted
     lost = Resource(resource.resource_id, "g", "local", ResourceState.STARTING, NOW, NOW, "")
     assert [later.status(item).liveness for item in (resource, lost)] == [Liveness.ALIVE] * 2
     other = Resource(uuid7(NOW), "g", "local", ResourceState.STARTING, NOW, NOW, resource.handle)
@@ -187,19 +187,19 @@ def test_a_process_is_found_by_its_handle_and_by_its_resource_alone(
 
 
 def test_force_ends_it_too_and_the_admin_token_stays_with_the_coordinator(
-    tmp_path: Path, sleeping: tuple[Processes, Resource]
+    tmp_path: Path, sleeping: tuple[LocalContainer, Resource]
 ) -> None:
     processes, resource = sleeping
     processes.stop(resource, by_force=True)
     assert "its process has ended with status -9" in ended(processes, resource)
     processes.stop(resource, by_force=True)
-    (log,) = tmp_path.iterdir()
+    (log,) = (tmp_path / "logs").iterdir()
     assert (log.stat().st_mode & 0o777, "the-admin-token" in log.read_text()) == (0o600, False)
 
 
 def test_what_can_not_be_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(AmoroError, match="/no/such/program can't be started: No such file or directory"):
-        Processes(tmp_path).run("r", ["/no/such/program"])
+        LocalContainer(tmp_path).run("r", ["/no/such/program"])
 
 
 # Logs

@@ -1,6 +1,7 @@
 """Position and equality delete files: their positions, keys, and new position delete files."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,6 @@ from amoro_core.files.storage.io import FileAccess, reading_file
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     DELETE_POS_FIELD_ID,
-    ColumnMetrics,
     DataFile,
     DeleteFile,
     DeleteKind,
@@ -125,7 +125,9 @@ def key_batches(
     wanted = key_schema(schema, ids)
     with open_rows(access, delete, fetched(access, delete)) as source:
         _check_count(source, delete)
-        projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
+        # A key in a delete file may be null where the table's column may not.
+        optional = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in wanted.fields)
+        projection = bind(Schema(*optional), source.schema, mapping, {}, delete.path)
         unwritten = {field_id for field_id in ids if isinstance(schema.find_type(field_id), UnknownType)}
         missing = set(ids) - field_ids_in(projection, source.schema) - unwritten - set(once_unknown)
         if missing:
@@ -174,7 +176,12 @@ def write_position_deletes(
         size_bytes=written.size_bytes,
         sequence_number=sequence_number,
         referenced_data_file=data.path,
-        metrics=_with_path_bounds(written.metrics, data.path.encode()),
+        # Equal bounds tell readers the one data file that it belongs to.
+        metrics=replace(
+            written.metrics,
+            lower_bounds={**written.metrics.lower_bounds, DELETE_PATH_FIELD_ID: data.path.encode()},
+            upper_bounds={**written.metrics.upper_bounds, DELETE_PATH_FIELD_ID: data.path.encode()},
+        ),
         split_offsets=written.split_offsets,
     )
 
@@ -247,24 +254,7 @@ def _by_path(
     return result
 
 
-def _optional(schema: Schema) -> Schema:
-    """The schema with all columns optional: a key in a delete file may be null where the table's column may not."""
-    return Schema(*(NestedField(f.field_id, f.name, f.field_type, required=False) for f in schema.fields))
-
-
 def _delete_batch(path: str, positions: Positions) -> pa.RecordBatch:
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), pa.array([path]))
     columns = pa.schema([arrow_field(_PATH), arrow_field(_POS)])
     return pa.RecordBatch.from_arrays([pc.cast(paths, pa.string()), pa.array(positions)], schema=columns)
-
-
-def _with_path_bounds(metrics: ColumnMetrics, path: bytes) -> ColumnMetrics:
-    """Equal bounds tell readers the one data file that the position delete file belongs to."""
-    return ColumnMetrics(
-        column_sizes=metrics.column_sizes,
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        nan_value_counts=metrics.nan_value_counts,
-        lower_bounds={**metrics.lower_bounds, DELETE_PATH_FIELD_ID: path},
-        upper_bounds={**metrics.upper_bounds, DELETE_PATH_FIELD_ID: path},
-    )

@@ -1,5 +1,6 @@
 """Reading Parquet files, and facts of their footers."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.vectors import VECTOR, blobs_in, positions_in
 from amoro_core.files.parquet.metrics import null_count
+from amoro_core.files.row_groups.checks import TAIL_BYTES, sound_metadata
 from amoro_core.files.schema.schemas import leaf_ids
 from amoro_core.files.storage.io import FileAccess, reading_file
 from amoro_core.model.clustering import METADATA_KEY, Layout, parse_layout_text
@@ -89,6 +91,7 @@ def open_parquet(access: FileAccess, path: str, content: bytes | None = None) ->
         with reading_file(path):
             file = pq.ParquetFile(
                 source,
+                metadata=_metadata(source),
                 buffer_size=buffer_bytes,
                 pre_buffer=False,
                 coerce_int96_timestamp_unit="us",  # as nanoseconds, dates before 1678 wrap silently
@@ -96,6 +99,16 @@ def open_parquet(access: FileAccess, path: str, content: bytes | None = None) ->
                 page_checksum_verification=True,  # Java writes checksums; a flipped bit must not be copied
             )
         yield ParquetInput(path, file)
+
+
+def _metadata(source: pa.NativeFile) -> pq.FileMetaData:
+    """The footer, without statistics by which Arrow would end the process. Raises UnreadableFile and Arrow's errors."""
+    metadata = pq.read_metadata(source)
+    source.seek(-TAIL_BYTES - metadata.serialized_size, os.SEEK_END)
+    try:
+        return sound_metadata(metadata, source.read(metadata.serialized_size))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UnreadableFile(f"its footer contradicts itself: {error}") from error
 
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:
@@ -138,9 +151,8 @@ def read_facts(access: FileAccess, path: str) -> FileFacts:
         return _facts_of_vectors(access.read_bytes(path), path)
     size = access.size(path)
     with access.open_input(path) as source, reading_file(path):
-        file = pq.ParquetFile(source, pre_buffer=False, arrow_extensions_enabled=False)
-        leaves = leaf_ids(file.schema_arrow)
-        metadata = file.metadata
+        metadata = _metadata(source)
+        leaves = leaf_ids(metadata.schema.to_arrow_schema())
     values: dict[int, int] = {}
     nulls: dict[int, int] = {}
     for index, (field_id, repeated) in enumerate(leaves):

@@ -148,7 +148,8 @@ class ParquetOutput:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in self._arrow], schema=self._arrow)
+        self._nan_counts: dict[int, int] = dict.fromkeys(nan_counts(empty), 0)
         self._access = access
         self._metadata = metadata
         self._stream = CheckedStream(lambda: access.create_output(self.path), checkpoint)
@@ -163,7 +164,8 @@ class ParquetOutput:
         self._pending_bytes += batch.nbytes
         for field_id, count in nan_counts(batch).items():
             self._nan_counts[field_id] += count
-        group_rows = self._group_rows()
+        by_size = self._row_group_bytes * self._pending_rows // max(1, self._pending_bytes)
+        group_rows = max(1, min(self._options.row_group_rows, by_size))
         if self._pending_rows >= group_rows:
             self._write_groups(group_rows)
 
@@ -229,10 +231,6 @@ class ParquetOutput:
             result["column_encoding"] = encodings
         return result
 
-    def _group_rows(self) -> int:
-        by_size = self._row_group_bytes * self._pending_rows // max(1, self._pending_bytes)
-        return max(1, min(self._options.row_group_rows, by_size))
-
     def _write_groups(self, group_rows: int) -> None:
         table = pa.Table.from_batches(self._pending, self._arrow)
         start = 0
@@ -293,8 +291,3 @@ class CheckedStream:
         """Close the stream below, if there is one."""
         if self._stream is not None:
             self._stream.close()
-
-
-def _float_ids(columns: pa.Schema) -> list[int]:
-    empty = pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in columns], schema=columns)
-    return list(nan_counts(empty))

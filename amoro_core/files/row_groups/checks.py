@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -52,7 +54,7 @@ from amoro_core.model.files import LINEAGE_IDS, ColumnMetrics
 
 S = TypeVar("S", bound=Struct)
 
-_TAIL_BYTES = 8
+TAIL_BYTES = 8
 _DEEPEST = 100
 #: Page indexes up to this size are read at once, with what lies between them.
 _INDEX_BYTES = 4 << 20
@@ -93,6 +95,7 @@ class Leaf:
 
     path: tuple[bytes, ...]
     type: int
+    width: int  # bytes of a value; 0: they differ
     definition: int  # the highest levels
     repetition: int
 
@@ -127,23 +130,33 @@ class CopySource:
         return Bytes(self.read(at, length)).decode(kind, 0, length)
 
 
-def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
-    """The file of that size as a source of copies. Raises NotCopied."""
+def open_source(
+    read: Read, size: int, content: bytes | None = None, names: Mapping[bytes, int | None] = MappingProxyType({})
+) -> CopySource:
+    """The file of that size as a source of copies. Raises NotCopied.
+
+    `names` has the field ids of columns by name, for a file without any field id and without nested columns.
+    """
     if MISSING_CODEC:
         raise NotCopied(MISSING_CODEC)
-    if size < 2 * _TAIL_BYTES:
+    if size < 2 * TAIL_BYTES:
         raise NotCopied("the file is too short")
-    tail = read(size - _TAIL_BYTES, _TAIL_BYTES)
+    tail = read(size - TAIL_BYTES, TAIL_BYTES)
     if tail[4:] == MAGIC_ENCRYPTED:
         raise NotCopied("its footer is encrypted")
-    begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+    begin = size - TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
         raise NotCopied("its marks are not those of a Parquet file")
-    footer = _footer(read(begin, size - _TAIL_BYTES - begin))
+    footer = _footer(read(begin, size - TAIL_BYTES - begin))
     try:
+        if all(element.field_id is None and not element.num_children for element in footer.schema[1:]):
+            for element in footer.schema[1:]:
+                element.field_id = names.get(element.name)
         leaves, layout = _leaves(footer.schema), tuple(_column_layout(element) for element in footer.schema[1:])
         source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, leaves, layout)
-        _require_orders(footer, len(leaves))
+        orders = footer.column_orders
+        if orders is None or len(orders) != len(leaves) or any(one.type_order is None for one in orders):
+            raise NotCopied("its columns have no order, so their bounds must stay unused")
         _require_sound(source, begin)
         if content is None:
             source = _with_indexes(source, begin)
@@ -191,7 +204,8 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
             elif element.type is None:
                 raise NotCopied(f"its column {element.name!r} has no type")
             else:
-                result.append(Leaf(own, element.type, *levels))
+                width = _WIDTHS.get(element.type, 1 if element.type == _BOOLEAN else element.type_length or 0)
+                result.append(Leaf(own, element.type, width, *levels))
 
     root = next(waiting, None)
     if root is None:
@@ -200,12 +214,6 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
     if next(waiting, None) is not None:
         raise NotCopied("its schema has more elements than its tree")
     return tuple(result)
-
-
-def _require_orders(footer: Struct, leaves: int) -> None:
-    orders = footer.column_orders
-    if orders is None or len(orders) != leaves or any(one.type_order is None for one in orders):
-        raise NotCopied("its columns have no order, so their bounds must stay unused")
 
 
 def _column_layout(element: Struct) -> tuple[object, ...]:
@@ -311,7 +319,8 @@ def _places(leaf: Leaf, chunk: Struct, rows: int) -> list[tuple[int, int]]:
         raise NotCopied("a column is not the one that the schema says")
     if meta.num_values < rows or (meta.num_values != rows and not leaf.repetition):
         raise NotCopied("a column has another number of values than of rows")
-    _require_levels(leaf, meta.size_statistics)
+    if flaw := _statistics_flaw(leaf, meta):
+        raise NotCopied(flaw)
     if rows == 0:
         return []
     begin, length = extent(meta)
@@ -330,16 +339,48 @@ def _places(leaf: Leaf, chunk: Struct, rows: int) -> list[tuple[int, int]]:
     return places
 
 
-def _require_levels(leaf: Leaf, sizes: Struct | None) -> None:
-    """Raise NotCopied for histograms of other levels than the column has: Arrow ends the process on them."""
-    if sizes is None:
-        return
-    for histogram, highest in (
-        (sizes.repetition_level_histogram, leaf.repetition),
-        (sizes.definition_level_histogram, leaf.definition),
-    ):
-        if histogram and len(histogram) != highest + 1:
-            raise NotCopied("a column has a histogram of other levels")
+def _statistics_flaw(leaf: Leaf, meta: Struct) -> str:
+    """How statistics of the chunk contradict its column, so that Arrow ends the process which asks for them; "": not.
+
+    These are what `SizeStatistics::Validate` and the decoding of bounds throw for, which pyarrow does not catch.
+    """
+    sizes, stored = meta.size_statistics, meta.statistics
+    if sizes is not None:
+        for histogram, highest in (
+            (sizes.repetition_level_histogram, leaf.repetition),
+            (sizes.definition_level_histogram, leaf.definition),
+        ):
+            if histogram and len(histogram) != highest + 1:
+                return "a column has a histogram of other levels"
+        if sizes.unencoded_byte_array_data_bytes is not None and leaf.type != _BYTE_ARRAY:
+            return "a column has sizes of byte arrays, and holds none"
+    bounds = (stored.min, stored.max, stored.min_value, stored.max_value) if stored is not None else ()
+    if meta.type != leaf.type or any(bound is not None and len(bound) < leaf.width for bound in bounds):
+        return "a column has statistics of another width than its values"
+    return ""
+
+
+def sound_metadata(metadata: pq.FileMetaData, footer: bytes) -> pq.FileMetaData:
+    """The metadata with that footer, without the statistics on which Arrow would end the process.
+
+    Raises ValueError, TypeError or AttributeError for a footer that Arrow takes although it contradicts itself.
+    """
+    if MISSING_CODEC:
+        return metadata
+    read, _ = Bytes(footer).read(FileMetaData, 0)
+    leaves = _leaves(read.schema)
+    flawed = [
+        chunk.meta_data
+        for group in read.row_groups
+        for leaf, chunk in zip(leaves, group.columns, strict=True)
+        if _statistics_flaw(leaf, chunk.meta_data)
+    ]
+    if not flawed:
+        return metadata
+    for meta in flawed:
+        meta.statistics = meta.size_statistics = None
+    text = encoded(read)
+    return pq.read_metadata(pa.BufferReader(MAGIC + text + len(text).to_bytes(4, "little") + MAGIC))
 
 
 def extent(meta: Struct) -> tuple[int, int]:
@@ -509,8 +550,11 @@ def _is_consistent(
             return False
     if not is_exact:
         return True
-    if least is not None and None not in lows and not (lows and _is_lower(min(lows), least)):
-        return False
+    if least is not None and None not in lows:
+        low = min(lows, default=None)
+        # Of texts the bound may have the first characters alone.
+        if low != least and not (isinstance(low, bytes) and least and low.startswith(least)):
+            return False
     return greatest is None or None in highs or bool(highs and _is_upper(column.kind, max(highs), greatest))
 
 
@@ -534,11 +578,6 @@ def _bound(kind: IcebergType, bound: bytes | None) -> Any:
     if isinstance(kind, _FLOATS):
         return _number(_CODECS[_FLOAT if len(bound) == _SINGLE_BYTES else _DOUBLE], bound)
     return int.from_bytes(bound, "big" if isinstance(kind, DecimalType) else "little", signed=True)
-
-
-def _is_lower(low: Any, bound: Any) -> bool:
-    """Whether the bound is of that least value; of texts it may have the first characters alone."""
-    return bool(low == bound or (isinstance(low, bytes) and bound and low.startswith(bound)))
 
 
 def _is_upper(kind: IcebergType, high: Any, bound: Any) -> bool:

@@ -159,11 +159,7 @@ def merged(parts: Iterable[Keys]) -> Keys:
 def seeking(keys: Keys) -> Callable[[str], bool]:
     """A predicate: whether a path has one of the sorted keys, in any of its spellings."""
     spelled = _Spelled()
-
-    def is_listed(path: str) -> bool:
-        return any(_holds(keys, key) for key in spelled(path))
-
-    return is_listed
+    return lambda path: bool(_hits(keys, np.array(spelled(path), np.uint64)))
 
 
 def seeking_places(columns: Mapping[StorageRoot, Keys]) -> Callable[[Sequence[str]], list[frozenset[StorageRoot]]]:
@@ -219,8 +215,3 @@ def _hits(keys: Keys, asked: Keys) -> list[int]:
     at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
     result: list[int] = np.flatnonzero(keys[at] == asked).tolist()
     return result
-
-
-def _holds(keys: Keys, key: int) -> bool:
-    at = int(np.searchsorted(keys, np.uint64(key)))
-    return at < len(keys) and int(keys[at]) == key

@@ -35,7 +35,7 @@ from amoro_core.iceberg.catalog.errors import (
 from amoro_core.iceberg.commit.status_check import check_commit_status, earlier_states, manifests_of
 from amoro_core.iceberg.maintenance.expiry import based_on, exact, is_older, is_removed, removed_by, writes_metadata
 from amoro_core.iceberg.manifest.reading import read_manifest
-from amoro_core.iceberg.metadata import commit_request, keys_of, order_id_of, ref_required
+from amoro_core.iceberg.metadata import commit_request, keys_of, order_id_of, ref_required, statistics_paths
 from amoro_core.iceberg.pyiceberg_sandbox import refusing_lost_keys
 from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.commits import (
@@ -65,14 +65,14 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
             return Trace.REFUTED if trace is Trace.OPEN and name in table.metadata.refs else trace
         case StatisticsNamed(snapshot_id, paths):
             # Others may have replaced them since.
-            return _trace_state(table, snapshot_id, lambda state: _statistics_paths(state).issuperset(paths))
+            return _trace_state(table, snapshot_id, lambda state: statistics_paths(state).issuperset(paths))
         case SortOrderAdded(keys, metadata_location):
             if order_id_of(table.metadata, [LayoutKey(*key) for key in keys]):
                 return Trace.LANDED
             is_base = not metadata_location or normalise(table.metadata_location) == normalise(metadata_location)
             return Trace.OPEN if is_base else Trace.REFUTED
         case StatisticsRemoved(_, paths):
-            return Trace.OPEN if _statistics_paths(table.metadata).intersection(paths) else Trace.LANDED
+            return Trace.OPEN if statistics_paths(table.metadata).intersection(paths) else Trace.LANDED
 
 
 def _trace_removal(table: Table, wanted: SnapshotsRemoved) -> Trace:
@@ -102,10 +102,6 @@ def _trace_state(table: Table, snapshot_id: int, shows: Callable[[TableMetadata]
 def _points(metadata: TableMetadata, name: str, snapshot_id: int) -> bool:
     ref = metadata.refs.get(name)
     return ref is not None and ref.snapshot_id == snapshot_id
-
-
-def _statistics_paths(metadata: TableMetadata) -> set[str]:
-    return {fields.statistics_path for fields in (*metadata.statistics, *metadata.partition_statistics)}
 
 
 #: Sendings of one commit in a row, while its requirements still hold but other commits are faster.
@@ -238,13 +234,13 @@ def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) ->
             case SetSnapshotRefUpdate():
                 shown.append(_points(metadata, update.ref_name, update.snapshot_id))
             case SetStatisticsUpdate():
-                shown.append(update.statistics.statistics_path in _statistics_paths(metadata))
+                shown.append(update.statistics.statistics_path in statistics_paths(metadata))
             case UpgradeFormatVersionUpdate():
                 shown.append(metadata.format_version >= update.format_version)
             case AddSortOrderUpdate():
                 shown.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
             case SetPartitionStatisticsUpdate():
-                shown.append(update.partition_statistics.statistics_path in _statistics_paths(metadata))
+                shown.append(update.partition_statistics.statistics_path in statistics_paths(metadata))
     return bool(shown) and all(shown)
 
 
@@ -317,7 +313,7 @@ def _named(table: Table, since: int) -> Iterator[str]:
     metadata = table.metadata
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from _statistics_paths(metadata)
+    yield from statistics_paths(metadata)
     snapshots = [one for one in metadata.snapshots if (one.sequence_number or 0) >= since]
     yield from (snapshot.manifest_list for snapshot in snapshots)
     for manifest in manifests_of(table.io, snapshots):

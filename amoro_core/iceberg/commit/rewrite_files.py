@@ -124,6 +124,8 @@ class Draft:
         TableRefused("metadata") for a table of format 3 without a next row id.
         """
         metadata = self.table.metadata
+        logged = (entry.timestamp_ms for entry in metadata.snapshot_log)
+        latest_ms = max((metadata.last_updated_ms, parent.timestamp_ms, *logged))
         first_row_id = first_new_row_id(metadata)
         path = self.path(f"snap-{self.snapshot_id}-1-{self.name}.avro")
         with translated(path):
@@ -136,7 +138,8 @@ class Draft:
             "parent-snapshot-id": parent.snapshot_id,
             # Format 1 has none.
             **({"sequence-number": self.sequence_number} if self.sequence_number else {}),
-            "timestamp-ms": _timestamp_ms(metadata, parent),
+            # Later than every time in the table's metadata, whatever the clocks of other writers.
+            "timestamp-ms": max(time.time_ns() // 1_000_000, latest_ms + 1),
             "manifest-list": path,
             "summary": {**summary, "operation": operation},
             "schema-id": metadata.current_schema_id,
@@ -150,13 +153,6 @@ class Draft:
             payload=_payload(self.table, parent.snapshot_id, snapshot),
             metadata_files=tuple(self.written),
         )
-
-
-def _timestamp_ms(metadata: TableMetadata, parent: Snapshot) -> int:
-    """Now, but later than every time in the table's metadata, whatever the clocks of other writers."""
-    logged = (entry.timestamp_ms for entry in metadata.snapshot_log)
-    latest = max((metadata.last_updated_ms, parent.timestamp_ms, *logged))
-    return max(time.time_ns() // 1_000_000, latest + 1)
 
 
 #: A valid total in the parent's summary; writers may have put anything there.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
@@ -14,6 +15,7 @@ from amoro_core.files.deletes.delete_files import read_positions
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import (
+    history_from,
     identity_of,
     partition_types,
     read_list,
@@ -62,17 +64,14 @@ def read_head(
 def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] | None:
     """Main's snapshots after the planned one, newest first; None when they don't lead to it. The planned one itself may
     have expired: its child still names it."""
-    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    if metadata.current_snapshot_id == planned_snapshot_id:
+        return []
     found: list[Snapshot] = []
-    current = metadata.current_snapshot_id
-    while current != planned_snapshot_id:
-        snapshot = None if current is None else by_id.get(current)
-        # A cycle of parents means damaged metadata.
-        if snapshot is None or len(found) > len(by_id):
-            return None
+    for snapshot in history_from(metadata, metadata.current_snapshot_id):
         found.append(snapshot)
-        current = snapshot.parent_snapshot_id
-    return found
+        if snapshot.parent_snapshot_id == planned_snapshot_id:
+            return found
+    return None
 
 
 def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Snapshot] | None) -> bool | None:
@@ -80,13 +79,10 @@ def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Sna
     the parent id."""
     if since is not None:
         return True
-    by_id = {one.snapshot_id: one for one in metadata.snapshots}
-    if planned_snapshot_id not in by_id:
+    if all(one.snapshot_id != planned_snapshot_id for one in metadata.snapshots):
         return None
-    current, seen = metadata.current_snapshot_id, 0
-    while current is not None and current in by_id and seen <= len(by_id):
-        current, seen = by_id[current].parent_snapshot_id, seen + 1
-    return False if current is None else None
+    *_, oldest = history_from(metadata, metadata.current_snapshot_id)
+    return False if oldest.parent_snapshot_id is None else None
 
 
 def _removed(
@@ -163,14 +159,9 @@ def _ours(metadata: TableMetadata) -> list[Snapshot]:
     head = metadata.current_snapshot()
     if head is None:
         return []
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     oldest_ms = head.timestamp_ms - LOOKS_BACK // timedelta(milliseconds=1)
-    found: dict[int, Snapshot] = {}
-    current: Snapshot | None = head
-    while current is not None and current.snapshot_id not in found and current.timestamp_ms >= oldest_ms:
-        found[current.snapshot_id] = current
-        current = None if current.parent_snapshot_id is None else by_id.get(current.parent_snapshot_id)
-    return [snapshot for snapshot in reversed(found.values()) if summary_of(snapshot).get(PROCESS_ID)]
+    found = takewhile(lambda one: one.timestamp_ms >= oldest_ms, history_from(metadata, head.snapshot_id))
+    return [snapshot for snapshot in reversed(list(found)) if summary_of(snapshot).get(PROCESS_ID)]
 
 
 def _newer(table: Table, since: int, read: ManifestReader) -> Iterator[tuple[int, DeleteFile]]:

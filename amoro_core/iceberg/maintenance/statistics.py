@@ -49,7 +49,14 @@ from amoro_core.iceberg.manifest.reading import (
     read_manifest,
     to_partition,
 )
-from amoro_core.iceberg.metadata import Json, commit_request, metadata_location, snapshot_facts, statistics_removals
+from amoro_core.iceberg.metadata import (
+    Json,
+    commit_request,
+    metadata_location,
+    snapshot_facts,
+    statistics_paths,
+    statistics_removals,
+)
 from amoro_core.model.commits import ColumnSketch, StagedStatistics, StatisticsEntries, StatisticsEntry
 from amoro_core.model.files import Partition
 from amoro_core.model.tables import ancestors
@@ -169,19 +176,17 @@ def partitions_table(metadata: TableMetadata, rows: Rows) -> pa.Table:
     kinds: list[Any] = [field.field_type for field in unified.fields]  # primitive ones
     ordered = sorted(rows, key=lambda key: ([_order(*one) for one in zip(kinds, known[key], strict=True)], key[0]))
     columns = [values_array(kind, [known[key][at] for key in ordered]) for at, kind in enumerate(kinds)]
-    schema = arrow_schema(_file_schema(unified))
+    counts = (
+        NestedField(number, name, kind, required=name in _REQUIRED)
+        for name, (number, kind) in (_REQUIRED | _OPTIONAL).items()
+    )
+    schema = arrow_schema(Schema(NestedField(1, "partition", unified, required=True), *counts))
     partition = pa.StructArray.from_arrays(columns, fields=list(schema.field("partition").type))
     counted = [
         pa.array([getattr(rows[key], name) for key in ordered], schema.field(name).type)
         for name in (*_REQUIRED, *_OPTIONAL)
     ]
     return pa.Table.from_arrays([partition, *counted], schema=schema)
-
-
-def _file_schema(unified: StructType) -> Schema:
-    required = (NestedField(number, name, kind, required=True) for name, (number, kind) in _REQUIRED.items())
-    optional = (NestedField(number, name, kind, required=False) for name, (number, kind) in _OPTIONAL.items())
-    return Schema(NestedField(1, "partition", unified, required=True), *required, *optional)
 
 
 def _places(spec: PartitionSpec, unified: StructType) -> list[int | None]:
@@ -313,11 +318,9 @@ def _created_files(metadata: TableMetadata, access: FileAccess) -> Iterator[Call
 def stage_removal(table: Table, paths: Collection[str]) -> bytes:
     """The payload that removes these statistics files from the table as just loaded. Raises CommitConflict when one is
     not referenced."""
-    metadata = table.metadata
-    named = {fields.statistics_path for fields in (*metadata.statistics, *metadata.partition_statistics)}
-    if missing := set(paths) - named:
+    if missing := set(paths) - statistics_paths(table.metadata):
         raise CommitConflict(f"the table does not name the statistics {min(missing)} any more")
-    return commit_request(table, statistics_removals(metadata, lambda one: one.statistics_path in paths))
+    return commit_request(table, statistics_removals(table.metadata, lambda one: one.statistics_path in paths))
 
 
 def _puffin(snapshot: Snapshot, sketches: Sequence[ColumnSketch]) -> tuple[PuffinFile, list[Json]]:

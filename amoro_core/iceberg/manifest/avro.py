@@ -269,16 +269,9 @@ class BoundedDecoder(BinaryDecoder):
 
     def read_map(self, *, of_numbers: bool) -> bytes:
         """The bytes of a map from numbers to numbers or bytes, checked to be complete."""
-        data, at = self._data, self._at
-        while True:
-            count, at = number_at(data, at)
-            if count == 0:
-                start, self._at = self._at, at
-                return data[start:at]
-            if count < 0:  # the size of the block follows
-                count = -count
-                _, at = number_at(data, at)
-            at = end_of_numbers(data, at, 2 * count) if of_numbers else end_of_pairs(data, at, count)
+        data, start = self._data, self._at
+        self._at = end_of_blocks(data, start, end_of_number_pairs if of_numbers else end_of_pairs)
+        return data[start : self._at]
 
 
 def number_at(data: bytes, start: int) -> tuple[int, int]:
@@ -308,6 +301,23 @@ def end_of_numbers(data: bytes, start: int, count: int) -> int:
 @lru_cache(256)
 def _numbers(count: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?>[\x80-\xff]{0,%d}[\x00-\x7f]){%d}" % (_LONG_BYTES - 1, count))
+
+
+def end_of_number_pairs(data: bytes, at: int, count: int) -> int:
+    """The offset behind `count` pairs of numbers. Raises ValueError."""
+    return end_of_numbers(data, at, 2 * count)
+
+
+def end_of_blocks(data: bytes, at: int, end_of_items: Callable[[bytes, int, int], int]) -> int:
+    """The offset behind a map or list; `end_of_items` tells the offset behind so many items. Raises ValueError."""
+    while True:
+        count, at = number_at(data, at)
+        if count == 0:
+            return at
+        if count < 0:  # the size of the block follows
+            count = -count
+            _, at = number_at(data, at)
+        at = end_of_items(data, at, count)
 
 
 def end_of_pairs(data: bytes, at: int, count: int) -> int:

@@ -38,6 +38,8 @@ from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFil
 from amoro_core.iceberg.manifest.avro import (
     BoundedDecoder,
     PackedReader,
+    end_of_blocks,
+    end_of_number_pairs,
     end_of_numbers,
     end_of_pairs,
     first_row_id_of,
@@ -80,6 +82,13 @@ _Match = Callable[[bytes, int], re.Match[bytes] | None]
 
 class _Kind(Enum):
     NUMBER, BYTES, LIST, MAP_OF_NUMBERS, MAP_OF_BYTES, RECORD, OTHER = (auto() for _ in range(7))
+
+
+_ENDS = {
+    _Kind.LIST: end_of_numbers,
+    _Kind.MAP_OF_NUMBERS: end_of_number_pairs,
+    _Kind.MAP_OF_BYTES: end_of_pairs,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +251,7 @@ def _value(field: _Field, data: bytes, at: int) -> tuple[int, bytes | None]:
             field.reader.read(decoder)
             at = decoder.tell()
         case _:
-            at = _end_of_blocks(field.kind, data, at)
+            at = end_of_blocks(data, at, _ENDS[field.kind])
     return at, _checked(data, start, at)
 
 
@@ -250,21 +259,6 @@ def _checked(data: bytes, start: int, end: int) -> bytes:
     if not start <= end <= len(data):
         raise ValueError(f"a field begins at {start} and does not end")
     return data[start:end]
-
-
-def _end_of_blocks(kind: _Kind, data: bytes, at: int) -> int:
-    """The offset of the end of a map or list."""
-    while True:
-        count, at = number_at(data, at)
-        if count == 0:
-            return at
-        if count < 0:  # the size of the block follows
-            count = -count
-            _, at = number_at(data, at)
-        if kind is _Kind.MAP_OF_BYTES:
-            at = end_of_pairs(data, at, count)
-        else:
-            at = end_of_numbers(data, at, 2 * count if kind is _Kind.MAP_OF_NUMBERS else count)
 
 
 @lru_cache(1024)

@@ -276,6 +276,14 @@ def parents_of(schema: Schema, field_id: int) -> Iterator[int]:
         field_id = parent
 
 
+def history_from(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
+    """The snapshot and its ancestors, newest first, as far as the metadata has them; a cycle of parents ends it."""
+    left = {one.snapshot_id: one for one in metadata.snapshots}
+    while snapshot_id is not None and (snapshot := left.pop(snapshot_id, None)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_snapshot_id
+
+
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
     """The snapshot's summary without its operation, empty if it has none."""
     return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -5,6 +5,7 @@ Where `units` are given a file counts as that many: one of several times the tar
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -92,9 +93,9 @@ def _running(places: Numbers, counts: Weights) -> _Running:
     return places[order], np.concatenate((np.zeros(1), counts[order].cumsum()))
 
 
-def _sum_to(running: _Running, at: Numbers, side: str) -> Weights:
+def _sum_to(running: _Running, at: Numbers, side: Literal["left", "right"]) -> Weights:
     places, sums = running
-    found: Weights = sums[np.searchsorted(places, at, "left" if side == "left" else "right")]
+    found: Weights = sums[np.searchsorted(places, at, side)]
     return found
 
 

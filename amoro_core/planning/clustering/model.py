@@ -126,15 +126,15 @@ def strategy(text: str) -> Strategy | None:
     return unless_empty(one_of({one.value: one for one in Strategy}))(text)
 
 
+def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
+    return one_of({member.value: member for member in kind})
+
+
 def _fanout(text: str) -> int:
     value = whole(0)(text)
     if value == 1:
         raise ValueError("expected 0, or a whole number of at least 2")
     return value
-
-
-def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
-    return one_of({member.value: member for member in kind})
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,64 +336,6 @@ def chosen(choice: ColumnChoice, reason: str) -> str:
         f"auto chose {', '.join(choice.columns)} on {choice.chosen_at:%Y-%m-%d} by {many(choice.scans, 'scan')}, "
         f"which it spares {choice.saved:.0%} of the bytes ({each}); {reason}"
     )
-
-
-def quiet(until: datetime, quiet: timedelta) -> str:
-    """Why a partition waits that others write to."""
-    return f"nothing to do yet: others wrote within {quiet}; at {until:%Y-%m-%d %H:%M} UTC"
-
-
-def too_little(unclustered: int, least: int) -> str:
-    """Why the unclustered files of a partition wait for more."""
-    if not unclustered:
-        return "nothing to do: no unclustered files"
-    return f"nothing to do: {size(unclustered)} unclustered, {size(least)} needed"
-
-
-def shallow(ratio: float, trigger: float) -> str:
-    """Why no trigger fires."""
-    return f"nothing to do: a point query meets {ratio:.1f} × the files of a perfect layout, above {trigger:g} × is due"
-
-
-def gains_little(ratio: float, reached: float) -> str:
-    """Why what is unclustered stays so."""
-    return (
-        f"nothing to do: a point query meets {ratio:.1f} × the files of a perfect layout, clustering reaches about "
-        f"{reached:.1f} ×"
-    )
-
-
-def pays_not_back(core_ms: int, spared_ms: float, within: timedelta) -> str:
-    """Why it is not worth it by the scans that are known."""
-    return (
-        f"nothing to do: about {core_ms / 1000:.0f} CPU s, of which scans would spare {spared_ms / 1000:.1f} s a day, "
-        f"and not all within {within.days} d"
-    )
-
-
-def by_depth(ratio: float, trigger: float) -> str:
-    """Why a partition is due by its depth."""
-    return f"a point query meets {ratio:.1f} × the files of a perfect layout, more than {trigger:g} ×"
-
-
-def by_commits(commits: int, enough: int) -> str:
-    """Why a partition is due by commits."""
-    return f"{many(commits, 'commit')} since it was clustered; {enough} are enough"
-
-
-def by_interval(last: datetime | None, interval: timedelta) -> str:
-    """Why a partition is due by its interval."""
-    return "never clustered" if last is None else f"clustered more than {interval} ago"
-
-
-def by_tier(groups: int) -> str:
-    """Why sealed groups become one."""
-    return f"{groups} sealed groups of one tier overlap"
-
-
-def by_request(unclustered: int, full: bool) -> str:
-    """Why a requested partition is due."""
-    return "asked for, groups in order too" if full else f"asked for: {size(unclustered)} unclustered"
 
 
 def of_table(partitions: Sequence[PartitionDepth], path_of: Callable[[PartitionKey], str]) -> str:

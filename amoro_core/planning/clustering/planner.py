@@ -67,6 +67,7 @@ from amoro_core.planning.clustering.model import (
     PartitionDepth,
     PartitionKind,
     PartitionOrder,
+    size,
 )
 from amoro_core.planning.optimizing.partitions import PartitionFiles, order_of, partitions_of
 from amoro_core.planning.optimizing.tasks import deletes_of, read_cost
@@ -173,13 +174,6 @@ def _comparing(facts: ClusterFacts) -> Callable[[PartitionKey, PartitionKey], in
         return -1 if order_of(one) < order_of(other) else 1
 
     return compare
-
-
-def last_written(numbers: Sequence[int], snapshots: Sequence[SnapshotFacts]) -> datetime | None:
-    """When others wrote last, given the data sequence numbers of what they wrote; None: longer ago than is known."""
-    newest = max(numbers, default=None)
-    times = (one.committed_at for one in snapshots if one.sequence_number == newest and one.operation != _REPLACE)
-    return max(times, default=None)
 
 
 def commits_since(last: datetime | None, snapshots: Sequence[SnapshotFacts]) -> int:
@@ -330,9 +324,9 @@ class PartitionCase:
         return mean([column.depth / column.ideal for column in self.columns])
 
     @property
-    def has_pinned(self) -> bool:
-        """Whether other plans have any of the files."""
-        return bool(self._pinned.any())
+    def depth_text(self) -> str:
+        """That ratio in words."""
+        return f"a point query meets {self.ratio:.1f} × the files of a perfect layout"
 
     @property
     def is_read(self) -> bool:
@@ -378,7 +372,10 @@ class PartitionCase:
         """Why its unclustered files are not clustered yet."""
         if self.others and not len(self.groups.unclustered):
             return model.CLUSTERED_OTHERWISE
-        return model.too_little(self.unclustered_bytes, self.terms.config.least_bytes(self.terms.target))
+        if not self.unclustered_bytes:
+            return "nothing to do: no unclustered files"
+        needed = self.terms.config.least_bytes(self.terms.target)
+        return f"nothing to do: {size(self.unclustered_bytes)} unclustered, {size(needed)} needed"
 
     @cached_property
     def last(self) -> datetime | None:
@@ -395,7 +392,9 @@ class PartitionCase:
         stats = self.partition.stats
         deletes = (*stats.equality_deletes, *stats.position_deletes)
         numbers = [*self.numbers[self.groups.unclustered].tolist(), *(delete.sequence_number for delete in deletes)]
-        written = last_written(numbers, self.terms.facts.snapshots)
+        newest, snapshots = max(numbers, default=None), self.terms.facts.snapshots
+        times = (one.committed_at for one in snapshots if one.sequence_number == newest and one.operation != _REPLACE)
+        written = max(times, default=None)  # None: longer ago than is known
         until = None if written is None else written + self.terms.config.quiet
         return until if until is not None and until > self.terms.facts.now else None
 
@@ -409,16 +408,16 @@ class PartitionCase:
         if not self.has_much:
             return "", None
         if self.ratio > config.trigger_depth_ratio:
-            return model.by_depth(self.ratio, config.trigger_depth_ratio), None
+            return f"{self.depth_text}, more than {config.trigger_depth_ratio:g} ×", None
         if config.trigger_commits is not None:
             commits = commits_since(self.last, facts.snapshots)
             if commits >= config.trigger_commits:
-                return model.by_commits(commits, config.trigger_commits), None
+                return f"{many(commits, 'commit')} since it was clustered; {config.trigger_commits} are enough", None
         if config.trigger_interval is None:
             return "", None
         due = None if self.last is None else self.last + config.trigger_interval
         if due is None or due <= facts.now:
-            return model.by_interval(self.last, config.trigger_interval), None
+            return f"clustered more than {config.trigger_interval} ago" if self.last else "never clustered", None
         return "", due
 
     def verdict(
@@ -462,14 +461,6 @@ class Piece:
         return max(0.0, 1 - REACHED / self.ratio)
 
 
-def pieces_of(case: PartitionCase, *, with_candidates: bool) -> list[Piece]:
-    """The groups that would gain: sealed ones that become one and, where these are due, what is not clustered."""
-    found = list(_merges(case))
-    if with_candidates:
-        found += [_piece(case, at, "") for at in _groups(case) if _gains(case, at)]
-    return found
-
-
 def _groups(case: PartitionCase) -> Iterator[Numbers]:
     terms, at = case.terms, case.candidates
     first = terms.resolved.counted[0]
@@ -508,7 +499,7 @@ def _merges(case: PartitionCase) -> Iterator[Piece]:
     for parts in merging_tiers(sealed, span, case.sizes, case.terms.sealing, case.terms.most_bytes):
         at = np.sort(np.concatenate([files.at for files in parts]))
         if message_bytes(case.rows[one] for one in at.tolist()) <= MOST_MESSAGE_BYTES:
-            yield _piece(case, at, model.by_tier(len(parts)))
+            yield _piece(case, at, f"{len(parts)} sealed groups of one tier overlap")
 
 
 def _piece(case: PartitionCase, at: Numbers, why: str) -> Piece:
@@ -632,16 +623,20 @@ def _skipped(case: PartitionCase, chosen: Chosen) -> _Evaluated:
 
 def _evaluated(case: PartitionCase, scan: TableScan, terms: PlanContext, reading: Reading) -> _Evaluated:
     config, request = terms.config, terms.request
-    reason = model.by_request(case.unclustered_bytes, request.full)
+    reason = f"asked for{', groups in order too' if request.full else f': {size(case.unclustered_bytes)} unclustered'}"
     if not request.asked:
         if not case.has_much and not case.may_merge:
             return _Evaluated(case, case.verdict(False, case.waits_for_more(), deep=request.explain))
         if (until := case.quiet_until()) is not None:
-            return _Evaluated(case, case.verdict(False, model.quiet(until, config.quiet), until))
+            why = f"nothing to do yet: others wrote within {config.quiet}; at {until:%Y-%m-%d %H:%M} UTC"
+            return _Evaluated(case, case.verdict(False, why, until))
         reason, due_at = case.trigger()
         if not reason and not case.may_merge:
-            return _Evaluated(case, case.verdict(False, model.shallow(case.ratio, config.trigger_depth_ratio), due_at))
-    pieces = pieces_of(case, with_candidates=bool(reason))
+            why = f"nothing to do: {case.depth_text}, above {config.trigger_depth_ratio:g} × is due"
+            return _Evaluated(case, case.verdict(False, why, due_at))
+    # Sealed groups that become one and, where it is due, what is not clustered.
+    candidates = _groups(case) if reason else ()
+    pieces = [*_merges(case), *(_piece(case, at, "") for at in candidates if _gains(case, at))]
     groups = [(piece, _group(case, piece, scan, terms, reading)) for piece in pieces]
     if not groups:
         return _Evaluated(case, case.verdict(False, _why_none(case)))
@@ -653,30 +648,32 @@ def _evaluated(case: PartitionCase, scan: TableScan, terms: PlanContext, reading
     )
     if not paying:
         cost, spared = groups[0][1].core_ms, groups[0][1].gain * groups[0][1].core_ms
-        return _Evaluated(case, case.verdict(False, model.pays_not_back(cost, spared, within)))
+        why = (
+            f"nothing to do: about {cost / 1000:.0f} CPU s, of which scans would spare {spared / 1000:.1f} s a day, "
+            f"and not all within {within.days} d"
+        )
+        return _Evaluated(case, case.verdict(False, why))
     because = reason or next(piece.why for piece, _ in paying)
     return _Evaluated(case, case.verdict(True, because), paying)
 
 
 def _why_none(case: PartitionCase) -> str:
-    if case.has_pinned and not len(case.unclustered):
-        return model.RESERVED
     if not len(case.unclustered):
-        return case.waits_for_more()
+        return case.waits_for_more() if case.is_free(np.arange(len(case.sizes))) else model.RESERVED
     if case.ratio > 1.0:
-        return model.gains_little(case.ratio, REACHED)
+        return f"nothing to do: {case.depth_text}, clustering reaches about {REACHED:.1f} ×"
     return model.NO_GROUPS
 
 
 def _group(case: PartitionCase, piece: Piece, scan: TableScan, terms: PlanContext, reading: Reading) -> GroupPlan:
     rows = [case.rows[at] for at in piece.at.tolist()]
     files = tuple(sorted(rows, key=lambda file: (file.data.sequence_number, file.data.path)))
-    size = sum(file.data.size_bytes for file in files)
-    input_bytes = size + sum(delete.size_bytes for delete in deletes_of(files).values())
+    data_bytes = sum(file.data.size_bytes for file in files)
+    input_bytes = data_bytes + sum(delete.size_bytes for delete in deletes_of(files).values())
     work = core_ms(input_bytes, terms.facts.core_ms_per_mb)
     gain = piece.saved
     if reading.has_scans:
-        gain = reading.spared_ms(size, piece.shares) / work
+        gain = reading.spared_ms(data_bytes, piece.shares) / work
     group_id, seed = _identity(scan.snapshot_id, terms.resolved.layout, [file.data.path for file in files])
     return GroupPlan(
         key=case.key,
@@ -709,15 +706,15 @@ def _plan(evaluations: Sequence[_Evaluated], scan: TableScan, terms: PlanContext
     if not groups:
         return None
     taken: list[GroupPlan] = []
-    size = cost = 0
+    taken_bytes = cost = 0
     budget = terms.facts.budget_bytes
     for group in groups:
         if len(taken) >= terms.config.max_groups or (budget is not None and cost > budget):
             break
-        if taken and size + group.input_bytes > terms.config.max_plan_bytes:
+        if taken and taken_bytes + group.input_bytes > terms.config.max_plan_bytes:
             continue
         taken.append(group)
-        size, cost = size + group.input_bytes, cost + group.cost
+        taken_bytes, cost = taken_bytes + group.input_bytes, cost + group.cost
     layout = terms.resolved.layout
     _, seed = _identity(scan.snapshot_id, layout, [group.group_id for group in taken])
     orders = terms.facts.sorting.orders

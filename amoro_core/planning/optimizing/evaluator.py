@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from amoro_core.documents.formatting import many
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, FileDigest, PartitionKey, PartitionVerdict, TaskPlan
@@ -154,7 +155,8 @@ def _decide(case: _Case) -> _Decision:
     if case.config.full_trigger_interval is not None and _full_due_at(case) is None:
         tasks = _tasks(case, OptimizingType.FULL)
         if tasks:
-            return _Decision(OptimizingType.FULL, messages.full_interval(case.config, case.last), tasks)
+            reason = messages.passed(OptimizingType.FULL, case.config.full_trigger_interval, case.last.full)
+            return _Decision(OptimizingType.FULL, reason, tasks)
     major = _major_trigger(case)
     if major and (tasks := _tasks(case, OptimizingType.MAJOR)):
         return _Decision(OptimizingType.MAJOR, major, tasks)
@@ -174,9 +176,7 @@ def _decide(case: _Case) -> _Decision:
 
 def _prechecked(case: _Case, decision: _Decision) -> _Decision:
     """The decision, or that it waits because the metadata pre-check holds the partition back."""
-    if decision.type is None:
-        return decision
-    until = precheck_until(case.partition, case.config, case.last, case.now)
+    until = None if decision.type is None else precheck_until(case.partition, case.config, case.last, case.now)
     if until is None:
         return decision
     return _Decision(None, messages.delayed(decision.reason, case.config, until), due_at=until)
@@ -186,15 +186,11 @@ def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
     """The decision on a request, regardless of counts, ratios and intervals."""
     selection = PartitionSelection(requested, requested=True, force=force and requested is OptimizingType.FULL)
     tasks = tasks_of(case.partition, selection, case.config)
-    if not tasks or (requested is OptimizingType.MINOR and not _deserves_minor(case.partition)):
+    stats, folds = case.stats, case.stats.fresh_equality_deletes > 0 or case.stats.files_to_fold > 0
+    deserves_minor = stats.fragments > 1 or folds or bool(case.partition.files.combinable.any())
+    if not tasks or (requested is OptimizingType.MINOR and not deserves_minor):
         return _Decision(None, messages.nothing_requested(requested, case.partition))
     return _Decision(requested, messages.requested(requested, case.partition, selection.force), tasks)
-
-
-def _deserves_minor(partition: PartitionFiles) -> bool:
-    stats = partition.stats
-    some = stats.fresh_equality_deletes > 0 or stats.files_to_fold > 0
-    return stats.fragments > 1 or some or bool(partition.files.combinable.any())
 
 
 def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
@@ -204,7 +200,8 @@ def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
 def _major_trigger(case: _Case) -> str:
     stats, config = case.stats, case.config
     if stats.duplicates:
-        return messages.duplicates(stats, config)
+        ratio = config.major_trigger_duplicate_ratio
+        return f"{many(stats.duplicates, 'file')} with more than {ratio:.3g} of the rows deleted"
     if _undersized_enough(stats.undersized, config):
         return messages.undersized(stats, config)
     if stats.coarse and config.coarse_interval is not None and _encoded_at(case) and _coarse_due_at(case) is None:
@@ -217,7 +214,8 @@ def _undersized_enough(sizes: Sequence[int], config: OptimizingConfig) -> bool:
 
 
 def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
-    in_order = set(case.partition.paths_in_order)
+    files = case.partition.files
+    in_order = set(files.files.columns.paths_of(files.ids[files.in_order]).to_pylist())
     sizes = [
         sum(live_bytes(file) for file in task.rewritten) // task.output_count
         for task in tasks
@@ -232,7 +230,7 @@ def _minor_trigger(case: _Case) -> str:
     if stats.small_files >= config.minor_trigger_file_count:
         return messages.minor_count(stats, config)
     if stats.combinable:
-        return messages.combinable(stats)
+        return f"{many(stats.combinable, 'file')} with several position deletes"
     if _waits_for_minor(stats) and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
         return messages.minor_interval(stats, config, case.last)
     return ""

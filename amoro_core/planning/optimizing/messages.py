@@ -4,7 +4,7 @@ Amoro's metadata pre-check holds tables and partitions back by cheap figures, fo
 `self-optimizing.evaluation.fallback-interval`, if that is set.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -75,24 +75,23 @@ def evaluate_totals(
 def precheck_until(
     partition: PartitionFiles, config: OptimizingConfig, last: LastOptimized, now: datetime
 ) -> datetime | None:
-    """Until when a partition is held back because its small files are too few or near the target; None: it is not."""
+    """Until when a partition is held back because its small files are too few, or their mean squared distance to the
+    target is below the tolerance; None: it is not."""
     interval = config.evaluation_fallback_interval
     latest = max((at for at in (last.minor, last.major, last.full) if at is not None), default=None)
     if interval is None or latest is None or now - latest >= interval:
         return None
-    return None if _is_uneven(partition.small_sizes, config) else latest + interval
+    files, target = partition.files, config.min_target_size
+    small = files.is_fragment | (files.is_undersized & ~files.duplicates)
+    short = [target - min(size, target) for size in files.sizes[small].tolist()]
+    squares = sum(distance * distance for distance in short)
+    is_uneven = len(short) > 1 and squares >= config.mse_tolerance**2 * len(short)
+    return None if is_uneven else latest + interval
 
 
 def next_evaluation(due_at: datetime) -> str:
     """When the check no longer holds anything back, as a phrase."""
     return f"next evaluation at {due_at:%Y-%m-%d %H:%M} UTC by fallback interval"
-
-
-def _is_uneven(sizes: Iterable[int], config: OptimizingConfig) -> bool:
-    """Whether there are several small files, and their mean squared distance to the target reaches the tolerance."""
-    short = [config.min_target_size - min(size, config.min_target_size) for size in sizes]
-    squares = sum(distance * distance for distance in short)
-    return len(short) > 1 and squares >= config.mse_tolerance**2 * len(short)
 
 
 #: Why a table has no verdict on any partition although it has files.
@@ -108,24 +107,13 @@ def minor_count(stats: PartitionStats, config: OptimizingConfig) -> str:
 
 def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOptimized) -> str:
     """Why minor is due by its interval."""
-    return f"{_small_files(stats)}, {_passed(OptimizingType.MINOR, config.minor_trigger_interval, last.minor)}"
+    return f"{_small_files(stats)}, {passed(OptimizingType.MINOR, config.minor_trigger_interval, last.minor)}"
 
 
 def too_short(stats: PartitionStats, minor: str) -> str:
     """Why what is due as minor becomes major: a single deleted row of a file would exceed the ratio."""
     files = many(stats.too_short, "file")
     return f"{minor}; on {files} of which one deleted row is too many, so they are rewritten at once"
-
-
-def combinable(stats: PartitionStats) -> str:
-    """Why minor is due to combine position deletes."""
-    return f"{many(stats.combinable, 'file')} with several position deletes"
-
-
-def duplicates(stats: PartitionStats, config: OptimizingConfig) -> str:
-    """Why major is due by its ratio."""
-    ratio = config.major_trigger_duplicate_ratio
-    return f"{many(stats.duplicates, 'file')} with more than {ratio:.3g} of the rows deleted"
 
 
 def undersized(stats: PartitionStats, config: OptimizingConfig) -> str:
@@ -140,9 +128,9 @@ def coarse(stats: PartitionStats, config: OptimizingConfig) -> str:
     return f"{files}, and nothing was encoded for more than {config.coarse_interval}"
 
 
-def full_interval(config: OptimizingConfig, last: LastOptimized) -> str:
-    """Why full is due."""
-    return _passed(OptimizingType.FULL, config.full_trigger_interval, last.full)
+def passed(kind: OptimizingType, interval: timedelta | None, last: datetime | None) -> str:
+    """Why the type is due by its interval."""
+    return f"never {kind} optimized" if last is None else f"last {kind} more than {interval} ago"
 
 
 def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> str:
@@ -190,7 +178,9 @@ def nothing(
         lacking = "no two fit together" if enough else f"{config.minor_trigger_file_count} needed"
         found.append(f"{_small_files(stats)}, {lacking}")
     if stats.undersized:
-        found.append(_undersized_short(stats, config))
+        size, target = sum(stats.undersized), _size(config.target_size)
+        lacking = f"{target} needed" if size < config.target_size else f"no two fit into {target}"
+        found.append(f"{many(len(stats.undersized), 'undersized file')} of {_size(size)}, {lacking}")
     if stats.coarse:
         found.append(_coarse_files(stats))
     if not found:
@@ -239,12 +229,6 @@ def _named(verdict: PartitionVerdict, path_of: Callable[[PartitionKey], str] | N
     return f"{name}: {verdict.reason}" if name else verdict.reason
 
 
-def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | None) -> str:
-    if last is None:
-        return f"never {kind} optimized"
-    return f"last {kind} more than {interval} ago"
-
-
 def _coarse_files(stats: PartitionStats) -> str:
     return f"{many(stats.coarse, 'file')} with small row groups, {_size(stats.coarse_bytes)}"
 
@@ -264,14 +248,6 @@ def _carried(stats: PartitionStats) -> str:
     """The equality deletes that remain after conversions, because other files still need them."""
     carried = len(stats.equality_deletes) - stats.fresh_equality_deletes
     return f"{many(carried, 'equality delete')} held by position deletes" if carried else ""
-
-
-def _undersized_short(stats: PartitionStats, config: OptimizingConfig) -> str:
-    sizes = stats.undersized
-    words = f"{many(len(sizes), 'undersized file')} of {_size(sum(sizes))}"
-    if sum(sizes) < config.target_size:
-        return f"{words}, {_size(config.target_size)} needed"
-    return f"{words}, no two fit into {_size(config.target_size)}"
 
 
 def _size(size_bytes: int) -> str:

@@ -333,21 +333,6 @@ class PartitionFiles:
     dangling: int = 0
     folds: bool = False  # position delete files are to be folded into vectors
 
-    @property
-    def small_sizes(self) -> list[int]:
-        """The sizes of fragments, and of undersized files without too many deleted rows."""
-        small = self.files.is_fragment | (self.files.is_undersized & ~self.files.duplicates)
-        return _numbers(self.files.sizes[small])
-
-    @property
-    def paths_in_order(self) -> list[str]:
-        """The paths of files that are in order."""
-        files = self.files
-        if not files.in_order.any():
-            return []
-        found: list[str] = files.files.columns.paths_of(files.ids[files.in_order]).to_pylist()
-        return found
-
 
 def partitions_of(
     scan: TableScan, config: OptimizingConfig, kept: Set[str] = frozenset()

@@ -2,18 +2,16 @@
 
 import asyncio
 import hashlib
-import re
 import secrets
 import shlex
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
@@ -26,16 +24,26 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from amoro_core.admin.context import require
-from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many, short_id
-from amoro_core.errors import AmoroError, InvalidArgument, NotFound, UnknownToken, WaitTimeout
+from amoro_core.documents.formatting import (
+    change,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+    iso_time,
+    many,
+    short_id,
+)
+from amoro_core.errors import AmoroError, InvalidArgument, NotFound, UnknownToken, WaitTimeout, error_classes
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.properties import parse_time
-from amoro_core.model.tables import parse_table
+from amoro_core.model.tables import TableKey, parse_table
 from amoro_core.model.text_sanitizing import printable
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.operations import OPERATIONS
 from amoro_core.web import static
-from amoro_core.web.app_context import ask, principal_of
+from amoro_core.web.app_context import call, principal_of
+from amoro_core.web.rest import requests
 
 _LONGEST_FORM = 1024 * 1024  # bytes
 
@@ -63,9 +71,10 @@ def to_table(name: str, table_id: int, *parts: str, **query: str | int) -> str:
     return to("tables", str(table_id) if "/" in name else name, *parts, **query)
 
 
-def command(*words: str) -> str:
-    """A command line of amoro as a shell takes it."""
-    return shlex.join(["amoro", *words])
+def command(*words: str, **options: str | int) -> str:
+    """A command line of amoro as a shell takes it, with the options that are neither "" nor 0."""
+    given = [word for name, value in options.items() if value for word in (f"--{name}", str(value))]
+    return shlex.join(["amoro", *words, *given])
 
 
 def within(path: str) -> str:
@@ -99,48 +108,49 @@ class Redirect:
     kind: str = "good"  # good, wait or bad: how the notice looks
 
 
-@dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page by an authenticated caller."""
+    """A request for a page by an authenticated caller, with the query or the form that its route takes."""
 
-    request: Request
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        # Texts, "" for what is left out; `Any`, as they are fields of the operations' requests.
+        self.query: dict[str, Any] = {}
+        self.form: dict[str, Any] = {}
 
     async def ask(self, method: str, message: Message, answer: type[Answer]) -> Answer:
         """Call an operation as the visitor. Raises the operation's errors."""
-        return await ask(self.request, method, message, answer)
+        response = await call(self.request, method, message)
+        if not isinstance(response, answer):
+            raise TypeError(f"{method} answers {type(response).__name__}, not {answer.__name__}")
+        return response
 
     def named(self, name: str) -> str:
         """A part of the page's path, decoded."""
         return str(self.request.path_params[name])
 
-    def query(self, **known: Collection[str]) -> dict[str, str]:
-        """The values of the known parameters of the query, "" where one is left out or empty.
+    def read_query(self, known: Mapping[str, Iterable[str]]) -> None:
+        """Read the known parameters, each with its possible values; none: any text. A form that was sent stands in.
 
-        Each has the collection of its possible values; an empty one: any text. A form that was sent stands in for the
-        query. Raises InvalidArgument with the nearest for a parameter or a value that is not known.
+        Raises InvalidArgument with the nearest for a parameter or a value that is not known.
         """
         given = {key: value.strip() for key, value in self.request.query_params.multi_items()}
         given.pop("notice", None)
         for key, value in given.items():
             if key not in known:
                 raise _unknown(key, tuple(known), "a parameter of this page")
-            if value and known[key] and value not in known[key]:
-                raise _unknown(value, tuple(known[key]), f"a value of {key}")
-        return {key: given.get(key) or self.typed.get(key, "") for key in known}
+            values = tuple(known[key])
+            if value and values and value not in values:
+                raise _unknown(value, values, f"a value of {key}")
+        self.query = {key: given.get(key) or self.form.get(key, "") for key in known}
 
-    @property
-    def typed(self) -> Mapping[str, str]:
-        """The fields of the form that was read from the request; none before."""
-        result: Mapping[str, str] = getattr(self.request.state, "typed", {})
-        return result
-
-    async def form(self, *known: str) -> dict[str, str]:
-        """The fields of the form that was sent, "" where one is left out. Raises InvalidArgument for an unknown one."""
-        given = self.request.state.typed = await read_form(self.request, _LONGEST_FORM)
-        for key in given:
+    async def read_form(self, known: Collection[str]) -> None:
+        """Read the known fields of the form that was sent. Raises InvalidArgument for an unknown one."""
+        self.form = await read_form(self.request, _LONGEST_FORM)
+        for key in self.form:
             if key not in known:
                 raise _unknown(key, known, "a field of this form")
-        return {key: value if key in _AS_TYPED else value.strip() for key in known for value in (given.get(key, ""),)}
+        given = {key: self.form.get(key, "") for key in known}
+        self.form = {key: value if key in _AS_TYPED else value.strip() for key, value in given.items()}
 
 
 async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
@@ -167,10 +177,10 @@ def times_of(query: Mapping[str, str]) -> dict[str, int]:
 View = Callable[[PageRequest], Awaitable[Page | Redirect]]
 
 
-def whole_number(text: str, name: str, most: int) -> int | None:
-    """The number from 0 to `most` in a parameter of that name; None for "". Raises InvalidArgument."""
+def whole_number(text: str, name: str, most: int) -> int:
+    """The number from 0 to `most` in a parameter of that name; 0 for "". Raises InvalidArgument."""
     if not text:
-        return None
+        return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
         raise InvalidArgument(f"{text!r} is no {name}", hint=f"It is a whole number from 0 to {most}.")
     return int(text)
@@ -216,30 +226,24 @@ def _unknown(text: str, known: Collection[str], what: str) -> InvalidArgument:
 
 
 ROWS = 50  # on a page of a list
-MOST_EXACT = 10_000  # a total is counted up to here
-
-
+#: Keys by which lists begin with the greatest value.
 _MOST_FIRST = ("saving", "small-files", "deletes", "size")
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One page of a list: at `path`, with these filters, in this order.
-
-    `next` and `after` are cursors, of the page after it and of this one; "": there is none, or it is the first.
-    """
+    """One page of a list at `path`: the query that asked for it, and the operation's answer with these items."""
 
     path: str
     noun: str  # of its items, in the plural
-    filters: Mapping[str, str]
-    shown: int
-    total: int
-    next: str
-    after: str
-    sort: str
-    order: str
-    total_is_exact: bool
-    default_sort: str
+    query: Mapping[str, str]
+    answer: Any
+    items: Sequence[Message]
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The values of the filters, "" for one that is not set."""
+        return {key: value for key, value in self.query.items() if key not in ("sort", "order", "after", "range")}
 
     @property
     def is_filtered(self) -> bool:
@@ -247,48 +251,35 @@ class Listed:
         return any(self.filters.values())
 
     @property
+    def sort(self) -> str:
+        """The key by which the list is sorted."""
+        return self.query.get("sort") or TableKey.NAME
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the greatest value is first."""
+        return self.query.get("order") == "desc"
+
+    @property
     def total_text(self) -> str:
         """How many items there are on all pages, such as 10,000+ where they were not counted to the end."""
-        return format_count(self.total) + ("" if self.total_is_exact else "+")
+        return format_count(self.answer.total) + ("" if getattr(self.answer, "total_is_exact", True) else "+")
 
     @property
     def first_url(self) -> str:
         """The address of the first page."""
-        return self.path + with_query(self._query())
+        return self.path + with_query({**self.query, "after": ""})
 
     @property
     def next_url(self) -> str:
         """The address of the page after this one; "" for the last."""
-        return self.path + with_query({**self._query(), "after": self.next}) if self.next else ""
+        return self.path + with_query({**self.query, "after": self.answer.next}) if self.answer.next else ""
 
     def sorted_by(self, key: str) -> str:
-        """The address of the list sorted by the key; a second time the other way round. Figures: the most first."""
-        is_second = key == self.sort and (self.order == "desc") == (key in _MOST_FIRST)
+        """The address of the list sorted by the key; a second time the other way round."""
+        is_second = key == self.sort and self.is_descending == (key in _MOST_FIRST)
         order = "desc" if is_second != (key in _MOST_FIRST) else ""
         return self.path + with_query({**self.filters, "sort": key, "order": order})
-
-    def _query(self) -> dict[str, str]:
-        sort = "" if self.sort == self.default_sort else self.sort
-        return {**self.filters, "sort": sort, "order": self.order if self.order == "desc" else ""}
-
-
-def page_of_list(
-    path: str, noun: str, query: Mapping[str, str], answer: Any, items: Sequence[Message], default_sort: str = ""
-) -> Listed:
-    """The page that the query has asked for, with these items of the operation's answer."""
-    return Listed(
-        path,
-        noun,
-        filters={key: value for key, value in query.items() if key not in ("sort", "order", "after", "range")},
-        shown=len(items),
-        total=answer.total,
-        next=answer.next,
-        after=query["after"],
-        sort=query.get("sort") or default_sort,
-        order=query.get("order", ""),
-        total_is_exact=getattr(answer, "total_is_exact", True),
-        default_sort=default_sort,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +290,8 @@ class Field:
     label: str
     value: str = ""
     type: str = "text"  # text, number, password, hidden or lines
-    values: Sequence[str] = ()
-    any: str = "any"  # the label of the empty choice; "": a value is required
+    values: Iterable[str] = ()
+    any: str = ""  # the label of the empty choice; "": a value is required
     is_needed: bool = False
 
 
@@ -372,10 +363,13 @@ ENTRIES = {
 }
 _LABELS = {path: label for entries in ENTRIES.values() for path, label in entries.items()}
 
+#: What an error is, in a sentence, by its code.
+_MEANINGS = {code: (kind.__doc__ or "").partition("\n")[0] for code, kind in error_classes().items()}
+
 _HERE = Path(__file__).parent.parent
 _MOST_NOTICES, _NOTICES_LAST = 1000, timedelta(minutes=10)
-#: The HTTP status of an error by the exit status of a command that meets it.
-STATUSES = {1: 500, 2: 400, 3: 404, 4: 403, 5: 409, 6: 422, 7: 409}
+#: As in REST, but a page says that an outcome is unknown as it says a conflict.
+STATUSES = {**requests.STATUSES, 7: 409}
 
 
 class Site:
@@ -385,33 +379,39 @@ class Site:
         self._notices: TtlStore[Redirect] = TtlStore(_MOST_NOTICES, _NOTICES_LAST)
         self._templates = _environment()
 
-    def page(self, path: str, view: View) -> Route:
-        """A read-only page for the role viewer."""
-        return Route(path, self._answering(view), methods=["GET"])
+    def page(self, path: str, view: View, **known: Iterable[str]) -> Route:
+        """A read-only page for the role viewer; `known` parameters are those of `PageRequest.read_query`."""
+        return Route(path, self._answering(_after_query(view, known)), methods=["GET"])
 
-    def action(self, path: str, view: View) -> Route:
-        """The target of a form that changes something."""
-        return Route(path, self._answering(view), methods=["POST"])
+    def action(self, path: str, view: View, *fields: str) -> Route:
+        """The target of a form with these fields."""
+        return Route(path, self._answering(_after_form(view, fields)), methods=["POST"])
 
-    def confirmed(self, path: str, ask: View, act: View) -> tuple[Route, Route]:
+    def confirmed(self, path: str, ask: View, act: View, *fields: str, **known: Iterable[str]) -> tuple[Route, Route]:
         """A page with a form, and the form's target: where that fails, the page says why, with what was typed."""
+        show, act = _after_query(ask, known), _after_form(act, fields)
 
         async def act_or_ask(visit: PageRequest) -> Page | Redirect:
             try:
                 return await act(visit)
             except AmoroError as error:
-                return await _with_error(visit, ask, error)
+                return await _with_error(visit, show, error)
 
-        return self.page(path, ask), self.action(path, act_or_ask)
+        answers = self._answering(show), self._answering(act_or_ask)
+        return Route(path, answers[0], methods=["GET"]), Route(path, answers[1], methods=["POST"])
 
-    async def missing(self, request: Request, error: Exception) -> Response:
-        """The page of an address at which there is nothing; a line for programs."""
+    async def missing(self, request: Request, error: Any) -> Response:
+        """The page for an HTTPException, where there is nothing to read at an address; a line for programs."""
         if "text/html" not in request.headers.get("accept", ""):
-            return PlainTextResponse("Not Found", 404)
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
         with suppress(AmoroError):
             await principal_of(request)  # whose menu the page has
         nothing = NotFound(f"there is no page {request.url.path}", hint="It may have moved, or its address is cut off.")
-        return self.render(request, failed(nothing, request.url.path))
+        if error.status_code == 405:
+            nothing = NotFound(
+                f"{request.url.path} is no page: a form is sent there", hint="Open the form's page again."
+            )
+        return self.render(request, failed(nothing, request.url.path, error.status_code))
 
     def _answering(self, view: View) -> Any:
         async def answer(request: Request) -> Response:
@@ -420,7 +420,8 @@ class Site:
                 # Also for pages that call no operation.
                 require(await principal_of(request), "a page", Role.VIEWER, None)
                 page = await view(PageRequest(request))
-            except AmoroError as error:
+            except Exception as raised:
+                error = requests.known_error(raised)
                 if is_fragment:
                     # A page that does not exist or is not allowed is loaded whole; other errors may be temporary.
                     return Response(status_code=404 if error.exit_status in (3, 4) else 503)
@@ -480,11 +481,30 @@ def may(principal: Principal | None, method: str, table: str = "") -> bool:
     return not table or principal.may_act_on(parse_table(table))
 
 
-def failed(error: AmoroError, path: str) -> Page:
-    """The page of an error at the path: it leads on to the list where that is."""
-    status, within_list = STATUSES.get(error.exit_status, 500), f"/{path.split('/')[1]}"
-    on = within_list if within_list in _LABELS else "/"
-    values = {"error": error, "status": status, "on": on, "on_label": _LABELS[on]}
+def _after_query(view: View, known: Mapping[str, Iterable[str]]) -> View:
+    async def show(visit: PageRequest) -> Page | Redirect:
+        visit.read_query(known)
+        return await view(visit)
+
+    return show
+
+
+def _after_form(view: View, fields: Collection[str]) -> View:
+    async def act(visit: PageRequest) -> Page | Redirect:
+        await visit.read_form(fields)
+        return await view(visit)
+
+    return act
+
+
+def failed(error: AmoroError, path: str, status: int = 0) -> Page:
+    """The page of an error at the path: it leads on to the table, or to the list, where that is."""
+    status, (_, section, *below) = status or STATUSES[error.exit_status], path.split("/")
+    on = f"/{section}" if f"/{section}" in _LABELS else "/"
+    label = _LABELS[on]
+    if section == "tables" and below[1:]:
+        on, label = to(section, below[0]), below[0]
+    values = {"error": error, "status": status, "on": on, "on_label": label}
     return Page("error.html", "Not found" if status == 404 else "This did not work", values, status)
 
 
@@ -497,52 +517,11 @@ async def _with_error(visit: PageRequest, ask: View, error: AmoroError) -> Page 
     if isinstance(page, Redirect) or page.template != "confirm.html":
         raise error
     fields = [
-        one if one.type == "password" else replace(one, value=visit.typed.get(one.name, one.value))
+        one if one.type == "password" else replace(one, value=visit.form.get(one.name, one.value))
         for one in page.values["fields"]
     ]
     values = {**page.values, "fields": fields, "error": error}
-    return replace(page, values=values, status=STATUSES.get(error.exit_status, 500))
-
-
-_SHORT = 80  # characters that fit into two lines
-_CELL = re.compile(r"<(t[hd])([^>]*)>(.*?)</\1>", re.DOTALL)
-
-
-def tidied(table: str) -> Markup:
-    """A table without the columns in which no row says anything, whose cells have the labels of their columns.
-
-    The style sheet makes cards with them where a page is narrow. Texts of the class `why`, of which it shows two lines,
-    are whole in their titles.
-    """
-    columns, rows = _CELL.findall(table.partition("<tbody>")[0]), str(table).split("</tr>")
-    said = {at for row in rows[1:] for at, (_, _, text) in enumerate(_CELL.findall(row)) if _says(text)}
-    labels = [_text(text).strip(" ▾▴") for _, _, text in columns]
-    priorities = [found[0] if (found := re.search(' data-p="."', given)) else "" for _, given, _ in columns]
-
-    def cell(found: re.Match[str], places: "count[int]", *, is_head: bool) -> str:
-        (name, given, text), at = found.groups(), next(places)
-        if at not in said:
-            return ""
-        if is_head:
-            return found[0]
-        if 'class="why"' in given and "<details" not in text:
-            text = f'<div title="{_text(text)}">{text}</div>' if len(text) > _SHORT else f"<div>{text}</div>"
-        given += f' data-label="{labels[at]}"{priorities[at]}' + ("" if _says(found[3]) else " data-empty")
-        return f"<{name}{given}>{text}</{name}>"
-
-    if not columns or not said:
-        return Markup(table)  # noqa: S704 - a template has made it
-    tidy = (_CELL.sub(partial(cell, places=count(), is_head=not at), row) for at, row in enumerate(rows))
-    return Markup("</tr>".join(tidy))  # noqa: S704 - as the template has made it
-
-
-def _text(marked: str) -> str:
-    """The text between marks, still escaped."""
-    return " ".join(re.sub("<[^>]*>", " ", marked).split()).replace('"', "&#34;")
-
-
-def _says(marked: str) -> bool:
-    return _text(marked) not in ("", "-") or "<input" in marked
+    return replace(page, values=values, status=STATUSES[error.exit_status])
 
 
 def _environment() -> Environment:
@@ -555,53 +534,39 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # else each page looks at the files of its templates
     )
-    environment.filters.update(_FILTERS)
-    environment.globals.update(to=to, to_table=to_table, with_query=with_query, static=static.url)
+    environment.filters.update(
+        ago=ago,
+        iso=iso_time,
+        lasting=format_duration,
+        many=many,
+        meaning=lambda code: _MEANINGS.get(code, ""),
+        moment=moment,
+        number=format_count,
+        short_id=short_id,
+        size=format_bytes,
+        whole=whole,
+    )
+    functions = {"amoro": command, "change": change, "format_bytes": format_bytes, "static": static.url}
+    environment.globals.update(functions, to=to, to_table=to_table, with_query=with_query)
     return environment
-
-
-#: Badge classes of statuses: done, at work, waiting, needs attention.
-_LOOKS = {
-    "good": ("idle", "success", "yes", "commits", "alive", "running_instance", "healthy"),
-    "busy": (
-        *("planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing"),
-        *("running", "clearing", "acked", "scheduled", "starting", "optimizing"),
-    ),
-    "wait": ("pending", "planned", "held", "draining", "partial", "stopping", "due", "paused", "waiting"),
-    "bad": ("refused", "failed", "commit_unknown", "ended", "lost", "failing"),
-}
-_LOOK_OF = {word: badge_class for badge_class, words in _LOOKS.items() for word in words}
-
-
-def badge_class(status: str) -> str:
-    """The badge class of a status; "" for a neutral one."""
-    return _LOOK_OF.get(status, "")
-
-
-def spoken(status: str) -> str:
-    """A status as words: "commit unknown" of "commit_unknown"."""
-    return status.replace("_", " ")
 
 
 def moment(milliseconds: int, never: str = "never") -> Markup:
     """A time in UTC, marked up so that the script adds the visitor's own; `never` for 0."""
     if not milliseconds:
         return escape(never)
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return Markup('<time datetime="{}">{}</time>').format(
-        at.isoformat(timespec="milliseconds"), f"{at:%Y-%m-%d %H:%M:%S}Z"
-    )
+    form = Markup('<time datetime="{}">{}</time>')
+    return form.format(iso_time(milliseconds), format_time(milliseconds))
 
 
 def ago(milliseconds: int, never: str = "never") -> Markup:
     """How long ago or ahead a time is, with the time itself as its title; `never` for 0."""
     if not milliseconds:
         return escape(never)
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     away = time.time() * 1000 - milliseconds
     text = f"{_roughly(away)} ago" if away >= 0 else f"in {_roughly(-away)}"
     form = Markup('<time datetime="{}" title="{}">{}</time>')
-    return form.format(at.isoformat(timespec="milliseconds"), format_time(milliseconds), text)
+    return form.format(iso_time(milliseconds), format_time(milliseconds), text)
 
 
 def whole(text: str) -> Markup:
@@ -615,21 +580,6 @@ def _roughly(milliseconds: float) -> str:
         if seconds >= length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
-
-
-_FILTERS: Mapping[str, Callable[..., str]] = {
-    "ago": ago,
-    "badge_class": badge_class,
-    "lasting": format_duration,
-    "moment": moment,
-    "number": format_count,
-    "many": many,
-    "short_id": short_id,
-    "size": format_bytes,
-    "spoken": spoken,
-    "tidied": tidied,
-    "whole": whole,
-}
 
 
 def _visible(value: Any) -> Any:

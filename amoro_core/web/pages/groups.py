@@ -9,6 +9,7 @@ from amoro_core.web.charts import Chart
 from amoro_core.web.pages.framework import (
     ROWS,
     Field,
+    Listed,
     Page,
     PageRequest,
     Redirect,
@@ -16,7 +17,6 @@ from amoro_core.web.pages.framework import (
     command,
     confirm_page,
     group_names,
-    page_of_list,
     to,
     typed_properties,
     whole_number,
@@ -46,11 +46,11 @@ _POLICIES = ("quota", "balanced")
 def routes(site: Site) -> list[Route]:
     """The pages of groups, optimizers and instances, and the forms that scale and end them."""
     return [
-        site.page("/groups", show_groups),
-        *site.confirmed("/create-group", ask_to_create, create),
-        site.page("/groups/{group}", show_group),
-        *site.confirmed("/groups/{group}/scale", ask_to_scale, scale),
-        site.page("/optimizers", show_optimizers),
+        site.page("/groups", show_groups, after=()),
+        *site.confirmed("/create-group", ask_to_create, create, "name", "scheduling_policy", "container", "properties"),
+        site.page("/groups/{group}", show_group, range=RANGES),
+        *site.confirmed("/groups/{group}/scale", ask_to_scale, scale, "instances"),
+        site.page("/optimizers", show_optimizers, group=(), range=RANGES, after=()),
         *site.confirmed("/optimizers/{optimizer}/drain", ask_to_drain, drain),
         *site.confirmed("/optimizers/{optimizer}/release", ask_to_release, release),
         site.page("/instances/{instance}/logs", show_logs),
@@ -60,16 +60,15 @@ def routes(site: Site) -> list[Route]:
 
 async def show_groups(visit: PageRequest) -> Page:
     """Fifty groups by name."""
-    query = visit.query(after=())
-    request = pb.ListGroupsRequest(limit=ROWS, after=query["after"])
+    request = pb.ListGroupsRequest(limit=ROWS, **visit.query)
     response = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
-    listed = page_of_list("/groups", "groups", query, response, response.groups)
-    return Page("groups.html", "Groups", {"groups": response.groups, "list": listed}, is_live=True)
+    listed = Listed("/groups", "groups", visit.query, response, response.groups)
+    return Page("groups.html", "Groups", {"list": listed}, is_live=True)
 
 
 async def show_group(visit: PageRequest) -> Page:
     """A group: its threads, the tables that use them and how much of their quota, its instances and optimizers."""
-    range_ = visit.query(range=RANGES)["range"] or DEFAULT
+    range_ = visit.query["range"] or DEFAULT
     group = await _group_of(visit)
     optimizers = await visit.ask(
         "ListOptimizers", pb.ListOptimizersRequest(group=group.name, limit=ROWS), pb.ListOptimizersResponse
@@ -77,23 +76,19 @@ async def show_group(visit: PageRequest) -> Page:
     values = {
         "group": group,
         "is_scalable": group.container != EXTERNAL,
-        "optimizers": optimizers.optimizers,
-        "more_optimizers": optimizers.total - len(optimizers.optimizers),
+        "optimizers": optimizers,
         "charts": await _load(visit, range_, group.name),
         "ranges": CHOICES,
-        "range": range_,
-        "filters": {},
-        "properties": sorted(group.properties.items()),
+        "chosen": range_,
     }
     return Page("group.html", f"Group {group.name}", values, is_live=True)
 
 
 async def ask_to_create(visit: PageRequest) -> Page:
     """The form of a new group."""
-    visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
-        Field("scheduling_policy", "How its threads are shared between tables", _POLICIES[0], values=_POLICIES, any=""),
+        Field("scheduling_policy", "How its threads are shared between tables", _POLICIES[0], values=_POLICIES),
         Field("container", "Container that starts its optimizers (empty: they are started by hand)"),
         Field("properties", "Properties, KEY=VALUE on each line", type="lines"),
     )
@@ -104,16 +99,14 @@ async def ask_to_create(visit: PageRequest) -> Page:
 
 async def create(visit: PageRequest) -> Redirect:
     """Create the group."""
-    typed = await visit.form("name", "scheduling_policy", "container", "properties")
-    properties = typed_properties(typed.pop("properties"))
-    request = pb.CreateGroupRequest(**typed, properties=properties)
+    typed = {**visit.form, "properties": typed_properties(visit.form["properties"])}
+    request = pb.CreateGroupRequest(**typed)
     group = await visit.ask("CreateGroup", request, pb.Group)
     return Redirect(to("groups", group.name), f"The group {group.name} is created.")
 
 
 async def ask_to_scale(visit: PageRequest) -> Page:
     """The confirmation of scaling the group."""
-    visit.query()
     group = await _group_of(visit)
     path = to("groups", group.name)
     effects = (
@@ -128,8 +121,7 @@ async def ask_to_scale(visit: PageRequest) -> Page:
 
 async def scale(visit: PageRequest) -> Redirect:
     """Set the group's number of instances."""
-    typed = await visit.form("instances")
-    count = whole_number(typed["instances"], "number of instances", _MOST_INSTANCES) or 0
+    count = whole_number(visit.form["instances"], "number of instances", _MOST_INSTANCES)
     group = await visit.ask("ScaleGroup", pb.ScaleGroupRequest(name=visit.named("group"), instances=count), pb.Group)
     return Redirect(to("groups", group.name), f"{group.name} is scaled to {many(group.wanted_instances, 'instance')}.")
 
@@ -143,26 +135,22 @@ _LINES = 500  # of a log
 
 async def show_optimizers(visit: PageRequest) -> Page:
     """Fifty optimizers in the order of their registration."""
-    query = visit.query(group=(), range=RANGES, after=())
+    query = visit.query
     range_ = query["range"] or DEFAULT
     request = pb.ListOptimizersRequest(group=query["group"], limit=ROWS, after=query["after"])
     response = await visit.ask("ListOptimizers", request, pb.ListOptimizersResponse)
-    listed = page_of_list("/optimizers", "optimizers", query, response, response.optimizers)
     values = {
-        "optimizers": response.optimizers,
-        "list": listed,
+        "list": Listed("/optimizers", "optimizers", query, response, response.optimizers),
         "groups": await group_names(visit),
         "charts": await _load(visit, range_, query["group"]),
         "ranges": CHOICES,
-        "range": range_,
-        "filters": listed.filters,
+        "chosen": range_,
     }
     return Page("optimizers.html", "Optimizers", values, is_live=True)
 
 
 async def ask_to_drain(visit: PageRequest) -> Page:
     """The confirmation of draining the optimizer."""
-    visit.query()
     name = visit.named("optimizer")
     effects = ("It finishes the tasks that it runs, takes no other, and then leaves.",)
     return confirm_page(f"Drain {name}?", effects, "Drain", "/optimizers", f"amoro optimizer drain {name}")
@@ -170,7 +158,6 @@ async def ask_to_drain(visit: PageRequest) -> Page:
 
 async def drain(visit: PageRequest) -> Redirect:
     """Drain the optimizer."""
-    await visit.form()
     request = pb.DrainOptimizerRequest(optimizer_id=visit.named("optimizer"))
     response = await visit.ask("DrainOptimizer", request, pb.Optimizer)
     return Redirect("/optimizers", f"{response.optimizer_id} is draining.", "wait")
@@ -178,7 +165,6 @@ async def drain(visit: PageRequest) -> Redirect:
 
 async def ask_to_release(visit: PageRequest) -> Page:
     """The confirmation of releasing the optimizer."""
-    visit.query()
     name = visit.named("optimizer")
     effects = ("Its registration ends now. The tasks that it runs are planned again, and their work so far is lost.",)
     same = f"amoro optimizer release {name}"
@@ -187,7 +173,6 @@ async def ask_to_release(visit: PageRequest) -> Page:
 
 async def release(visit: PageRequest) -> Redirect:
     """End the optimizer's registration."""
-    await visit.form()
     request = pb.ReleaseOptimizerRequest(optimizer_id=visit.named("optimizer"))
     response = await visit.ask("ReleaseOptimizer", request, pb.ReleaseOptimizerResponse)
     return Redirect(
@@ -197,16 +182,13 @@ async def release(visit: PageRequest) -> Redirect:
 
 async def show_logs(visit: PageRequest) -> Page:
     """The last lines of an instance's log."""
-    visit.query()
     request = pb.GetInstanceLogsRequest(id=visit.named("instance"), lines=_LINES)
     response = await visit.ask("GetInstanceLogs", request, pb.InstanceLogs)
-    values = {"lines": response.lines, "command": f"amoro optimizer logs {response.resource_id}"}
-    return Page("logs.html", f"Log of {response.resource_id}", values)
+    return Page("logs.html", f"Log of {response.resource_id}", {"log": response})
 
 
 async def ask_to_kill(visit: PageRequest) -> Page:
     """The confirmation of killing the instance."""
-    visit.query()
     name = visit.named("instance")
     effects = (
         "Its container ends it at once. The tasks that it runs are planned again, and their work so far is lost.",
@@ -217,6 +199,5 @@ async def ask_to_kill(visit: PageRequest) -> Page:
 
 async def kill(visit: PageRequest) -> Redirect:
     """Kill the instance."""
-    await visit.form()
     response = await visit.ask("KillInstance", pb.KillInstanceRequest(id=visit.named("instance")), pb.InstanceStatus)
     return Redirect(to("groups", response.group), f"{response.resource_id} is {response.state}.")

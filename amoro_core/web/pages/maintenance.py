@@ -4,16 +4,16 @@ Only a table's catalog knows what its actions would do. Forms ask it; the pages 
 """
 
 import json
-from typing import Any
 
 from starlette.routing import Route
 
 from amoro_core.documents.formatting import format_bytes, many
-from amoro_core.errors import InvalidArgument, NotFound
+from amoro_core.errors import InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import (
     ROWS,
     Field,
+    Listed,
     Page,
     PageRequest,
     Redirect,
@@ -21,7 +21,6 @@ from amoro_core.web.pages.framework import (
     command,
     confirm_page,
     deadline,
-    page_of_list,
     to,
     to_table,
 )
@@ -29,85 +28,64 @@ from amoro_core.web.pages.processes import process_of, process_title
 from amoro_core.web.pages.tables import table_of, table_page
 
 _WAITING, _ACTIONS = 50, 200
-_EXAMPLES = 10  # of each list in a plan
 
 
 def routes(site: Site) -> list[Route]:
     """The pages of maintenance and trash, and their forms."""
     return [
-        site.page("/maintenance", show_maintenance),
+        site.page("/maintenance", show_maintenance, table=()),
         site.page("/tables/{table}/maintenance", show_table_maintenance),
         site.action("/tables/{table}/maintenance", look),
-        site.action("/maintenance/preview", preview),
-        site.action("/maintenance/run", run),
-        site.page("/trash", show_trash),
-        *site.confirmed("/trash/hurry", ask_to_hurry, hurry),
-        site.page("/trash/{process}", show_condemned),
+        site.action("/maintenance/preview", preview, "table", "action"),
+        site.action("/maintenance/run", run, "table", "action", "confirm"),
+        site.page("/trash", show_trash, table=(), after=()),
+        *site.confirmed("/trash/hurry", ask_to_hurry, hurry, "table", "confirm", table=()),
+        site.page("/trash/{process}", show_condemned, after=()),
         *site.confirmed("/trash/{process}/restore", ask_to_restore, restore),
     ]
 
 
 async def show_maintenance(visit: PageRequest) -> Page:
     """Processes that wait for a person, and every action on every table as it is stored."""
-    table = visit.query(table=())["table"]
+    table = visit.query["table"]
     request = pb.ListActionsRequest(table=table, known_only=True, limit=_ACTIONS)
-    response = await visit.ask("ListActions", request, pb.ListActionsResponse)
+    answer = await visit.ask("ListActions", request, pb.ListActionsResponse)
     waiting: list[pb.Process] = []
     for status in ("held", "requested"):
         of_status = pb.ListProcessesRequest(status=status, limit=_WAITING)
         waiting += (await visit.ask("ListProcesses", of_status, pb.ListProcessesResponse)).processes
-    values = {"waiting": waiting, "actions": response.actions, "total": response.total, "table": table}
+    values = {"waiting": waiting, "answer": answer, "table": table}
     return Page("maintenance.html", "Maintenance", values)
 
 
 async def show_table_maintenance(visit: PageRequest) -> Page:
     """Actions on the table as they are stored."""
-    visit.query()
     return await _table_page(visit, known_only=True)
 
 
 async def look(visit: PageRequest) -> Page:
     """Every action on the table: on or off and why, last and next run. Reads the catalog."""
-    await visit.form()
     return await _table_page(visit, known_only=False)
 
 
 async def _table_page(visit: PageRequest, *, known_only: bool) -> Page:
     table = await table_of(visit)
     request = pb.ListActionsRequest(table=table.table, known_only=known_only)
-    response = await visit.ask("ListActions", request, pb.ListActionsResponse)
-    return table_page(
-        table,
-        "table_maintenance.html",
-        "maintenance",
-        actions=response.actions,
-        is_known_only=known_only,
-        same=command("table", "actions", table.table),
-    )
+    actions = (await visit.ask("ListActions", request, pb.ListActionsResponse)).actions
+    return table_page(table, "table_maintenance.html", "maintenance", actions=actions, is_known_only=known_only)
 
 
 async def preview(visit: PageRequest) -> Page:
     """A dry run of the action on the table."""
-    typed = await visit.form("table", "action")
-    request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
+    request = pb.MaintainTableRequest(**visit.form)
     answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
-    table_request = pb.GetTableRequest(table=answer.table, known_only=True)
-    try:
-        table_id = (await visit.ask("GetTable", table_request, pb.Table)).table_id
-    except NotFound:
-        table_id = 0
-    values = {
-        "answer": answer,
-        "plan": planned(answer.document),
-        "command": command("table", "maintain", answer.table, "--action", answer.action, "--dry-run"),
-        "table_id": table_id,
-    }
+    values = {"answer": answer, "plan": json.loads(answer.document or "{}")}
     return Page("preview.html", f"Dry run of {answer.action} on {answer.table}", values)
 
 
 async def run(visit: PageRequest) -> Redirect:
     """Begin the action on the table whose name was typed."""
-    typed = await visit.form("table", "action", "confirm")
+    typed = visit.form
     if typed["confirm"] != typed["table"]:
         raise InvalidArgument(
             f"{typed['confirm']!r} is not the name of the table",
@@ -120,30 +98,6 @@ async def run(visit: PageRequest) -> Redirect:
     return Redirect(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
 
 
-def planned(document: str) -> list[tuple[str, str, list[str]]]:
-    """The plan's keys with their values; of a list the count and the first ten."""
-    lines: list[tuple[str, str, list[str]]] = []
-    for key, value in (json.loads(document) if document else {}).items():
-        label = key.replace("_", " ")
-        if isinstance(value, list):
-            lines.append((label, f"{len(value):,}", [_text_of(one) for one in value[:_EXAMPLES]]))
-        elif isinstance(value, dict):
-            lines.append((label, "", [f"{name}: {_text_of(one)}" for name, one in list(value.items())[:_EXAMPLES]]))
-        else:
-            lines.append((label, _text_of(value), []))
-    return lines
-
-
-def _text_of(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_text_of(one)}" for key, one in value.items())
-    return json.dumps(value) if isinstance(value, list) else str(value)
-
-
 PREVIEW_S = 60.0
 
 
@@ -153,7 +107,7 @@ def process_action_routes(site: Site) -> list[Route]:
     return [
         *site.confirmed(f"{at}/cancel", ask_to_cancel, cancel),
         *site.confirmed(f"{at}/start", ask_to_start, start),
-        *site.confirmed(f"{at}/confirm", ask_to_confirm, confirm),
+        *site.confirmed(f"{at}/confirm", ask_to_confirm, confirm, "confirm"),
         site.action(f"{at}/undo/preview", preview_undo),
         *site.confirmed(f"{at}/undo", ask_to_undo, undo),
     ]
@@ -174,7 +128,6 @@ async def ask_to_cancel(visit: PageRequest) -> Page:
 
 async def cancel(visit: PageRequest) -> Redirect:
     """Cancel the process."""
-    await visit.form()
     request = pb.CancelProcessRequest(process_id=visit.named("process"))
     process = await visit.ask("CancelProcess", request, pb.Process)
     return Redirect(to("processes", process.process_id), f"The process is {process.status}.")
@@ -191,7 +144,6 @@ async def ask_to_start(visit: PageRequest) -> Page:
 
 async def start(visit: PageRequest) -> Redirect:
     """Start a plan that was stored."""
-    await visit.form()
     request = pb.StartProcessRequest(process_id=visit.named("process"))
     process = await visit.ask("StartProcess", request, pb.Process)
     return Redirect(to("processes", process.process_id), "It has started.")
@@ -212,9 +164,8 @@ async def ask_to_confirm(visit: PageRequest) -> Page:
 
 async def confirm(visit: PageRequest) -> Redirect:
     """Let a held process go on."""
-    typed = await visit.form("confirm")
     process = await process_of(visit)
-    request = pb.MaintainTableRequest(table=process.table, action=process.type, confirm=typed["confirm"])
+    request = pb.MaintainTableRequest(table=process.table, action=process.type, **visit.form)
     answer = await visit.ask("ConfirmMaintenance", request, pb.MaintainTableResponse)
     return Redirect(to("processes", answer.process_id or process.process_id), answer.held or "It goes on.")
 
@@ -235,19 +186,17 @@ async def ask_to_undo(visit: PageRequest) -> Page:
 
 async def preview_undo(visit: PageRequest) -> Page:
     """A dry run of undoing the process, and the form that does it."""
-    await visit.form()
     process = visit.named("process")
-    same = command("undo", process)
-    async with deadline(PREVIEW_S, f"what undoing {process} would do was not found", f"{same} --dry-run"):
+    same = command("undo", process, "--dry-run")
+    async with deadline(PREVIEW_S, f"what undoing {process} would do was not found", same):
         answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
     title = f"Dry run of undoing {process_title(await process_of(visit))}"
-    values = {"answer": answer, "plan": planned(answer.document), "process_id": process, "same": same}
+    values = {"answer": answer, "plan": json.loads(answer.document or "{}"), "process_id": process}
     return Page("undo_preview.html", title, values)
 
 
 async def undo(visit: PageRequest) -> Redirect:
     """Begin a process that takes this one back."""
-    await visit.form()
     request = pb.UndoRequest(process_id=visit.named("process"))
     answer = await visit.ask("UndoProcess", request, pb.MaintainTableResponse)
     if not answer.process_id:
@@ -260,27 +209,22 @@ _FILES = 100  # of one process
 
 async def show_trash(visit: PageRequest) -> Page:
     """Files marked for deletion by process, the next to be deleted first."""
-    query = visit.query(table=(), after=())
-    response = await visit.ask("ListTrash", pb.ListTrashRequest(**query, limit=ROWS), pb.ListTrashResponse)
-    listed = page_of_list("/trash", "processes", query, response, response.trash)
-    values = {"trash": response.trash, "list": listed, "table": query["table"]}
-    return Page("trash.html", "Trash", values, is_live=True)
+    response = await visit.ask("ListTrash", pb.ListTrashRequest(**visit.query, limit=ROWS), pb.ListTrashResponse)
+    listed = Listed("/trash", "processes", visit.query, response, response.trash)
+    return Page("trash.html", "Trash", {"list": listed}, is_live=True)
 
 
 async def show_condemned(visit: PageRequest) -> Page:
     """Files that a process has condemned, a hundred on a page."""
-    query = visit.query(after=())
-    response = await _trash_of(visit, _FILES, query["after"])
-    process_id = response.trash.process_id
-    listed = page_of_list(to("trash", process_id), "files", query, response, response.files)
-    values = {"trash": response.trash, "files": response.files, "list": listed}
+    response = await _trash_of(visit, _FILES, visit.query["after"])
     trash = response.trash
+    listed = Listed(to("trash", trash.process_id), "files", visit.query, response, response.files)
+    values = {"trash": trash, "list": listed}
     return Page("condemned.html", f"Files of {trash.table} that {trash.action} marked for deletion", values)
 
 
 async def ask_to_restore(visit: PageRequest) -> Page:
     """The confirmation of restoring the files."""
-    visit.query()
     trash = (await _trash_of(visit, 1)).trash
     path = to("trash", trash.process_id)
     effects = (
@@ -293,14 +237,13 @@ async def ask_to_restore(visit: PageRequest) -> Page:
 
 async def restore(visit: PageRequest) -> Redirect:
     """Keep the files that the process has condemned."""
-    await visit.form()
     response = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
     return Redirect("/trash", f"Restored {many(response.files, 'file')} of {response.table}.")
 
 
 async def ask_to_hurry(visit: PageRequest) -> Page:
     """The confirmation of deleting a table's condemned files sooner."""
-    table = visit.query(table=())["table"]
+    table = visit.query["table"]
     effects = (
         f"Every file in the trash of {table} is deleted the next time the trash is emptied, without further waiting. "
         "Deleted files can't be restored.",
@@ -312,7 +255,7 @@ async def ask_to_hurry(visit: PageRequest) -> Page:
 
 async def hurry(visit: PageRequest) -> Redirect:
     """Make the table's condemned files due at once."""
-    request = pb.HurryTrashRequest(**await visit.form("table", "confirm"))
+    request = pb.HurryTrashRequest(**visit.form)
     response = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
     return Redirect(to("trash", table=response.table), f"{many(response.files, 'file')} due for deletion now.", "wait")
 

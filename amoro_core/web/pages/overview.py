@@ -29,7 +29,6 @@ _CHARTS = {
 
 async def show_overview(visit: PageRequest) -> Page:
     """What is wrong, which tables are worst, what was done in a day; running processes, last events."""
-    visit.query()
     failing = await _tables(visit, pb.ListTablesRequest(state="failing", limit=_TABLES))
     worst = await _tables(visit, pb.ListTablesRequest(sort="saving", order="desc", limit=_TABLES))
     alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
@@ -48,7 +47,6 @@ async def show_overview(visit: PageRequest) -> Page:
         "running": active.total,
         "events": events.events,
         "charts": [series.chart(title, name, is_sum=True) for name, title in _CHARTS.items()],
-        "same": "amoro status",
     }
     return Page("overview.html", "Overview", values, is_live=True)
 
@@ -81,17 +79,17 @@ async def _tiles(visit: PageRequest, failing: pb.ListTablesResponse) -> tuple[tu
 def system_routes(site: Site) -> list[Route]:
     """The pages of settings and system, and their forms."""
     return [
-        site.page("/settings", show_settings),
+        site.page("/settings", show_settings, text=()),
         site.page("/system", show_system),
         site.action("/system/check", check),
         site.page("/rest", show_rest),
-        *site.confirmed("/system/backup", ask_to_back_up, back_up),
+        *site.confirmed("/system/backup", ask_to_back_up, back_up, "path"),
     ]
 
 
 async def show_settings(visit: PageRequest) -> Page:
     """Every setting whose key contains the text, with its value and where that comes from."""
-    text = visit.query(text=())["text"]
+    text = visit.query["text"]
     response = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
     settings = [one for one in response.settings if text.lower() in one.key.lower()]
     return Page("settings.html", "Settings", {"settings": settings, "text": text})
@@ -99,7 +97,6 @@ async def show_settings(visit: PageRequest) -> Page:
 
 async def show_rest(visit: PageRequest) -> Page:
     """Every route of REST: what it does, who may use it, what it takes."""
-    visit.query()
     routes: dict[str, list[tuple[str, str, Any]]] = {}
     for path, methods in openapi.description()["paths"].items():
         for method, route in methods.items():
@@ -109,13 +106,11 @@ async def show_rest(visit: PageRequest) -> Page:
 
 async def show_system(visit: PageRequest) -> Page:
     """The coordinator, active conditions, and for administrators the state database."""
-    visit.query()
     return await _system_page(visit, None)
 
 
 async def check(visit: PageRequest) -> Page:
     """Check the whole state database."""
-    await visit.form()
     response = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
     return await _system_page(visit, list(response.problems))
 
@@ -133,7 +128,6 @@ async def _system_page(visit: PageRequest, problems: Sequence[str] | None) -> Pa
 
 async def ask_to_back_up(visit: PageRequest) -> Page:
     """The confirmation of a backup."""
-    visit.query()
     effects = (
         "The state database of this moment is copied to a new file on the coordinator's machine. Work goes on.",
         "The copy holds the catalogs' secrets, and only its owner can read it. A file that exists is never replaced.",
@@ -145,6 +139,5 @@ async def ask_to_back_up(visit: PageRequest) -> Page:
 
 async def back_up(visit: PageRequest) -> Redirect:
     """Copy the state database to a new file."""
-    typed = await visit.form("path")
-    response = await visit.ask("BackupState", pb.BackupStateRequest(path=typed["path"]), pb.BackupStateResponse)
+    response = await visit.ask("BackupState", pb.BackupStateRequest(**visit.form), pb.BackupStateResponse)
     return Redirect("/system", f"The state is in {shlex.quote(response.path)}, {format_bytes(response.bytes)}.")

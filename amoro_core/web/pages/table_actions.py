@@ -26,7 +26,6 @@ from amoro_core.web.pages.framework import (
 )
 from amoro_core.web.pages.tables import table_of, table_page
 
-TYPES = tuple(type_.value for type_ in OptimizingType)
 #: An action that takes longer goes on, while its visitor goes on to the table.
 PATIENCE_S = 15.0
 #: Where an answer that began nothing leads to; None: to the table.
@@ -50,11 +49,6 @@ async def ask_enable(visit: PageRequest) -> Page:
     )
 
 
-async def enable(visit: PageRequest) -> Redirect:
-    """Enable the table."""
-    return await _set_enabled(visit, True)
-
-
 async def ask_disable(visit: PageRequest) -> Page:
     """The confirmation of disabling."""
     table = await table_of(visit)
@@ -71,9 +65,12 @@ async def ask_disable(visit: PageRequest) -> Page:
     )
 
 
-async def disable(visit: PageRequest) -> Redirect:
-    """Disable the table."""
-    return await _set_enabled(visit, False)
+async def set_enabled(visit: PageRequest, *, enabled: bool) -> Redirect:
+    """Enable or disable the table."""
+    table = await table_of(visit)
+    request = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
+    await visit.ask("SetTableEnabled", request, pb.Table)
+    return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
 
 
 async def ask_block(visit: PageRequest) -> Page:
@@ -94,9 +91,9 @@ async def ask_block(visit: PageRequest) -> Page:
 
 async def block(visit: PageRequest) -> Redirect:
     """Block optimizing of the table for a time."""
-    sent, table = await visit.form("minutes", "reason"), await table_of(visit)
-    minutes = whole_number(sent["minutes"], "number of minutes", _LONGEST_BLOCK_MINUTES)
-    request = pb.BlockTableRequest(table=table.table, hold_ms=(minutes or 0) * 60_000, reason=sent["reason"])
+    table = await table_of(visit)
+    minutes = whole_number(visit.form["minutes"], "number of minutes", _LONGEST_BLOCK_MINUTES)
+    request = pb.BlockTableRequest(table=table.table, hold_ms=minutes * 60_000, reason=visit.form["reason"])
     response = await visit.ask("BlockTable", request, pb.Blocker)
     return Redirect(_path(table), f"{table.table} is blocked by {response.blocker_id}.")
 
@@ -135,7 +132,7 @@ async def ask_optimize(visit: PageRequest) -> Page:
         _path(table),
         command("optimize", table.table),
         (
-            Field("type", "Type", values=TYPES, any="what is due"),
+            Field("type", "Type", values=OptimizingType, any="what is due"),
             Field("where", "Only partitions where (a condition; empty: all)"),
         ),
     )
@@ -144,14 +141,13 @@ async def ask_optimize(visit: PageRequest) -> Page:
 class Requests:
     """Requests of optimizing: planning that takes long goes on while its visitor goes on."""
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self) -> None:
         self._planning = BackgroundTasks()
 
     async def optimize(self, visit: PageRequest) -> Redirect:
         """Plan the table and begin; a second request leads to the process of the first."""
-        sent, table = await visit.form("type", "where"), await table_of(visit)
-        request = pb.OptimizeTableRequest(table=table.table, type=sent["type"], where=sent["where"])
+        table = await table_of(visit)
+        request = pb.OptimizeTableRequest(table=table.table, **visit.form)
         return await self.begin(visit, table, request)
 
     async def begin(
@@ -160,11 +156,11 @@ class Requests:
         table: pb.Table,
         wanted: pb.OptimizeTableRequest,
         refused: Refused = lambda table, answer: None,
-        patience_s: float | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> Redirect:
         """Request optimizing and redirect to its process; `refused` gives the target if nothing was started."""
         call = self._planning.start(visit.ask("OptimizeTable", wanted, pb.OptimizeTableResponse))
-        ended, _ = await asyncio.wait((call,), timeout=patience_s or self._patience_s)
+        ended, _ = await asyncio.wait((call,), timeout=patience_s)
         if not ended:
             return Redirect(_path(table), f"{table.table} is being planned; that goes on.", "wait")
         try:
@@ -207,64 +203,52 @@ def _at_work(table: pb.Table) -> Redirect:
     return Redirect(to("processes", table.process_id), "This process works on the table already.", "wait")
 
 
-async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
-    table = await table_of(visit)
-    request = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
-    await visit.ask("SetTableEnabled", request, pb.Table)
-    return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
-
-
 def _path(table: pb.Table, *parts: str, **query: str) -> str:
     return to_table(table.table, table.table_id, *parts, **query)
 
 
 PLANNING_S = 60.0
-_STRATEGIES = tuple(strategy.value for strategy in Strategy)
 
 
 class Plans:
     """Previews of plans, and their execution."""
 
-    def __init__(self, requests: Requests, deadline_s: float = PLANNING_S) -> None:
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._deadline_s = deadline_s
 
     async def show(self, visit: PageRequest) -> Page:
         """The form, and the plan that was made, while it is kept."""
-        query, table = visit.query(kept=()), await table_of(visit)
-        saved = await _saved_plan(visit, table, query["kept"])
-        form = saved or pb.SavedPlan()
+        kept, table = visit.query["kept"], await table_of(visit)
+        saved = await _saved_plan(visit, table, kept)
         return table_page(
             table,
             "table_plan.html",
             "plan",
             saved=saved,
             plan=saved.plan if saved else None,
-            is_over=bool(query["kept"]) and saved is None,
-            form=form,
-            columns=",".join(form.cluster.columns),
-            types=(*TYPES, CLUSTER),
-            strategies=_STRATEGIES,
-            same=_plan_command(table, form),
+            is_over=bool(kept) and saved is None,
+            form=saved or pb.SavedPlan(),
+            types=(*OptimizingType, CLUSTER),
+            strategies=Strategy,
         )
 
     async def make(self, visit: PageRequest) -> Redirect:
         """Plan, and redirect to the plan."""
-        sent, table = await visit.form("type", "where", "columns", "strategy"), await table_of(visit)
+        sent, table = visit.form, await table_of(visit)
         request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
         columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]
         if columns or sent["strategy"]:
             request.cluster.CopyFrom(pb.ClusterOptions(columns=columns, strategy=sent["strategy"]))
         same = command("plan", request.table, "--explain")
-        async with deadline(self._deadline_s, f"{request.table} was not planned", same):
+        async with deadline(PLANNING_S, f"{request.table} was not planned", same):
             plan = await visit.ask("PlanTable", request, pb.Plan)
         return _to_plan(table, plan)
 
     async def carry_out(self, visit: PageRequest) -> Redirect:
         """Optimize as planned; if the plan has changed, redirect to the new one."""
-        sent, table = await visit.form("kept"), await table_of(visit)
-        request = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
-        return await self._requests.begin(visit, table, request, _changed, self._deadline_s)
+        table = await table_of(visit)
+        request = pb.OptimizeTableRequest(table=table.table, plan_id=visit.form["kept"])
+        return await self._requests.begin(visit, table, request, _changed, PLANNING_S)
 
 
 async def _saved_plan(visit: PageRequest, table: pb.Table, plan_id: str) -> pb.SavedPlan | None:
@@ -288,23 +272,11 @@ def _to_plan(table: pb.Table, result: pb.Plan, notice: str = "") -> Redirect:
     return Redirect(_path(table, "plan", kept=result.plan_id), notice, "wait")
 
 
-def _plan_command(table: pb.Table, form: pb.SavedPlan) -> str:
-    options = {
-        "--type": form.type,
-        "--where": form.where,
-        "--columns": ",".join(form.cluster.columns),
-        "--strategy": form.cluster.strategy,
-    }
-    given = [word for name, value in options.items() if value for word in (name, value)]
-    return command("plan", table.table, *given, "--explain")
-
-
 VERIFY_DEADLINE_S = 600.0
 #: A verification that takes longer goes on, while its visitor looks again later.
 VERIFY_PATIENCE_S = 10.0
 VERIFICATION_LASTS = timedelta(hours=1)
 _MOST_VERIFICATIONS = 50
-_MOST_PARTITIONS = 200  # on the page, of each comparison
 _LARGEST_ID = 2**63 - 1
 
 
@@ -320,22 +292,20 @@ class _Verification:
 class Verifications:
     """Verifications with a time limit; results are kept for an hour."""
 
-    def __init__(self, patience_s: float = VERIFY_PATIENCE_S, deadline_s: float = VERIFY_DEADLINE_S) -> None:
-        self._patience_s = patience_s
-        self._deadline_s = deadline_s
+    def __init__(self) -> None:
         self._results: TtlStore[_Verification] = TtlStore(_MOST_VERIFICATIONS, VERIFICATION_LASTS)
         self._running = BackgroundTasks()
 
     async def ask(self, visit: PageRequest) -> Page:
         """The confirmation of a verification; with a key its result."""
-        query, table = visit.query(before=(), after=(), kept=()), await table_of(visit)
+        query, table = visit.query, await table_of(visit)
         if query["kept"]:
             return self._result_page(table, query["kept"])
         request = _verify_request(table, query)
         effects = (
             f"The rows of {table.table} {_between(request)} are read and compared, partition by partition, and every "
             "live file is looked for. Data files that both have are not read.",
-            f"Nothing is changed. It ends after {self._deadline_s / 60:g} min; the command line waits longer.",
+            f"Nothing is changed. It ends after {VERIFY_DEADLINE_S / 60:g} min; the command line waits longer.",
         )
         fields = tuple(Field(name, "", query[name], "hidden") for name in ("before", "after"))
         same = _verify_command(request)
@@ -343,15 +313,15 @@ class Verifications:
 
     async def begin(self, visit: PageRequest) -> Redirect:
         """Verify, and redirect to the result."""
-        sent, table = await visit.form("before", "after"), await table_of(visit)
-        request = _verify_request(table, sent)
+        table = await table_of(visit)
+        request = _verify_request(table, visit.form)
         answer = self._running.start(self._verify(visit, request))
         key = self._results.add(_Verification(table.table_id, request, answer))
-        await asyncio.wait((answer,), timeout=self._patience_s)
+        await asyncio.wait((answer,), timeout=VERIFY_PATIENCE_S)
         return Redirect(_path(table, "verify", kept=key))
 
     async def _verify(self, visit: PageRequest, request: pb.VerifyTableRequest) -> pb.Verification:
-        async with deadline(self._deadline_s, f"{request.table} was not verified", _verify_command(request)):
+        async with deadline(VERIFY_DEADLINE_S, f"{request.table} was not verified", _verify_command(request)):
             return await visit.ask("VerifyTable", request, pb.Verification)
 
     def _result_page(self, table: pb.Table, key: str) -> Page:
@@ -364,7 +334,6 @@ class Verifications:
                 result = stored.answer.result()
             except AmoroError as raised:
                 error = raised
-        request = stored.request if stored is not None else pb.VerifyTableRequest(table=table.table)
         return table_page(
             table,
             "table_verification.html",
@@ -372,20 +341,13 @@ class Verifications:
             is_over=stored is None,
             found=result,
             error=error,
-            comparisons=[(one, _differing_first(one)) for one in result.comparisons] if result else [],
-            most=_MOST_PARTITIONS,
+            request=stored.request if stored is not None else pb.VerifyTableRequest(table=table.table),
             again=_path(table, "verify", kept=key),
-            same=_verify_command(request),
         )
 
 
-def _differing_first(item: pb.Comparison) -> list[pb.ComparedPartition]:
-    """The partitions to show, those that differ first."""
-    return sorted(item.partitions, key=lambda one: one.equal)[:_MOST_PARTITIONS]
-
-
 def _verify_request(table: pb.Table, given: dict[str, str]) -> pb.VerifyTableRequest:
-    before, after = (whole_number(given[name], "snapshot", _LARGEST_ID) or 0 for name in ("before", "after"))
+    before, after = (whole_number(given[name], "snapshot", _LARGEST_ID) for name in ("before", "after"))
     return pb.VerifyTableRequest(table=table.table, before=before, after=after)
 
 
@@ -396,5 +358,4 @@ def _between(request: pb.VerifyTableRequest) -> str:
 
 
 def _verify_command(request: pb.VerifyTableRequest) -> str:
-    named = (("--before", request.before), ("--after", request.after))
-    return command("verify", request.table, *(word for name, id_ in named if id_ for word in (name, str(id_))))
+    return command("verify", request.table, before=request.before, after=request.after)

@@ -28,9 +28,8 @@ Seen = TypeVar("Seen")
 class ReadLimiter(Generic[Seen]):
     """Limits concurrent table reads and their duration, and remembers the last results by key."""
 
-    def __init__(self, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S) -> None:
-        self._room = asyncio.Semaphore(at_once)
-        self._deadline_s = deadline_s
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(AT_ONCE)
         self._seen: OrderedDict[tuple[object, ...], Seen] = OrderedDict()
 
     def recall(self, key: tuple[object, ...]) -> Seen | None:
@@ -47,7 +46,7 @@ class ReadLimiter(Generic[Seen]):
     @asynccontextmanager
     async def reading(self, what: str, same: str) -> AsyncIterator[None]:
         """The time limit of one read, waiting included. Raises WaitTimeout with the command in its hint."""
-        async with deadline(self._deadline_s, f"{what} was not read", same), self._room:
+        async with deadline(DEADLINE_S, f"{what} was not read", same), self._room:
             yield
 
 
@@ -64,23 +63,15 @@ class Files:
 
     async def show(self, visit: PageRequest) -> Page:
         """Histogram, and the partitions most in need, of the last evaluation that has read the files."""
-        visit.query()
         table = await table_of(visit)
         digest = await visit.ask("GetTableDigest", kept.GetTableDigestRequest(table=table.table), kept.TableDigest)
-        return table_page(
-            table,
-            "table_files.html",
-            "files",
-            digest=digest,
-            sizes=_sizes(digest),
-            same=command("table", "files", table.table, "--limit", str(FILES)),
-        )
+        return table_page(table, "table_files.html", "files", digest=digest, sizes=_sizes(digest))
 
     async def list_now(self, visit: PageRequest) -> Page:
         """A thousand live files, read now from the table's manifests."""
-        query, table = visit.query(after=(), snapshot=()), await table_of(visit)
-        snapshot = whole_number(query["snapshot"], "snapshot", _LARGEST_ID) or 0
-        request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=query["after"], snapshot_id=snapshot)
+        table, after = await table_of(visit), visit.query["after"]
+        snapshot = whole_number(visit.query["snapshot"], "snapshot", _LARGEST_ID)
+        request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=after, snapshot_id=snapshot)
         same = command("table", "files", table.table)
         async with self._limiter.reading(f"the list of files of {table.table}", same):
             response = await visit.ask("ListTableFiles", request, pb.ListTableFilesResponse)
@@ -88,7 +79,7 @@ class Files:
         if response.next:
             snapshot = response.snapshot_id
             following = to_table(table.table, table.table_id, "files", "list", after=response.next, snapshot=snapshot)
-        return table_page(table, "table_file_list.html", "files", found=response, following=following, same=same)
+        return table_page(table, "table_file_list.html", "files", found=response, following=following)
 
 
 class Schemas:
@@ -99,14 +90,11 @@ class Schemas:
 
     async def show(self, visit: PageRequest) -> Page:
         """Columns and partitioning, if they were read of the table's known state."""
-        visit.query()
         table = await table_of(visit)
-        same = command("table", "schema", table.table)
-        return table_page(table, "table_schema.html", "schema", found=self._limiter.recall(_key(table)), same=same)
+        return table_page(table, "table_schema.html", "schema", found=self._limiter.recall(_key(table)))
 
     async def read(self, visit: PageRequest) -> Redirect:
         """Read the table's metadata now, and redirect to what it says."""
-        await visit.form()
         table = await table_of(visit)
         request = snapshots_pb.GetTableMetadataRequest(table=table.table)
         async with self._limiter.reading(f"the metadata of {table.table}", command("table", "schema", table.table)):
@@ -155,7 +143,7 @@ class Snapshots:
 
     async def show(self, visit: PageRequest) -> Page:
         """What was read of the snapshots of the table's known state, and two of them compared."""
-        query, table = visit.query(before=(), after=()), await table_of(visit)
+        query, table = visit.query, await table_of(visit)
         seen = self._limiter.recall(_key(table))
         snapshots = seen.found.snapshots if seen else ()
         return table_page(
@@ -170,12 +158,10 @@ class Snapshots:
             before=query["before"],
             after=query["after"],
             compared=compare(snapshots, query["before"], query["after"]) if seen else (),
-            same=command("table", "snapshots", table.table),
         )
 
     async def read(self, visit: PageRequest) -> Redirect:
         """Read the snapshots and the decisions of the next expiry now, and redirect to them."""
-        await visit.form()
         table = await table_of(visit)
         same = command("table", "snapshots", table.table)
         listing = pb.ListSnapshotsRequest(table=table.table, limit=SNAPSHOTS)

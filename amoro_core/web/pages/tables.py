@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.errors import NotFound, TableRefused
@@ -20,13 +19,12 @@ from amoro_core.web.pages.framework import (
     MOST_CHOICES,
     ROWS,
     Field,
+    Listed,
     Page,
     PageRequest,
     Redirect,
-    command,
     confirm_page,
     group_names,
-    page_of_list,
     to,
     to_table,
     typed_lines,
@@ -34,61 +32,44 @@ from amoro_core.web.pages.framework import (
     whole_number,
 )
 
-_TABLE_STATUSES = tuple(status.value for status in OptimizingStatus)
-_KEYS = tuple(key.value for key in TableKey)
-_ORDERS = tuple(order.value for order in Order)
-_REFUSALS = tuple(REFUSALS)
-_YES_OR_NO = ("yes", "no")
-_STATES = tuple(state.value for state in TableState)
+#: Parameters of the list of tables, with their values.
+FILTERS: Mapping[str, Iterable[str]] = {
+    **dict.fromkeys(("text", "catalog", "namespace", "group", "health_below", "after"), ()),
+    "state": TableState,
+    "status": OptimizingStatus,
+    "enabled": ("yes", "no"),
+    "refused": REFUSALS,
+    "sort": TableKey,
+    "order": Order,
+}
 _SUGGESTED = 12
 
 
 async def show_tables(visit: PageRequest) -> Page:
     """Fifty tables, filtered and sorted as the query says."""
-    query = visit.query(
-        text=(),
-        catalog=(),
-        namespace=(),
-        state=_STATES,
-        status=_TABLE_STATUSES,
-        group=(),
-        enabled=_YES_OR_NO,
-        refused=_REFUSALS,
-        health_below=(),
-        sort=_KEYS,
-        order=_ORDERS,
-        after=(),
+    query = dict(visit.query)
+    is_enabled, refusal, score = query.pop("enabled"), query.pop("refused"), query.pop("health_below")
+    request = pb.ListTablesRequest(
+        **query,
+        limit=ROWS,
+        enabled=is_enabled == "yes" if is_enabled else None,
+        refusal=refusal,
+        health_below=whole_number(score, "score", 101),
     )
-    response = await visit.ask("ListTables", _request(query), pb.ListTablesResponse)
-    options = [
-        word for key in ("catalog", "state", "status", "group") if query[key] for word in (f"--{key}", query[key])
-    ]
+    response = await visit.ask("ListTables", request, pb.ListTablesResponse)
     values = {
-        "tables": response.tables,
-        "list": page_of_list("/tables", "tables", query, response, response.tables, default_sort=TableKey.NAME),
+        "list": Listed("/tables", "tables", visit.query, response, response.tables),
         "catalogs": await _catalog_names(visit),
         "groups": await group_names(visit),
-        "states": _STATES,
-        "refusals": _REFUSALS,
-        "same": command("table", "list", *options),
+        "states": TableState,
+        "refusals": REFUSALS,
     }
     return Page("tables.html", "Tables", values, is_live=True)
 
 
-def _request(query: Mapping[str, str]) -> pb.ListTablesRequest:
-    own = ("catalog", "state", "status", "group", "after", "sort", "order", "text", "namespace")
-    return pb.ListTablesRequest(
-        **{key: query[key] for key in own},
-        limit=ROWS,
-        enabled=query["enabled"] == "yes" if query["enabled"] else None,
-        refusal=query["refused"],
-        health_below=whole_number(query["health_below"], "score", 101) or 0,
-    )
-
-
 async def find(visit: PageRequest) -> Page:
     """Tables whose names have the text in them, as choices of the search."""
-    request = pb.ListTablesRequest(text=visit.query(text=())["text"], limit=_SUGGESTED)
+    request = pb.ListTablesRequest(**visit.query, limit=_SUGGESTED)
     response = await visit.ask("ListTables", request, pb.ListTablesResponse)
     return Page("find.html", "Tables", {"tables": response.tables})
 
@@ -101,8 +82,7 @@ async def _catalog_names(visit: PageRequest) -> list[str]:
 
 async def show_catalogs(visit: PageRequest) -> Page:
     """Fifty catalogs by name, each with what is known of it without asking it, and its problems."""
-    query = visit.query(after=())
-    request = pb.ListCatalogsRequest(limit=ROWS, after=query["after"])
+    request = pb.ListCatalogsRequest(limit=ROWS, **visit.query)
     response = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
     alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     values = {
@@ -110,21 +90,20 @@ async def show_catalogs(visit: PageRequest) -> Page:
             (one, look, [item for item in alerts.conditions if item.labels.get("catalog") == one.name])
             for one, look in zip(response.catalogs, response.looks, strict=True)
         ],
-        "list": page_of_list("/catalogs", "catalogs", query, response, response.catalogs),
-        "same": command("catalog", "list"),
+        "list": Listed("/catalogs", "catalogs", visit.query, response, response.catalogs),
     }
     return Page("catalogs.html", "Catalogs", values)
 
 
 _CATALOG_TYPES = ("rest", "sql", "hive", "glue")
+CATALOG_FIELDS = ("name", "type", "uri", "warehouse", "properties", "allowed_locations")
 
 
 async def ask_for_catalog(visit: PageRequest) -> Page:
     """The form of a new catalog."""
-    visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
-        Field("type", "Type", _CATALOG_TYPES[0], values=_CATALOG_TYPES, any=""),
+        Field("type", "Type", _CATALOG_TYPES[0], values=_CATALOG_TYPES),
         Field("uri", "Address, such as https://catalog.example/iceberg or sqlite:////data/catalog.db"),
         Field("warehouse", "Warehouse, where the catalog needs one"),
         Field("properties", "More properties, KEY=VALUE on each line", type="lines"),
@@ -140,7 +119,7 @@ async def ask_for_catalog(visit: PageRequest) -> Page:
 
 async def add_catalog(visit: PageRequest) -> Redirect:
     """Add the catalog."""
-    typed = await visit.form("name", "type", "uri", "warehouse", "properties", "allowed_locations")
+    typed = visit.form
     own = {key: typed[key] for key in ("type", "uri", "warehouse") if typed[key]}
     request = pb.AddCatalogRequest(
         name=typed["name"],
@@ -153,7 +132,6 @@ async def add_catalog(visit: PageRequest) -> Redirect:
 
 async def check(visit: PageRequest) -> Redirect:
     """List the catalog's tables now, to see whether it answers."""
-    await visit.form()
     name = visit.named("catalog")
     response = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
     if not response.ok:
@@ -353,7 +331,7 @@ def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Pa
 
 async def show_table(visit: PageRequest) -> Page:
     """Health, reasons and last processes; for an unknown table its last events."""
-    chosen = visit.query(range=RANGES)["range"] or _TREND
+    chosen = visit.query["range"] or _TREND
     try:
         table = await table_of(visit)
     except NotFound as error:
@@ -366,11 +344,10 @@ async def show_table(visit: PageRequest) -> Page:
         "table.html",
         "",
         charts=[series.chart(title, name) for name, title in _TRENDS.items()],
-        ranges=[(name, name == chosen) for name in CHOICES],
+        ranges=CHOICES,
+        chosen=chosen,
         reasons=reasons(table, await _group(visit, table.group), round(time.time() * 1000)),
         processes=response.processes,
-        facts=_facts(table),
-        same=command("table", "show", table.table),
     )
 
 
@@ -395,45 +372,19 @@ async def _group(visit: PageRequest, name: str) -> pb.Group | None:
         return None
 
 
-def _facts(table: pb.Table) -> Mapping[str, Any]:
-    files = table.files
-    format_ = f"{(table.format or 'iceberg').capitalize()}, version {table.format_version}"
-    coarse = f"{many(files.coarse_files, 'file')}, {format_bytes(files.coarse_bytes)}"
-    return {
-        "data": f"{many(files.data_files, 'file')}, {format_bytes(files.data_bytes)}",
-        "coarse": coarse if files.coarse_files else "",
-        "rows": f"{files.records:,}, deletes not subtracted",
-        "deletes": f"{files.equality_delete_files:,} equality, {files.position_delete_files:,} position",
-        "format": format_ if table.format_version else "not known yet",
-    }
-
-
-_STATUSES = tuple(status.value for status in ProcessStatus)
-_ORIGINS = tuple(origin.value for origin in Origin)
-
-
 async def show_processes(visit: PageRequest) -> Page:
     """The processes of every action on the table, the newest first."""
-    query, table = visit.query(status=_STATUSES, after=()), await table_of(visit)
-    request = pb.ListProcessesRequest(
-        table=str(table.table_id), limit=ROWS, status=query["status"], after=query["after"]
-    )
+    table = await table_of(visit)
+    request = pb.ListProcessesRequest(table=str(table.table_id), limit=ROWS, **visit.query)
     response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     path = to_table(table.table, table.table_id, "processes")
-    return table_page(
-        table,
-        "table_processes.html",
-        "processes",
-        processes=response.processes,
-        list=page_of_list(path, "processes", query, response, response.processes),
-        statuses=_STATUSES,
-        same=command("process", "list", "--table", table.table),
-    )
+    listed = Listed(path, "processes", visit.query, response, response.processes)
+    return table_page(table, "table_processes.html", "processes", list=listed, statuses=ProcessStatus)
 
 
 async def show_properties(visit: PageRequest) -> Page:
     """The properties that control the table's work, each with its default and its origin."""
-    origin = visit.query(origin=_ORIGINS)["origin"]
+    origin = visit.query["origin"]
     table, refused, response = await table_of(visit), "", pb.GetTablePropertiesResponse()
     request = pb.GetTablePropertiesRequest(table=table.table, known_only=True)
     try:
@@ -447,7 +398,6 @@ async def show_properties(visit: PageRequest) -> Page:
         properties=response.properties,
         shown=[setting for setting in response.properties if origin in ("", setting.origin)],
         origin=origin,
-        origins=_ORIGINS,
+        origins=Origin,
         refused=refused,
-        same=command("table", "properties", table.table),
     )

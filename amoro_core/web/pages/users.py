@@ -13,16 +13,16 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import (
     ROWS,
     Field,
+    Listed,
     Page,
     PageRequest,
     Redirect,
     Site,
     command,
     confirm_page,
-    page_of_list,
 )
 
-_ROLES = (Role.VIEWER.value, Role.OPERATOR.value, Role.ADMIN.value)
+_ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 _MOST_TOKENS = 200
 _PAGE = 1000
 #: The label of a field for the pattern of an account.
@@ -33,38 +33,34 @@ _PASSWORD = Field("password", "Password, 12 characters or more", "", "password",
 def routes(site: Site) -> list[Route]:
     """The page of users and tokens, and the forms of both."""
     return [
-        site.page("/users", show_users),
-        *site.confirmed("/users/add", ask_to_add, add),
-        *site.confirmed("/users/{user}/update", ask_to_update, update),
-        *site.confirmed("/users/{user}/password", ask_for_password, set_password),
+        site.page("/users", show_users, after=()),
+        *site.confirmed("/users/add", ask_to_add, add, "name", "role", "pattern", "password"),
+        *site.confirmed("/users/{user}/update", ask_to_update, update, "role", "pattern", "before"),
+        *site.confirmed("/users/{user}/password", ask_for_password, set_password, "password"),
         *site.confirmed("/users/{user}/remove", ask_to_remove, remove),
-        *site.confirmed("/tokens/create", ask_to_create, create),
+        *site.confirmed("/tokens/create", ask_to_create, create, "name", "role", "pattern", "expires"),
         *site.confirmed("/tokens/{token}/revoke", ask_to_revoke, revoke),
     ]
 
 
 async def show_users(visit: PageRequest) -> Page:
     """Fifty users, and tokens."""
-    query = visit.query(after=())
-    request = accounts.ListUsersRequest(limit=ROWS, after=query["after"])
+    request = accounts.ListUsersRequest(limit=ROWS, **visit.query)
     response = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
     tokens = await visit.ask("ListTokens", pb.ListTokensRequest(limit=_MOST_TOKENS), pb.ListTokensResponse)
     values = {
-        "users": response.users,
-        "list": page_of_list("/users", "users", query, response, response.users),
-        "tokens": tokens.tokens,
+        "list": Listed("/users", "users", visit.query, response, response.users),
+        "tokens": tokens,
         "now_ms": round(time.time() * 1000),
-        "more_tokens": tokens.total - len(tokens.tokens),
     }
     return Page("users.html", "Users", values, is_live=True)
 
 
 async def ask_to_add(visit: PageRequest) -> Page:
     """The form of a new user."""
-    visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
-        Field("role", "Role", _ROLES[0], values=_ROLES, any=""),
+        Field("role", "Role", Role.VIEWER, values=_ROLES),
         Field("pattern", PATTERN),
         _PASSWORD,
     )
@@ -75,14 +71,13 @@ async def ask_to_add(visit: PageRequest) -> Page:
 
 async def add(visit: PageRequest) -> Redirect:
     """Add the user."""
-    request = accounts.AddUserRequest(**await visit.form("name", "role", "pattern", "password"))
+    request = accounts.AddUserRequest(**visit.form)
     response = await visit.ask("AddUser", request, accounts.User)
     return Redirect("/users", f"{response.name} can log in as {response.role}.")
 
 
 async def ask_to_update(visit: PageRequest) -> Page:
     """The confirmation of another role or pattern."""
-    visit.query()
     user = await _user_of(visit)
     acts = f", and acts on {user.pattern}" if user.pattern else ""
     effects = (
@@ -91,7 +86,7 @@ async def ask_to_update(visit: PageRequest) -> Page:
         "A viewer only reads. An operator optimizes, cancels, blocks and scales; an admin does everything.",
     )
     fields = (
-        Field("role", "Role", user.role, values=_ROLES, any=""),
+        Field("role", "Role", user.role, values=_ROLES),
         Field("pattern", PATTERN, user.pattern),
         Field("before", "", user.pattern, "hidden"),
     )
@@ -101,7 +96,7 @@ async def ask_to_update(visit: PageRequest) -> Page:
 
 async def update(visit: PageRequest) -> Redirect:
     """Give the user the role and the pattern; a pattern that is left as it was goes with the role that had it."""
-    typed = await visit.form("role", "pattern", "before")
+    typed = visit.form
     is_left = typed["role"] != Role.OPERATOR and typed["pattern"] == typed["before"]
     pattern = None if is_left else typed["pattern"]
     request = accounts.UpdateUserRequest(name=visit.named("user"), role=typed["role"], pattern=pattern)
@@ -111,7 +106,6 @@ async def update(visit: PageRequest) -> Redirect:
 
 async def ask_for_password(visit: PageRequest) -> Page:
     """The confirmation of another password."""
-    visit.query()
     name = (await _user_of(visit)).name
     effects = (f"{name} logs in with the new password from now on. The sessions of {name} end at once.",)
     same = command("user", "password", name)
@@ -120,14 +114,13 @@ async def ask_for_password(visit: PageRequest) -> Page:
 
 async def set_password(visit: PageRequest) -> Redirect:
     """Give the user the password."""
-    request = accounts.SetPasswordRequest(name=visit.named("user"), **await visit.form("password"))
+    request = accounts.SetPasswordRequest(name=visit.named("user"), **visit.form)
     user = await visit.ask("SetPassword", request, accounts.User)
     return Redirect("/users", f"{user.name} has a new password.")
 
 
 async def ask_to_remove(visit: PageRequest) -> Page:
     """The confirmation of removing the user."""
-    visit.query()
     name = (await _user_of(visit)).name
     effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
     same = command("user", "remove", name)
@@ -136,7 +129,6 @@ async def ask_to_remove(visit: PageRequest) -> Page:
 
 async def remove(visit: PageRequest) -> Redirect:
     """Remove the user."""
-    await visit.form()
     request = accounts.RemoveUserRequest(name=visit.named("user"))
     answer = await visit.ask("RemoveUser", request, accounts.RemoveUserResponse)
     return Redirect("/users", f"{answer.name} is removed.")
@@ -156,15 +148,11 @@ async def _user_of(visit: PageRequest) -> accounts.User:
         after = page.next
 
 
-_TOKEN_ROLES = tuple(role.value for role in Role)
-
-
 async def ask_to_create(visit: PageRequest) -> Page:
     """The form of a new token."""
-    visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
-        Field("role", "Role", Role.VIEWER.value, values=_TOKEN_ROLES, any=""),
+        Field("role", "Role", Role.VIEWER, values=Role),
         Field("pattern", PATTERN),
         Field("expires", "How long it lasts, such as 90d (empty: until it is revoked)", "90d"),
     )
@@ -178,9 +166,9 @@ async def ask_to_create(visit: PageRequest) -> Page:
 
 async def create(visit: PageRequest) -> Page:
     """Make the token and show it. This answer alone holds it: a page that is loaded again makes no second one."""
-    typed = await visit.form("name", "role", "pattern", "expires")
+    typed = visit.form
     if not typed["role"]:  # to the operation that means admin
-        raise InvalidArgument("a token needs a role", hint=f"One of: {', '.join(_TOKEN_ROLES)}.")
+        raise InvalidArgument("a token needs a role", hint=f"One of: {', '.join(Role)}.")
     lasts = _duration(typed["expires"])
     request = pb.CreateTokenRequest(
         name=typed["name"], kind=typed["role"], pattern=typed["pattern"], lasts_ms=lasts // timedelta(milliseconds=1)
@@ -191,7 +179,6 @@ async def create(visit: PageRequest) -> Page:
 
 async def ask_to_revoke(visit: PageRequest) -> Page:
     """The confirmation of revoking the token."""
-    visit.query()
     name = visit.named("token")
     effects = (
         f"Programs that use the token {name} are refused from now on. Optimizers that registered with it stay.",
@@ -203,7 +190,6 @@ async def ask_to_revoke(visit: PageRequest) -> Page:
 
 async def revoke(visit: PageRequest) -> Redirect:
     """Revoke the token."""
-    await visit.form()
     answer = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
     return Redirect("/users", f"The token {answer.name} is revoked.")
 

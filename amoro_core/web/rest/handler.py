@@ -67,12 +67,7 @@ async def answer_once(request: Request, parsed: ParsedRequest, act: Callable[[],
         raise HttpError(problem(422, error)) from error
     if known is not None:
         return _repeated(known)
-    try:
-        response = await act()
-    except HttpError as answered:
-        response = answered.response
-    except Exception as error:
-        response = problem_of(error)
+    response = await _response(act())
     if 400 <= response.status_code < 500:
         await loop.run_in_executor(parts.pool, partial(parts.repeats.forget, key_hash))
         return response
@@ -81,6 +76,16 @@ async def answer_once(request: Request, parsed: ParsedRequest, act: Callable[[],
     kept = StoredAnswer(response.status_code, response.media_type or "", location, content)
     await loop.run_in_executor(parts.pool, partial(parts.repeats.finish, key_hash, kept))
     return response
+
+
+async def _response(answer: Awaitable[Response]) -> Response:
+    """The answer, or the problem that it has met."""
+    try:
+        return await answer
+    except HttpError as answered:
+        return answered.response
+    except Exception as error:
+        return problem_of(error)
 
 
 def _repeated(known: StoredAnswer) -> Response:
@@ -110,13 +115,7 @@ class Rest:
     """The REST API as an application below its prefix."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except HttpError as answered:
-            response = answered.response
-        except Exception as error:
-            response = problem_of(error)
+        response = await _response(self._answer(Request(scope, receive)))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -239,12 +238,7 @@ def scan_report_routes() -> Sequence[BaseRoute]:
 
 
 async def _report(request: Request) -> Response:
-    try:
-        return await _learned(request)
-    except HttpError as answered:
-        return answered.response
-    except Exception as error:
-        return problem_of(error)
+    return await _response(_learned(request))
 
 
 async def _learned(request: Request) -> Response:

@@ -45,14 +45,19 @@ def status_of(error: AmoroError) -> int:
     return 401 if isinstance(error, UnknownToken) else STATUSES[error.exit_status]
 
 
+def known_error(error: BaseException) -> AmoroError:
+    """The error; of any other exception an internal error, and the exception is in the log."""
+    if isinstance(error, AmoroError):
+        return error
+    log.exception("request.failed", exc_info=error)
+    text = without_secrets(f"internal error: {type(error).__name__}: {error}")
+    return AmoroError(text, hint="The coordinator's log has more.")
+
+
 def problem_of(error: BaseException) -> Response:
-    """The problem document for the error; any other exception becomes an internal error."""
-    if not isinstance(error, AmoroError):
-        log.exception("request.failed", exc_info=error)
-        error = AmoroError(
-            without_secrets(f"internal error: {type(error).__name__}: {error}"), hint="The coordinator's log has more."
-        )
-    return problem(status_of(error), error)
+    """The problem document for the error."""
+    known = known_error(error)
+    return problem(status_of(known), known)
 
 
 def problem(status: int, error: AmoroError, headers: Mapping[str, str] | None = None) -> Response:

@@ -6,9 +6,9 @@ const own = new Intl.DateTimeFormat(undefined, {dateStyle: "medium", timeStyle: 
 /** Says times in the visitor's own zone: as a title, beside the UTC time where there is room. */
 function localize(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    const local = own.format(new Date(time.dateTime));
+    const local = own.format(new Date(time.dateTime)), isAgo = time.title;
     time.title = `${time.title || time.textContent} UTC, ${local} here`.replace("Z UTC", " UTC");
-    if (time.closest(".facts") && !time.title.startsWith(local)) {
+    if (time.closest(".facts") && !isAgo) {
       const beside = document.createElement("span");
       beside.className = "quiet";
       beside.textContent = ` (${local} here)`;
@@ -19,7 +19,7 @@ function localize(root) {
 
 /** Lets long names break where their words end, and puts a sign beside each shortened id that copies all of it. */
 function fit(root) {
-  for (const name of root.querySelectorAll("td.name > a, th.name")) {
+  for (const name of root.querySelectorAll("a:not(:has(*)), th.name, h1 .name, h1:not(:has(*))")) {
     const parts = name.textContent.split(/(?<=[._])/);
     name.replaceChildren(...parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part])));
   }
@@ -40,7 +40,6 @@ document.addEventListener("click", (event) => {
     navigator.clipboard.writeText(sign.previousElementSibling.dataset.copy);
     sign.classList.add("done");
   }
-  if (!event.target.closest("a")) event.target.closest("td.why > div")?.classList.toggle("open");
 });
 
 // The search suggests tables; one that is chosen is shown.

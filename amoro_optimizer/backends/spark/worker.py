@@ -79,15 +79,20 @@ class Assignment:
 
 def run_partition(assignments: Iterable[Assignment]) -> Iterator[bytes]:
     """The result of each assignment, as a TaskResult."""
-    context = TaskContext.get()
-    if context is None:
-        raise OptimizerError("this runs in Spark's Python workers only")
-    # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
-    pa.set_cpu_count(max(1, context.cpus()))
+    context = _task_context()
     for assignment in assignments:
         with hang_up_noted() as is_hung_up:
             result = run_assignment(assignment, context.taskAttemptId(), is_hung_up)
         yield result
+
+
+def _task_context() -> TaskContext:
+    """What runs here. An executor has one worker for each core: Arrow must not take all cores in each of them."""
+    context = TaskContext.get()
+    if context is None:
+        raise OptimizerError("this runs in Spark's Python workers only")
+    pa.set_cpu_count(max(1, context.cpus()))
+    return context
 
 
 @contextmanager
@@ -210,12 +215,8 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[StageAttempt], Ite
     A failure is reported to the driver, which ends the job, and the part ends as if nothing more came, so that Spark
     repeats nothing. What the driver does not receive, or what ends with its executor, is raised: Spark repeats it.
     """
-    context = TaskContext.get()
-    if context is None:
-        raise OptimizerError("this runs in Spark's Python workers only")
+    context = _task_context()
     name = f"{stage} {context.partitionId()}"
-    # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
-    pa.set_cpu_count(max(1, context.cpus()))
     choose_pool()
     with (
         hang_up_noted() as is_hung_up,

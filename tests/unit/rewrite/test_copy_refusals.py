@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -36,6 +38,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import UnreadableFile
+from amoro_core.files.parquet.reading import read_facts
 from amoro_core.files.row_groups.checks import CopySource, NotCopied, open_source
 from amoro_core.files.row_groups.parquet_format import (
     Bytes,
@@ -55,7 +58,9 @@ from .builders import (
     EVERYTHING,
     NS,
     NS_COLUMNS,
+    access_to,
     change_footer,
+    col,
     context,
     data_file,
     decoded,
@@ -66,6 +71,7 @@ from .builders import (
     with_footer,
 )
 
+ROOT = Path(__file__).parents[3]
 ROWS = 200
 INDEXED = {
     "write_page_index": True,
@@ -97,17 +103,14 @@ def opened(content: bytes) -> CopySource | str:
 
 
 def assert_refused(root: Path, file: DataFile, reason: str) -> None:
-    """Fail unless that is why nothing of the file is copied; where it can be opened, its rows are decoded or damaged.
-
-    Arrow ends the process that decodes some of the others.
-    """
+    """Fail unless that is why nothing of the file is copied, and its rows are decoded or damaged."""
     told = opened(Path(file.path).read_bytes())
-    if not isinstance(told, str):
-        try:
-            told = copying(root, file).encoded_because or "it was copied"
-        except UnreadableFile as error:
-            told = reason if file.path in str(error) else str(error)
-    assert told.startswith(reason)
+    try:
+        because = copying(root, file).encoded_because or "it was copied"
+    except UnreadableFile as error:
+        because = reason if file.path in str(error) else str(error)
+    assert because.startswith(reason)
+    assert not isinstance(told, str) or told == because or because == reason
 
 
 def chunk(footer: Struct, group: int = 0, column: int = 0) -> Struct:
@@ -201,6 +204,51 @@ FOOTERS: Mapping[str, tuple[Callable[[Struct], object], str]] = {
     "no type": (lambda footer: setattr(footer.schema[1], "type", None), "its column b'n' has no type"),
     "no metadata": (set_in("", meta_data=None), "its footer lacks a required field"),
 }
+
+
+UUIDS = Schema(NestedField(1, "u", UUIDType()), NestedField(2, "f", FixedType(4)), NestedField(3, "n", LongType()))
+UUID_COLUMNS = [col("u", pa.uuid(), 1), col("f", pa.binary(4), 2), col("n", pa.int64(), 3)]
+NARROW = "a column has statistics of another width than its values"
+
+
+def only_bounds(column: int, **stored: bytes | None) -> Callable[[Struct], object]:
+    """Sets bounds of a column and no others."""
+    none = dict.fromkeys(("min", "max", "min_value", "max_value"))
+    return lambda footer: vars(chunk(footer, column=column).meta_data.statistics).update({**none, **stored})
+
+
+#: What pyarrow's metadata raises in C++, where it ends the process: histograms and sizes in `column()`, bounds that are
+#: too short in `statistics`.
+FATAL: Mapping[str, tuple[Callable[[Struct], object], str]] = {
+    "definition levels": FOOTERS["definition levels"],
+    "repetition levels": FOOTERS["repetition levels"],
+    "sizes": (
+        set_in("meta_data.size_statistics", unencoded_byte_array_data_bytes=9),
+        "a column has sizes of byte arrays, and holds none",
+    ),
+    "a short uuid": (only_bounds(0, min_value=b"x", max_value=b"x"), NARROW),
+    "an empty fixed": (only_bounds(1, min_value=b"", max_value=b"wxyz"), NARROW),
+    "a narrow number": (only_bounds(2, min_value=bytes(4), max_value=bytes(4)), NARROW),
+    "older bounds": (only_bounds(2, min=bytes(4), max=bytes(4)), NARROW),
+}
+
+
+def rewrite_fatal_footers(root: Path) -> None:
+    """Rewrite a file of each kind, and read its facts as the coordinator does."""
+    rows = {"u": [bytes([at] * 16) for at in (1, 2, 3)], "f": [b"abcd", b"bcde", None], "n": [1, 2, 3]}
+    for name, (change, reason) in FATAL.items():
+        file = data_file(root, UUID_COLUMNS, rows)
+        change_footer(file.path, change)
+        output = copying(root, file, schema=UUIDS)
+        assert (output.files_copied, output.encoded_because, numbers_of(output)) == (0, reason, [1, 2, 3]), name
+        assert read_facts(access_to(root), file.path).value_counts == {1: 3, 2: 3, 3: 3}, name
+
+
+def test_statistics_on_which_arrow_ends_the_process_are_not_asked_for(tmp_path: Path) -> None:
+    """Such a file counts as one without them: it is read and encoded."""
+    code = f"from pathlib import Path; from {__name__} import *; rewrite_fatal_footers(Path({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", FOOTERS)
@@ -492,8 +540,9 @@ def test_bounds_of_one_side_are_compared_alone_and_none_with_nothing(tmp_path: P
     column = Column(tmp_path, LongType(), range(30)).change(min_value=LONG(5), max_value=LONG(20))
     told = (ColumnMetrics(), bounds(LONG(0)), bounds(None, LONG(29)), bounds(LONG(5)), bounds(INT(5)))
     assert [column.is_copied(one) for one in told] == [True, False, False, True, True]
-    with pytest.raises(UnreadableFile):
-        column.change(min_value=b"\0").is_copied(bounds(LONG(0)))  # of another width
+    narrow = replace(column.change(min_value=b"\0").file, metrics=bounds(LONG(0)))
+    assert copying(tmp_path, narrow, schema=column.schema).encoded_because == NARROW
+    assert not column.change(min_value=bytes(9)).is_copied(bounds(LONG(0)))
 
 
 def test_a_row_group_that_says_it_has_nulls_alone_is_refused(tmp_path: Path) -> None:

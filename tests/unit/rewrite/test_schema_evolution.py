@@ -43,12 +43,25 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.files.schema.schemas import FIELD_ID
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.task_payload import TableContext
 from amoro_optimizer.rewrite.engine import digest_rows
 from tests.tiers import count
 
-from .builders import NS, access_to, col, context, data_file, equality_deletes, rows_of, run, task, written_under
+from .builders import (
+    EVERYTHING,
+    NS,
+    access_to,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    rows_of,
+    run,
+    task,
+    written_under,
+)
 
 
 def test_columns_are_added_dropped_renamed_promoted_and_reordered(tmp_path: Path) -> None:
@@ -160,6 +173,13 @@ def test_files_without_field_ids_are_read_by_the_name_mapping_and_others_by_thei
     by_id = data_file(tmp_path, [col("other", pa.int64(), 1), pa.field("s", pa.string())], {"other": [5], "s": ["z"]})
     output = run(task(context(tmp_path, NS, name_mapping=mapping), [by_name, by_id]))
     assert rows_of(output) == [{"n": 1, "s": "y"}, {"n": 5, "s": None}]
+    plain = [data_file(tmp_path, [], pa.table({"old": [at], "s": ["y"]})) for at in range(3)]
+    copied = run(task(context(tmp_path, NS, name_mapping=mapping), [*plain, by_name, by_id], copy=EVERYTHING))
+    assert copied.files_copied == 3
+    assert copied.encoded_because.startswith("its columns are not those of the table's schema: not mapped ")
+    assert pq.read_schema(copied.data_files[0].path).field(0).metadata == {FIELD_ID: b"1"}
+    again = run(task(context(tmp_path, NS), copied.data_files))
+    assert rows_of(again) == [*({"n": at, "s": "y"} for at in range(3)), {"n": 1, "s": "y"}, {"n": 5, "s": None}]
     for told, reason in ((None, "field-ids"), ("{no", "configuration")):
         with pytest.raises(TableRefused, match=r"no field ids|name-mapping") as refused:
             run(task(context(tmp_path, NS, name_mapping=told), [by_name]))
