@@ -52,9 +52,13 @@ class PaimonCompact(PaimonService):
         """By the sorted runs or small files in each bucket, and by the age of level 0."""
         contents = table.contents()
         most = max((fragments(one, contents, options) for one in contents.buckets), default=0)
-        limit = f"{options.most_runs + 1} sorted runs" if contents.key_columns else f"{options.least_files} small files"
-        due = len(due_buckets(contents, config, options, now))
-        return TriggerVerdict(due > 0, f"{due} of {len(contents.buckets)} buckets are due; one has {most} of {limit}")
+        due, every = len(due_buckets(contents, config, options, now)), len(contents.buckets)
+        kind, least = (
+            ("sorted runs", options.most_runs + 1) if contents.key_columns else ("small files", options.least_files)
+        )
+        return TriggerVerdict(
+            due > 0, f"{due} of {every} buckets are due: at most {most} {kind} in one, due from {least}"
+        )
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The buckets that are due; if none is, all that have more than one sorted run."""

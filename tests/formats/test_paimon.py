@@ -262,10 +262,10 @@ def chosen(work: pb.ProcedureWork | None) -> list[tuple[int, bool]]:
 def test_a_bucket_is_compacted_above_the_trigger_for_sorted_runs(place: Path) -> None:
     table = PaimonDirectory(place, {"bucket": "2", "write-only": "true"})
     table.commit(*files(5, bucket=1), File("x", bucket=0))
-    assert plan(place, PaimonCompact()) == ("0 of 2 buckets are due; one has 5 of 6 sorted runs", None)
+    assert plan(place, PaimonCompact()) == ("0 of 2 buckets are due: at most 5 sorted runs in one, due from 6", None)
     table.commit(File("old", bucket=1, level=5))
     reason, work = plan(place, PaimonCompact())
-    assert reason == "1 of 2 buckets are due; one has 6 of 6 sorted runs"
+    assert reason == "1 of 2 buckets are due: at most 6 sorted runs in one, due from 6"
     assert work is not None
     assert (work.format, work.service, work.table, work.location) == ("paimon", "compact", str(TABLE), str(place))
     assert (chosen(work), work.options["mode"], set(work.manifest_fields)) == ([(1, False)], "fixed", FIELDS)
@@ -292,7 +292,7 @@ def test_the_most_fragmented_buckets_are_compacted_within_the_bound_of_bytes(pla
 def test_tables_without_a_primary_key_are_compacted_by_small_files(place: Path) -> None:
     table = PaimonDirectory(place, {"write-only": "true", "target-file-size": "1 kb"}, keys=())
     table.commit(*files(4, size=716), File("large", size=717))
-    assert plan(place, PaimonCompact()) == ("0 of 1 buckets are due; one has 4 of 5 small files", None)
+    assert plan(place, PaimonCompact()) == ("0 of 1 buckets are due: at most 4 small files in one, due from 5", None)
     assert "has enough small files" in plan(place, PaimonCompact(), requested=True)[0]
     table.commit(File("x", size=1))
     _, work = plan(place, PaimonCompact())

@@ -4,7 +4,6 @@ import sys
 
 from pyspark import SparkConf, SparkContext
 
-from amoro_core.errors import AmoroError
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_optimizer.backends.spark.paimon_procedures import run_paimon
 
@@ -17,7 +16,7 @@ for line in sys.stdin:
         answer = (
             "done " + run_paimon(context, pb.ProcedureWork.FromString(bytes.fromhex(line))).SerializeToString().hex()
         )
-    except AmoroError as error:
-        answer = f"{type(error).__name__} {error.message}"
+    except Exception as error:
+        answer = f"{type(error).__name__} {str(error).splitlines()[0]}"
     print(answer, flush=True)
 context.stop()
