@@ -13,11 +13,10 @@ from amoro_core.maintenance.table_services import ServiceConfig, completed_since
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import FILES, Figure, ProcessContext, Receipt, uuid7
 from amoro_core.model.properties import parse_into
-from amoro_core.model.table_services import COMPLETED, INFLIGHT, REQUESTED, TableContents, TimelineEntry
+from amoro_core.model.table_services import COMPLETED, INFLIGHT, TableContents, TimelineEntry
 from amoro_core.model.task_payload import PROCEDURE_HUDI, TAKE_OVER, Work
+from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import maintenance_pb2 as pb
-
-_MB = 1024 * 1024
 
 
 class EngineService(ActionDefaults):
@@ -75,7 +74,7 @@ class EngineService(ActionDefaults):
         payload = work.SerializeToString(deterministic=True)
         task = PlannedTask(Work(self.kind, payload), min(size, config.io_bound), "", files, size)
         reason = verdict.reason if verdict.is_due else f"asked for: {verdict.reason}"
-        document = {"instant": work.instant, "options": dict(work.options), "files": contents.kinds}
+        document = {"instant": work.instant, "options": masked(dict(work.options)), "files": contents.kinds}
         detail = json.dumps({"before": _sizes(contents)})
         snapshot_id = facts.snapshot_id or 0
         plan = Plan(
@@ -94,11 +93,8 @@ class EngineService(ActionDefaults):
             "words": f"{words}, by {self.format.capitalize()} {output.engine_version}; {notes}",
             "duration_ms": output.duration_ms,
         }
-        process, facts = case.process, table.facts
-        snapshot_id = facts.snapshot_id or 0
-        return Plan(
-            self.name, process.reason, snapshot_id, facts.sequence_number, (), json.dumps(detail), commits=False
-        )
+        done = json.dumps(detail)
+        return Plan(self.name, case.process.reason, table.facts.snapshot_id or 0, 0, (), done, commits=False)
 
     def receipt(self, case: ProcessContext) -> Receipt | None:
         """Files and bytes of the table before and after, what others wrote meanwhile included."""
@@ -126,6 +122,7 @@ class HudiService(EngineService):
     format = "hudi"
     kind = PROCEDURE_HUDI
     pending: str  # the action of its instants until they are completed
+    needs_lock = False  # also for a plan of a writer
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
         """Whether enough was committed since the last time."""
@@ -135,41 +132,42 @@ class HudiService(EngineService):
         """Hudi's settings for a plan of ours."""
         raise NotImplementedError
 
+    def needless(self, table: AnyTable) -> str:
+        """Why a plan would be empty, by the table's files; "": it would not."""
+        return ""
+
     def verdict(
         self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
     ) -> TriggerVerdict:
         """Due with a plan of a writer, or by the count; a plan that others have begun is left to them."""
-        if waiting := self._pending(table, REQUESTED):
-            return TriggerVerdict(True, f"{self.pending} {waiting[0].time} is scheduled and not begun")
-        if begun := self._pending(table, INFLIGHT):
+        plans = self._plans(table)
+        if plans and plans[0].state == INFLIGHT:
             return TriggerVerdict(
                 False,
-                f"{self.pending} {begun[0].time} was begun and is not completed; if nobody works on it any more: "
+                f"{self.pending} {plans[0].time} was begun and is not completed; if nobody works on it any more: "
                 f"amoro table maintain {table.facts.identifier} --action {self.name}",
             )
-        counted = self.count(table, config)
-        try:
-            lock_options(properties, str(table.facts.identifier))
-        except TableRefused as refusal:
-            return replace(counted, is_due=False, reason=f"{counted.reason}; {refusal.message}")
-        return counted
+        found = self.count(table, config)
+        if plans:
+            found = TriggerVerdict(True, f"{self.pending} {plans[0].time} is scheduled and not begun")
+        if not plans or self.needs_lock:
+            try:
+                lock_options(properties, str(table.facts.identifier))
+            except TableRefused as refusal:
+                return replace(found, is_due=False, reason=f"{found.reason}; {refusal.message}")
+        return found
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The oldest plan of a writer; else a plan to be made, for which Hudi gets its settings and the lock."""
-        locking: Mapping[str, str] = {}
-        waiting = [*self._pending(table, REQUESTED), *self._pending(table, INFLIGHT)]
-        with suppress(*([TableRefused] if waiting else [])):
+        plans, locking = self._plans(table), dict[str, str]()
+        with suppress(*([TableRefused] if plans and not self.needs_lock else [])):
             locking = lock_options(situation.properties, str(table.facts.identifier))
-        if waiting:
-            begun = {TAKE_OVER: "true"} if waiting[0].state == INFLIGHT else {}  # only a person asks for such a one
-            return pb.ProcedureWork(instant=waiting[0].time, options={**locking, **begun})
+        if plans:
+            begun = {TAKE_OVER: "true"} if plans[0].state == INFLIGHT else {}  # only a person asks for such a one
+            return pb.ProcedureWork(instant=plans[0].time, options={**locking, **begun})
         if why := self.needless(table):
             return f"{self.count(table, config).reason}; {why}"
         return pb.ProcedureWork(options={**self.settings(config), **locking})
-
-    def needless(self, table: AnyTable) -> str:
-        """Why a plan would be empty, by the table's files; "": it would not."""
-        return ""
 
     def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
         """The instant, once it is completed in the timeline or so old that it has left it as completed."""
@@ -185,8 +183,10 @@ class HudiService(EngineService):
             )
         return f"{self.service}: instant {time} completed"
 
-    def _pending(self, table: AnyTable, state: str) -> list[TimelineEntry]:
-        return [entry for entry in table.timeline() if entry.action == self.pending and entry.state == state]
+    def _plans(self, table: AnyTable) -> list[TimelineEntry]:
+        """Its plans that are not completed: those that nobody has begun, then the others."""
+        plans = [entry for entry in table.timeline() if entry.action == self.pending and entry.state != COMPLETED]
+        return sorted(plans, key=lambda entry: entry.state == INFLIGHT)
 
 
 class HudiCompact(HudiService):
@@ -195,7 +195,6 @@ class HudiCompact(HudiService):
     name, service, pending = "hudi-compact", "compact", "compaction"
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
-        """By delta commits since the last compaction."""
         if table.facts.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             return TriggerVerdict(False, "a copy-on-write table has no log files")
         commits = delta_commits(table.timeline())
@@ -203,15 +202,13 @@ class HudiCompact(HudiService):
         return TriggerVerdict(is_due, f"{commits} of {config.delta_commits} delta commits since the last compaction")
 
     def needless(self, table: AnyTable) -> str:
-        """Without log files nothing is merged: writers put new rows into small base files."""
+        """Writers may have put all new rows into small base files."""
         return "" if "log" in table.contents().kinds else "no file group has a log file"
 
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
-        """The most bytes of a plan, and that fewer delta commits suffice, since they were counted here."""
-        return {
-            "hoodie.compaction.target.io": str(max(1, config.io_bound // _MB)),
-            "hoodie.compact.inline.max.delta.commits": "1",
-        }
+        """Fewer delta commits suffice for Hudi: they were counted here."""
+        bound_mb = max(1, config.io_bound // 1024**2)
+        return {"hoodie.compaction.target.io": str(bound_mb), "hoodie.compact.inline.max.delta.commits": "1"}
 
 
 class HudiCluster(HudiService):
@@ -220,7 +217,6 @@ class HudiCluster(HudiService):
     name, service, pending = "hudi-cluster", "cluster", "clustering"
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
-        """By commits since the last clustering, where columns are named."""
         commits = completed_since(table.timeline(), ("commit", "deltacommit"), "replacecommit")
         words = f"{commits} of {config.cluster_commits} commits since the last clustering"
         if not config.cluster_columns:
@@ -228,7 +224,6 @@ class HudiCluster(HudiService):
         return TriggerVerdict(commits >= config.cluster_commits, words)
 
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
-        """The columns, and the most bytes of a plan, which has one group of files."""
         return {
             "hoodie.clustering.plan.strategy.sort.columns": ",".join(config.cluster_columns),
             "hoodie.clustering.plan.strategy.max.bytes.per.group": str(config.io_bound),
@@ -239,17 +234,15 @@ class HudiClean(HudiService):
     """Deletes files that only readers of old commits need."""
 
     name, service, pending = "hudi-clean", "clean", "clean"
+    needs_lock = True  # without one Hudi takes writes that go on for failed ones, and rolls them back
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
-        """By commits since the last cleaning, above those that stay readable."""
         commits = completed_since(table.timeline(), ("commit", "deltacommit", "replacecommit"), "clean")
         words = f"{commits} commits since the last cleaning, of which {config.clean_commits} stay readable"
         return TriggerVerdict(commits > config.clean_commits, words)
 
     def needless(self, table: AnyTable) -> str:
-        """Without superseded files there is nothing to delete."""
         return "" if table.contents().superseded_files else "no file is superseded"
 
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
-        """How many commits stay readable."""
         return {"hoodie.clean.commits.retained": str(config.clean_commits)}

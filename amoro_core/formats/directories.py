@@ -41,12 +41,11 @@ class TableDirectories:
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogMisconfigured without a warehouse, CatalogUnavailable where it is gone."""
-        if _is_hive(catalog):
-            with catalog_errors(catalog):
-                open_catalog(catalog).list_namespaces()
+        if not _is_hive(catalog):
+            self._folders(catalog, *self._opened(catalog))
             return
-        warehouse = self._warehouse(catalog)
-        self._folders(catalog, self._access(catalog, warehouse), warehouse)
+        with catalog_errors(catalog):
+            open_catalog(catalog).list_namespaces()
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables that the catalog's filters admit, in order of their names. Raises CatalogUnavailable."""
@@ -58,13 +57,13 @@ class TableDirectories:
         """The table's directory. Raises TableNotFound, TableRefused("format") for one of another format in Hive."""
         if _is_hive(catalog):
             return self._in_hive(catalog, identifier)
-        warehouse = self._warehouse(catalog)
-        access, (*namespace, name) = self._access(catalog, warehouse), identifier.in_catalog
+        (access, warehouse), (*namespace, name) = self._opened(catalog), identifier.in_catalog
         folders = ["/".join(namespace), "/".join(namespace) + _DATABASE, *([""] if namespace == [_DEFAULT] else [])]
         for folder in folders:
             location = "/".join(part for part in (warehouse, folder, name) if part)
             if ".." not in identifier.in_catalog and self._is_marked(access, location):
                 return TableDirectory(identifier, location, access, _storage(catalog))
+        self._folders(catalog, access, warehouse)  # a warehouse that is gone says nothing about its tables
         raise TableNotFound(
             f"table {identifier} does not exist: no directory of that name has {self.marks[0]}",
             hint=f"See: amoro table list --catalog {catalog.name}",
@@ -72,8 +71,7 @@ class TableDirectories:
         )
 
     def _below_warehouse(self, catalog: CatalogConfig) -> Iterator[tuple[str, ...]]:
-        warehouse = self._warehouse(catalog)
-        access = self._access(catalog, warehouse)
+        access, warehouse = self._opened(catalog)
         directory = self.marks[0].partition("/")[0]
         waiting: list[tuple[str, ...]] = [()]
         while waiting:
@@ -81,8 +79,8 @@ class TableDirectories:
             place = "/".join((warehouse, *parts))
             folders = self._folders(catalog, access, place, may_miss=bool(parts))
             if parts and directory in folders and self._is_marked(access, place):
-                *namespace, name = parts
-                yield (*(part.removesuffix(_DATABASE) for part in namespace or [_DEFAULT]), name)
+                *above, database, name = parts if len(parts) > 1 else (_DEFAULT, *parts)
+                yield (*above, database.removesuffix(_DATABASE), name)
             elif len(parts) < _DEPTH:
                 waiting += [(*parts, one) for one in folders if not one.startswith((".", "_")) and "=" not in one]
 
@@ -94,30 +92,23 @@ class TableDirectories:
     ) -> frozenset[str]:
         try:
             return access.folders(place)
-        except DataFileMissing as error:
-            if may_miss:  # removed since its parent was listed
+        except (DataFileMissing, TableRefused) as error:
+            if may_miss:  # removed since its parent was listed, or a link that leads elsewhere
                 return frozenset()
             raise CatalogUnavailable(
                 f"catalog {catalog.name}: the warehouse {place} does not exist",
                 hint=f"Restore it, or name another one: amoro catalog update {catalog.name} warehouse=URI",
             ) from error
 
-    def _warehouse(self, catalog: CatalogConfig) -> str:
+    def _opened(self, catalog: CatalogConfig) -> tuple[FileAccess, str]:
+        """Access to the warehouse, and where that is."""
         named = resolved(catalog).get("warehouse", "")
-        if not named or (flaw := flaw_of_location(named)):
-            problem = f"{named!r} is no location: {flaw}" if named else "warehouse is missing"
+        flaw = f"{named!r} is no location: {flaw_of_location(named)}" if named else "warehouse is missing"
+        if not named or flaw_of_location(named):
             raise CatalogMisconfigured(
-                f"catalog {catalog.name}: {problem}", hint="Name the directory: warehouse=file:///absolute/path"
+                f"catalog {catalog.name}: {flaw}", hint="Name the directory: warehouse=file:///absolute/path"
             )
-        return normalise(named)
-
-    def _access(self, catalog: CatalogConfig, location: str) -> FileAccess:
-        named = resolved(catalog).get("warehouse", "")
-        grant = grant_of(catalog, (named,) if named else ())
-        readable = grant.readable(location)
-        return open_access(
-            _storage(catalog), location, read_locations=readable, write_locations=(), way_out=grant.way_out
-        )
+        return _access(catalog, normalise(named)), normalise(named)
 
     def _of_hive(self, catalog: CatalogConfig) -> Iterator[tuple[str, ...]]:
         hive: Any = open_catalog(catalog)
@@ -144,7 +135,7 @@ class TableDirectories:
                 f"{identifier} is not a {self.format.capitalize()} table, by its parameters in the metastore",
                 reason="format",
             )
-        return TableDirectory(identifier, location, self._access(catalog, location), _storage(catalog), parameters)
+        return TableDirectory(identifier, location, _access(catalog, location), _storage(catalog), parameters)
 
 
 def _is_hive(catalog: CatalogConfig) -> bool:
@@ -153,3 +144,11 @@ def _is_hive(catalog: CatalogConfig) -> bool:
 
 def _storage(catalog: CatalogConfig) -> dict[str, str]:
     return {key: value for key, value in resolved(catalog).items() if key.startswith(STORAGE_PREFIXES)}
+
+
+def _access(catalog: CatalogConfig, location: str) -> FileAccess:
+    named = resolved(catalog).get("warehouse", "")
+    grant = grant_of(catalog, (named,) if named else ())
+    return open_access(
+        _storage(catalog), location, read_locations=grant.readable(location), write_locations=(), way_out=grant.way_out
+    )

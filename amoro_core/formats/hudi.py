@@ -72,10 +72,9 @@ class HudiFormat:
         self.list_tables = self._directories.list_tables
 
     def commits_refused(self, catalog: CatalogConfig) -> None:
-        """Nothing is refused: Hudi itself commits, in the table's directory."""
+        """Nothing: Hudi itself commits."""
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "HudiTable":
-        """The table's properties and timeline. Raises TableNotFound, and TableRefused("metadata")."""
         return HudiTable(self._directories.find(catalog, identifier))
 
 
@@ -99,7 +98,6 @@ class HudiTable:
 
     @cached_property
     def facts(self) -> TableFacts:
-        """Facts from properties and timeline; the last instant stands for a snapshot."""
         location, done = self._directory.location, [one for one in self._timeline if one.state == COMPLETED]
         last = max((entry.completed or entry.time for entry in done), default="")
         return TableFacts(
@@ -115,7 +113,6 @@ class HudiTable:
         )
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Raise TableRefused("format-version") for a version of the table that was not tried."""
         version = self._properties["hoodie.table.version"]
         if version not in _VERSIONS:
             raise TableRefused(
@@ -125,20 +122,46 @@ class HudiTable:
             )
 
     def skip_reason(self) -> str:
-        """Never optimized by us: Hudi does its services."""
         return "Hudi does it, on an optimizer with Spark"
 
     def io_properties(self) -> Mapping[str, str]:
-        """The properties of its storage."""
         return self._directory.storage
 
     def timeline(self) -> tuple[TimelineEntry, ...]:
-        """The active timeline; archived instants are not read."""
         return self._timeline
 
     def contents(self) -> TableContents:
-        """Schema, files and timeline; files are listed the first time. Raises what listing and reading raise."""
         return self._contents
+
+    def last_rewrite(self) -> tuple[int, int] | None:
+        """The last compaction or clustering, and the moment before it was requested."""
+        for entry in reversed(self._timeline):
+            if entry.state == COMPLETED and entry.action in ("commit", "replacecommit"):
+                operation = str(self._metadata(entry).get("operationType")).upper()
+                if operation in ("COMPACT", "CLUSTER"):
+                    return int(entry.time) - 1, int(entry.time)
+        return None
+
+    def rows(self, state: int) -> Iterator[Any]:
+        """The rows as of an instant, by the package `hudi`, without Hudi's own columns."""
+        try:
+            from hudi import HudiReadOptions
+            from hudi import HudiTable as Reader
+        except ImportError as error:
+            raise self._unreadable("the package hudi is not installed") from error
+        try:
+            reader = Reader(self._directory.location)
+            for batch in reader.read_stream(HudiReadOptions().with_as_of_timestamp(str(state))):
+                yield batch.select(sorted(name for name in batch.schema.names if not name.startswith("_hoodie_")))
+        except Exception as error:  # it raises errors of its own for whatever it can't read
+            raise self._unreadable(f"the package hudi says: {briefly(str(error))}") from error
+
+    def _unreadable(self, why: str) -> TableRefused:
+        return TableRefused(
+            f"rows of {self._directory.identifier} can't be compared: {why}",
+            reason="format",
+            hint="Install the reader with: pip install 'amoro[hudi]'; or compare them by Spark.",
+        )
 
     @cached_property
     def _contents(self) -> TableContents:
@@ -163,19 +186,17 @@ class HudiTable:
         groups: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
         for partition, name, size in self._list_files():
             base, log = _BASE.fullmatch(name), _LOG.fullmatch(name)
-            found = base or log
-            at = self._completed_at(found[2]) if found else None
-            if found is not None and (at is not None or (log and self._layout == 1)):
-                groups[partition, found[1]].append(("base", found[2], size) if base else ("log", at or found[2], size))
-        replaced = set(self._replaced())
-        live: list[StoredFiles] = []
-        superseded: list[int] = []
+            if base and self._completed_at(base[2]) is not None:
+                groups[partition, base[1]].append(("base", base[2], size))
+            elif log and (at := log[2] if self._layout == 1 else self._completed_at(log[2])) is not None:
+                groups[partition, log[1]].append(("log", at, size))
+        replaced, live, superseded = set(self._replaced()), list[StoredFiles](), list[int]()
         for group, files in sorted(groups.items()):
-            start = max((time for kind, time, _ in files if kind == "base"), default="")
-            kept = [] if group in replaced else [file for file in files if file[1] >= start]
-            superseded += [size for file in files if file not in kept for size in file[2:]]
+            start = "" if group not in replaced else "9" * 17
+            start = max((start, *(time for kind, time, _ in files if kind == "base")))
+            superseded += [size for _, time, size in files if time < start]
             for kind in ("base", "log"):
-                sizes = [size for one, _, size in kept if one == kind]
+                sizes = [size for one, time, size in files if one == kind and time >= start]
                 live += [StoredFiles(*group, kind, len(sizes), sum(sizes))] if sizes else []
         return tuple(live), superseded
 
@@ -246,16 +267,11 @@ class HudiTable:
         problems = []
         for path in _MARKS:
             try:
-                properties = parse_properties(self._directory.access.read_bytes(f"{self._directory.location}/{path}"))
+                return table_properties(self._directory.access.read_bytes(f"{self._directory.location}/{path}"))
             except DataFileMissing:
                 problems.append(f"{path} is missing")
-                continue
             except ValueError as error:
                 problems.append(f"{path} is malformed or truncated: {error}")
-                continue
-            if not (flaw := _flaw(properties)):
-                return properties
-            problems.append(f"{path} is malformed or truncated: {flaw}")
         raise self._malformed("; ".join(problems))
 
     def _read_timeline(self) -> Iterator[TimelineEntry]:
@@ -267,10 +283,14 @@ class HudiTable:
                 entry = self._entry(name := file.path.rpartition("/")[2])
                 self._names[entry.time, entry.state] = name
                 instant = entry.time, _COMPLETED_AS.get(entry.action, entry.action)
-                if instant not in latest or _STATES.index(entry.state) > _STATES.index(latest[instant].state):
-                    latest[instant] = entry
+                latest[instant] = max(entry, latest.get(instant, entry), key=lambda one: _STATES.index(one.state))
         for entry in sorted(latest.values(), key=lambda entry: (entry.time, entry.action)):
-            yield self._told_apart(entry)
+            # In layout 1 pending clusterings have the action of overwrites; only their plan tells them apart.
+            is_replacing = entry.action == "replacecommit" and entry.state != COMPLETED
+            if is_replacing and (entry.time, REQUESTED) in self._names:
+                is_clustering = self._metadata(entry, REQUESTED).get("operationType") == "CLUSTER"
+                entry = replace(entry, action="clustering") if is_clustering else entry
+            yield entry
 
     def _entry(self, name: str) -> TimelineEntry:
         match = _INSTANT.fullmatch(name)
@@ -281,47 +301,32 @@ class HudiTable:
             raise self._malformed(f"{self._folder}/{name} is no instant that Hudi 0.x to 1.2 writes")
         return TimelineEntry(match[1], action, state or COMPLETED, match[2] or "")
 
-    def _told_apart(self, entry: TimelineEntry) -> TimelineEntry:
-        """In layout 1 pending clusterings have the action of overwrites; only their plan tells them apart."""
-        if self._layout != 1 or entry.action != "replacecommit" or entry.state == COMPLETED:
-            return entry
-        if (entry.time, REQUESTED) not in self._names:
-            return entry
-        is_clustering = self._metadata(entry, REQUESTED).get("operationType") == "CLUSTER"
-        return replace(entry, action="clustering") if is_clustering else entry
 
-
-def parse_properties(content: bytes) -> dict[str, str]:
-    """The entries of a file as Java's `Properties.store` writes it. Raises ValueError for a line that is none."""
+def table_properties(content: bytes) -> dict[str, str]:
+    """The properties of a table, as Java's `Properties.store` writes them. Raises ValueError where they are none."""
+    lines = [line.strip() for line in content.decode("latin-1").split("\n")]
     found = {}
-    for line in content.decode("latin-1").splitlines():
-        if not line.strip() or line.lstrip()[0] in "#!":
-            continue
-        match = _PROPERTY.fullmatch(line.strip())
-        if match is None:
-            raise ValueError(f"the line {briefly(line)!r} is no property")
-        found[_unescaped(match[1])] = _unescaped(match[2])
+    for line in lines:
+        if line and line[0] not in "#!":
+            if (match := _PROPERTY.fullmatch(line)) is None:
+                raise ValueError(f"the line {briefly(line)!r} is no property")
+            key, value = (_ESCAPED.sub(_unescaped, text) for text in match.groups())
+            found[key] = value
+    for key in _REQUIRED:
+        if not found.get(key):
+            raise ValueError(f"{key} is missing")
+    name, checksum = found["hoodie.table.name"], found.get("hoodie.table.checksum", "")
+    names = (name, f"{found.get('hoodie.database.name', '')}.{name}")
+    if checksum and checksum not in (str(zlib.crc32(text.encode())) for text in names):
+        raise ValueError(f"hoodie.table.checksum is {checksum}, and not that of {name!r}")
+    numbers = found["hoodie.table.version"], found["hoodie.timeline.layout.version"]
+    if not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"the versions are {' and '.join(numbers)}")
     return found
 
 
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(
-        lambda one: chr(int(one[1][1:], 16)) if len(one[1]) == 5 else _CONTROL.get(one[1], one[1]), text
-    )
-
-
-def _flaw(properties: Mapping[str, str]) -> str:
-    """Why the properties can't be those of a table; "": they can."""
-    for key in _REQUIRED:
-        if not properties.get(key):
-            return f"{key} is missing"
-    name, database = properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
-    checksum = properties.get("hoodie.table.checksum", "")
-    known = {str(zlib.crc32(text.encode())) for text in (name, f"{database}.{name}")}
-    if checksum and checksum not in known:
-        return f"hoodie.table.checksum is {checksum}, and not that of {name!r}"
-    numbers = properties["hoodie.table.version"], properties["hoodie.timeline.layout.version"]
-    return "" if all(number.isdecimal() for number in numbers) else f"the versions are {' and '.join(numbers)}"
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1][1:], 16)) if len(match[1]) > 1 else _CONTROL.get(match[1], match[1])
 
 
 def _type_name(avro: Any) -> str:

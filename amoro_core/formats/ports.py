@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.storage.inventory import Keys, StorageRoot
@@ -372,6 +372,17 @@ class Serviced(OpenTable, Protocol):
         """All that it consists of; reads once what loading it has not read."""
 
 
+@runtime_checkable
+class Comparable(OpenTable, Protocol):
+    """A serviced table whose rows another reader than its format's own engine can read."""
+
+    def last_rewrite(self) -> tuple[int, int] | None:
+        """The states before and after the last service that kept all rows; None: it knows of none."""
+
+    def rows(self, state: int) -> Iterator[Any]:
+        """The rows of a state in Arrow batches. Raises TableRefused where the reader can't read them."""
+
+
 class AnyTable(
     Serviced,
     Rewritable,
@@ -408,7 +419,8 @@ def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused
     return TableRefused(
         f"{facts.identifier} has the format {facts.format}, which lacks what {work} needs: {', '.join(missing)}",
         reason="format",
-        hint="Actions that don't need them are not affected.",
+        hint="Actions that don't need them are not affected"
+        + (f"; see: amoro table actions {facts.identifier}" if Role.SERVICE in table.roles else "."),
     )
 
 

@@ -145,6 +145,8 @@ _ON_DEMAND: Mapping[str, tuple[str, str]] = {
     "hudi": ("amoro_core.formats.hudi", "HudiFormat"),
     "paimon": ("amoro_core.formats.paimon", "PaimonFormat"),
 }
+#: Their names: their tables have services, which their own engines do.
+SERVICED_FORMATS = frozenset(_ON_DEMAND)
 
 
 class Formats:

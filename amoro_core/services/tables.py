@@ -13,8 +13,9 @@ from amoro_core.actions.rewriting import copy_description
 from amoro_core.errors import AmoroError, CommitConflict, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
-from amoro_core.formats.tables import Tables
+from amoro_core.formats.tables import SERVICED_FORMATS, Tables
 from amoro_core.logger import get_logger
+from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
@@ -29,6 +30,7 @@ from amoro_core.model.optimizing_config import (
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.model.table_services import TableContents
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
@@ -191,7 +193,8 @@ class TableService:
         last = {} if anew else self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
         if loaded.is_serviced:
             evaluation = self._evaluated(known, loaded, self._looks(known, loaded)).evaluation
-            return Preview(runtime, evaluation, None, (), 0, "")
+            by_engine = replace(evaluation, reason=f"nothing to do by optimizing; {evaluation.reason}")
+            return Preview(runtime, by_engine, None, (), 0, "")
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
@@ -458,7 +461,8 @@ class TableService:
 def _services_due(looks: Looks) -> tuple[OptimizingType | None, str]:
     """Whether any service of the table's own engine is due, as work that is not optimizing of ours, and which."""
     due = [f"{name} is due: {one.verdict.reason}" for name, one in looks.items() if one.verdict and one.verdict.is_due]
-    return OptimizingType.MINOR if due else None, "; ".join(due) or "no service is due"
+    first = (f"{name} is not due: {one.verdict.reason}" for name, one in looks.items() if one.verdict)
+    return OptimizingType.MINOR if due else None, "; ".join(due) or next(first, "it has no service")
 
 
 #: Tables that are loaded at most to find one by its UUID.
@@ -544,9 +548,15 @@ class InspectionService:
         defaults = dict(self.tables.catalog(identifier.catalog).properties)
         find = tables.get_by_name if known_only else tables.find
         runtime = self.store.read(lambda db: find(db, identifier))
-        own = runtime.properties if known_only and runtime else self.tables.open(identifier).facts.properties
+        known = runtime if known_only and runtime else self.tables.open(identifier).facts
+        own, serviced = known.properties, known.format in SERVICED_FORMATS
         override = runtime.enabled_override if runtime else None
-        return effective_config(defaults, own), decide_enabled(override, own, defaults)
+        enabled = decide_enabled(override, own, defaults, SERVICES_ENABLED if serviced else ENABLED_KEY)
+        return effective_config(defaults, own, serviced=serviced), enabled
+
+    def contents(self, identifier: TableIdentifier) -> TableContents:
+        """What a table consists of whose format's own engine does its services."""
+        return with_roles(self.tables.open(identifier), (Role.SERVICE,), "this").contents()
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
         """The evaluation of the table's present head, even if nothing can be committed."""
