@@ -137,7 +137,8 @@ class Runner:
         self._registering = threading.Lock()
         self._session = Session()
         self._previous_id = ""
-        self._held_until_s = 0.0  # by `steady_s`: from when the coordinator may count this optimizer as lost
+        self._timeout_s = 0.0  # after which the coordinator counts a silent optimizer as lost
+        self._held_until_s = 0.0  # by `steady_s`: until when it surely counts this one as alive
 
     def stop(self, *, at_once: bool = False) -> None:
         """Drain: running attempts may finish, and no new ones are taken. A second call abandons them."""
@@ -218,7 +219,8 @@ class Runner:
         )
         with self._lock:
             self._session = sessions.registered(self._session, registration, adopted)
-        self._note_answer(sent_s, registration)
+            self._timeout_s = registration.heartbeat_timeout_s
+        self._note_answer(sent_s)
         self._previous_id = registration.optimizer_id
         self._log_if_remote(
             logging.INFO,
@@ -267,13 +269,13 @@ class Runner:
             except AmoroError as error:
                 log.warning("heartbeat.failed", error=error.message)
             else:
-                self._note_answer(sent_s, session.registration)
+                self._note_answer(sent_s)
                 self._follow_answer(abandon, draining)
 
-    def _note_answer(self, sent_s: float, registration: Registration) -> None:
+    def _note_answer(self, sent_s: float) -> None:
         """The coordinator has answered a call, sent at that time, by which it knows that this optimizer lives."""
         with self._lock:
-            self._held_until_s = max(self._held_until_s, sent_s + registration.heartbeat_timeout_s)
+            self._held_until_s = max(self._held_until_s, sent_s + self._timeout_s)
 
     def _follow_answer(self, abandon: Sequence[Attempt], draining: bool) -> None:
         with self._lock:
@@ -331,7 +333,7 @@ class Runner:
         finally:
             self._is_polling = False
         if not self._stopping.is_set():  # else the poll may have been ended here
-            self._note_answer(sent_s, registration)
+            self._note_answer(sent_s)
         self._follow_answer(polled.abandon, polled.draining)
         return polled.tasks
 
@@ -403,7 +405,7 @@ class Runner:
             lambda name: self._fetch(task.attempt, name),
             lambda: steady_s() - acked_s,
             lambda stage, core_ms: self._report_stage(task.attempt, stage, core_ms),
-            lambda: self._held_until_s,
+            lambda: max(self._held_until_s, acked_s + self._timeout_s),
         )
         try:
             output = self._backend.execute(task.work, task.table, run)

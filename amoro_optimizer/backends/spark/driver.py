@@ -125,7 +125,13 @@ class SparkBackend:
         if run.is_cancelled():
             raise AttemptAbandoned(f"attempt {run.attempt} was cancelled before it began")
         if work.kind in self._procedures.kinds:
-            return self._procedures.execute(work, run)
+            try:
+                return self._procedures.execute(work, run)
+            except Exception as error:
+                self._check_alive()
+                if self.loss:
+                    raise AttemptAbandoned(f"attempt {run.attempt} was lost with its application") from error
+                raise
         kind = self._kinds.of(work.kind)
         blob = run.fetch(kind.blob(work.payload)) if isinstance(kind, Fetching) else b""
         kept: frozenset[str] = frozenset()

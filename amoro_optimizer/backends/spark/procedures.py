@@ -1,14 +1,11 @@
 """Table services of Hudi and Paimon tables: the engine of the jar does and commits them, in the driver's JVM."""
 
-import base64
-import json
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
@@ -30,6 +27,7 @@ from amoro_core.model.task_payload import (
     WorkResult,
 )
 from amoro_core.protocol import maintenance_pb2 as pb
+from amoro_optimizer.backends.spark.paimon_procedures import run_paimon
 from amoro_optimizer.backends.spark.shuffle import reason_of
 from amoro_optimizer.execution import Run, steady_s
 
@@ -127,10 +125,12 @@ class Procedures:
     def execute(self, work: Work, run: Run) -> WorkResult:
         """Do the work. Raises AttemptAbandoned when it was stopped, TableRefused, OptimizerError."""
         asked, began = pb.ProcedureWork.FromString(work.payload), time.monotonic()
-        service = _Hudi if work.kind == PROCEDURE_HUDI else _Paimon
         with self._watching(run) as is_stopped:
             try:
-                output = service(self._context, asked, is_stopped).run()
+                if work.kind == PROCEDURE_HUDI:
+                    output = _Hudi(self._context, asked, is_stopped).run()
+                else:
+                    output = run_paimon(self._context, asked, is_stopped)
             except Exception as error:
                 if is_stopped():
                     raise AttemptAbandoned(f"attempt {run.attempt} was cancelled") from error
@@ -175,7 +175,8 @@ class Procedures:
             yield lambda: bool(stopped)
         finally:
             over.set()
-            self._context.removeJobTag(tag)
+            with suppress(Exception):  # the JVM may be gone
+                self._context.removeJobTag(tag)
             watcher.join()
 
 
@@ -260,126 +261,48 @@ class _Hudi:
         return str(made.get()) if made.isPresent() else ""
 
     def _execute(self, instant: str) -> pb.ProcedureOutput:
+        # It tells that a driver of ours has begun the plan, also after its heartbeat has ended with it.
+        mark = self._hudi.storage.StoragePath(f"{self._asked.location}/.hoodie/.aux/amoro-{instant}")
+        output = pb.ProcedureOutput(instant=instant, nothing_to_do=True)
         while (has_begun := self._pending().get(instant)) is not None:
             if self._is_stopped():
                 raise AttemptAbandoned(f"the plan {instant} was not begun")
-            if not self._claim(instant, has_begun):
+            if not self._claim(instant, mark, has_begun):
                 time.sleep(LOOK_S)
                 continue
             try:
                 (self._client.compact if self._is_compaction else self._client.cluster)(instant, True)
+                output.nothing_to_do = False
             except Exception:
                 if instant in self._pending() and self._heartbeats.isHeartbeatExpired(instant):
-                    self._heartbeats.start(instant)  # it ends soon, and tells that who began the plan kept one
                     raise
-            else:
-                return pb.ProcedureOutput(instant=instant)
-        return pb.ProcedureOutput(instant=instant, nothing_to_do=True, notes=[f"{instant} is not pending any more"])
+            finally:
+                if not self._is_compaction:
+                    self._heartbeats.stop(instant)
+        self._table.getStorage().deleteFile(mark)
+        if output.nothing_to_do:
+            output.notes.append(f"{instant} is not pending any more")
+        return output
 
-    def _claim(self, instant: str, has_begun: bool) -> bool:
+    def _claim(self, instant: str, mark: JVM, has_begun: bool) -> bool:
         """Whether no other driver executes the plan, as its heartbeat tells; then ours keeps one.
 
-        Hudi claims compactions itself. The heartbeat of a driver that was lost ends after a while. Raises
-        OptimizerError for a plan that a writer without heartbeats has begun: it may be at it.
+        Hudi keeps that of compactions itself. The heartbeat of a driver that was lost ends after a while. Raises
+        OptimizerError for a plan that a writer has begun: it may be at it without a heartbeat.
         """
-        storage, place = self._table.getStorage(), self._asked.location
-        took_over = self._asked.options.get(TAKE_OVER) == "true"
-        if has_begun and not took_over and not self._heartbeats.heartbeatExists(storage, place, instant):
+        storage, lock = self._table.getStorage(), self._client.getTransactionManager().getLockManager()
+        if has_begun and self._asked.options.get(TAKE_OVER) != "true" and not storage.exists(mark):
             raise OptimizerError(
-                f"the plan {instant} of {self._asked.table} was begun by a writer that keeps no heartbeat",
+                f"the plan {instant} of {self._asked.table} was begun by a writer",
                 hint="Let the writer complete it, and only schedule from then on: hoodie.compact.inline=false.",
             )
-        lock = self._client.getTransactionManager().getLockManager()
         lock.lock()
         try:
-            is_free = bool(self._heartbeats.isHeartbeatExpired(instant))
-            if is_free and not self._is_compaction:
+            if not self._heartbeats.isHeartbeatExpired(instant):
+                return False
+            storage.create(mark, True).close()
+            if not self._is_compaction:
                 self._heartbeats.start(instant)
-            return is_free
+            return True
         finally:
             lock.unlock()
-
-
-class _Paimon:
-    """A service of a Paimon table, by the public interfaces of its Java library."""
-
-    def __init__(self, context: SparkContext, asked: pb.ProcedureWork, is_stopped: Callable[[], bool]) -> None:
-        """Raises TableRefused for a table that a newer Paimon has written."""
-        self._gateway: JVM = context._gateway
-        self._jvm, self._asked, self._is_stopped = _jvm(context), asked, is_stopped
-        self._paimon = paimon = self._jvm.org.apache.paimon
-        schemas = (paimon.manifest.ManifestFileMeta, paimon.manifest.ManifestEntry, paimon.io.DataFileMeta)
-        known = {name for one in schemas for name in re.findall(r"`(\w+)`", one.SCHEMA.toString())}
-        if unknown := sorted(set(asked.manifest_fields) - known - {"_VERSION"}):  # which every serializer adds
-            raise TableRefused(
-                f"a newer Paimon than the jar's wrote {asked.table}: its manifests have {', '.join(unknown)}",
-                reason="format",
-                hint="Start the optimizer with a jar of the writer's version, or of a later one.",
-            )
-        options = {"path": asked.location, "commit.user-prefix": asked.marker, "write-only": "false"}
-        hadoop = context._jsc.hadoopConfiguration()
-        catalog = paimon.catalog.CatalogContext.create(paimon.options.Options.fromMap(options), hadoop)
-        self._table = paimon.table.FileStoreTableFactory.create(catalog)
-
-    def run(self) -> pb.ProcedureOutput:
-        if self._asked.service == "expire":
-            config = self._call("table.FileStoreTable", self._table, "coreOptions").expireConfig()
-            expire = self._call("table.Table", self._table, "newExpireSnapshots")
-            self._call("table.ExpireSnapshots", expire, "config", config)
-            expired = int(self._call("table.ExpireSnapshots", expire, "expire"))
-            return pb.ProcedureOutput(nothing_to_do=not expired, notes=[f"{expired} snapshots expired"])
-        builder = self._call("table.Table", self._table, "newBatchWriteBuilder")
-        has_buckets = self._asked.options["mode"] != "unaware"
-        messages = self._merged_runs(builder) if has_buckets else self._merged_files()
-        if self._is_stopped():
-            raise AttemptAbandoned(f"{self._asked.table} was not committed")
-        if not messages.size():
-            return pb.ProcedureOutput(nothing_to_do=True)
-        commit = self._call("table.sink.BatchWriteBuilder", builder, "newCommit")
-        self._call("table.sink.BatchTableCommit", commit, "commit", messages)
-        return pb.ProcedureOutput()
-
-    def _buckets(self) -> Iterator[tuple[JVM, int, bool]]:
-        """The buckets that are to be compacted: partition, number, and whether down to one sorted run."""
-        for partition, number, is_full in json.loads(self._asked.options["buckets"]):
-            row = self._paimon.utils.SerializationUtils.deserializeBinaryRow(base64.b64decode(partition))
-            yield row, number, is_full
-
-    def _merged_runs(self, builder: JVM) -> JVM:
-        """The changes by which the buckets' sorted runs are merged."""
-        write = self._call("table.sink.BatchWriteBuilder", builder, "newWrite")
-        disk = self._paimon.disk.IOManager.create(tempfile.gettempdir())
-        self._call("table.sink.TableWrite", write, "withIOManager", disk)
-        try:
-            for bucket in self._buckets():
-                self._call("table.sink.TableWrite", write, "compact", *bucket)
-            return self._call("table.sink.BatchTableWrite", write, "prepareCommit")
-        finally:
-            self._call("table.sink.TableWrite", write, "close")
-            self._call("disk.IOManager", disk, "close")
-
-    def _merged_files(self) -> JVM:
-        """The changes by which small files of a table without buckets are merged."""
-        append, table, partitions = self._paimon.append, self._table, [row for row, _, _ in self._buckets()]
-        try:
-            coordinator = append.AppendCompactCoordinator(table, False)
-        except TypeError:  # as Paimon 0.9 names it
-            coordinator = append.UnawareAppendTableCompactionCoordinator(table, False)
-        store = self._call("table.FileStoreTable", table, "store")
-        write = self._call("FileStore", store, "newWrite", self._asked.marker)
-        messages = self._jvm.java.util.ArrayList()
-        for task in coordinator.run():
-            if any(task.partition().equals(row) for row in partitions):
-                messages.add(task.doCompact(table, write))
-        return messages
-
-    def _call(self, owner: str, target: JVM, name: str, *arguments: object) -> JVM:
-        """Call a method of a public interface: what implements it is not public, where py4j finds nothing."""
-        java = self._jvm.java.lang
-        loader = java.Thread.currentThread().getContextClassLoader()
-        methods = java.Class.forName(f"org.apache.paimon.{owner}", True, loader).getMethods()
-        method = next(one for one in methods if (one.getName(), one.getParameterCount()) == (name, len(arguments)))
-        given = self._gateway.new_array(java.Object, len(arguments))
-        for index, argument in enumerate(arguments):
-            given[index] = argument
-        return method.invoke(target, given)
