@@ -18,6 +18,9 @@ from amoro_core.model.task_payload import PROCEDURE_HUDI, TAKE_OVER, Work
 from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import maintenance_pb2 as pb
 
+#: Of files, in one plan of clustering.
+_GROUPS = 4
+
 
 class EngineService(ActionDefaults):
     """A service of the tables of one format; a process has one task, and ends with what the table shows then."""
@@ -224,9 +227,12 @@ class HudiCluster(HudiService):
         return TriggerVerdict(commits >= config.cluster_commits, words)
 
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
+        """A few groups of files, so that several partitions have their turn."""
+        plan = "hoodie.clustering.plan.strategy"
         return {
-            "hoodie.clustering.plan.strategy.sort.columns": ",".join(config.cluster_columns),
-            "hoodie.clustering.plan.strategy.max.bytes.per.group": str(config.io_bound),
+            f"{plan}.sort.columns": ",".join(config.cluster_columns),
+            f"{plan}.max.num.groups": str(_GROUPS),
+            f"{plan}.max.bytes.per.group": str(max(1, config.io_bound // _GROUPS)),
         }
 
 

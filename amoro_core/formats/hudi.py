@@ -330,19 +330,11 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _type_name(avro: Any) -> str:
-    """An Avro type in a word; of a union with null, the other one."""
+    """An Avro type in words; of a union with null, the other one."""
     if isinstance(avro, list):
         return " or ".join(_type_name(one) for one in avro if one != "null")
     if not isinstance(avro, dict):
         return str(avro)
-    match avro.get("logicalType", avro["type"]):
-        case "decimal":
-            return f"decimal({avro['precision']}, {avro.get('scale', 0)})"
-        case "array":
-            return f"array of {_type_name(avro['items'])}"
-        case "map":
-            return f"map of {_type_name(avro['values'])}"
-        case str() as name:
-            return name
-        case nested:
-            return _type_name(nested)
+    name, inner = _type_name(avro.get("logicalType", avro["type"])), avro.get("items", avro.get("values"))
+    digits = f"({avro['precision']}, {avro.get('scale', 0)})" if name == "decimal" else ""
+    return f"{name}{digits}" if inner is None else f"{name} of {_type_name(inner)}"
