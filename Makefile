@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JARS := build/jars
+FORMAT_JARS := build/format-jars
 OLDER_SPARK := build/pyspark-3.5
+PYPAIMON := build/pypaimon
 PROMETHEUS := build/prometheus
 CHROMIUM := build/chromium
 GENERATOR := build/client-generator
@@ -43,10 +45,10 @@ test:
 # What the Spark backend asks most of Spark runs with Spark 3.5 as well, from its own directory.
 test-all:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
-	  $(OLDER_SPARK)/.installed $(GENERATOR)/.installed
+	  $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(PYPAIMON)/.installed $(GENERATOR)/.installed
 	$(call beside-lint,$(WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
-	  tests/spark_backend/test_backend.py \
+	  tests/spark_backend/test_backend.py tests/spark_backend/test_procedures.py \
 	  tests/spark_backend/test_clustering.py::test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_makes_of_it \
 	  tests/spark_backend/test_clustering.py::test_executions_that_die_in_each_stage_are_repeated_and_the_files_are_the_same
 
@@ -146,6 +148,13 @@ $(OLDER_SPARK)/.installed: $(VENV)/.made
 	@$(call install,$(BIN)/python) --target $(OLDER_SPARK) 'pyspark==3.5.*'
 	@touch $@
 
+# Writes and reads Paimon tables; it wants older packages than ours.
+$(PYPAIMON)/.installed: $(VENV)/.made
+	@echo "installing pypaimon into $(PYPAIMON)"
+	@$(BIN)/python -m venv --clear $(PYPAIMON)
+	@$(call install,$(PYPAIMON)/bin/python) 'pypaimon==2.1.0'
+	@touch $@
+
 # The generator of clients wants an older typer than ours.
 $(GENERATOR)/.installed: $(VENV)/.made
 	@echo "installing the generator of clients into $(GENERATOR)"
@@ -163,6 +172,16 @@ $(JARS)/.fetched: tests/java/pom.xml | $(VENV)/.made
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
 	  echo "fetching Iceberg's runtime for Spark and its REST server into $(JARS)"; \
 	  rm -rf $(JARS) && mvn -B -q -Dstyle.color=never -f tests/java/pom.xml package && touch $@; \
+	fi
+
+# Those of Hudi, for Spark 3.5, and of Paimon: 130 MB, for `make test-all` alone.
+$(FORMAT_JARS)/.fetched: | $(JARS)/.fetched
+	@if command -v mvn >/dev/null; then \
+	  echo "fetching the jars of Hudi and Paimon into $(FORMAT_JARS)"; \
+	  for jar in org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0 org.apache.paimon:paimon-bundle:1.4.2; do \
+	    mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+	      -Dartifact=$$jar -DoutputDirectory=$(CURDIR)/$(FORMAT_JARS) || exit 1; \
+	  done; touch $@; \
 	fi
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------

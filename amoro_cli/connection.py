@@ -51,6 +51,7 @@ class SparkOptions:
 
     master: str | None  # None: as Spark's own configuration says, else local[*]
     settings: tuple[tuple[str, str], ...] = ()  # take precedence over Spark's own configuration
+    jars: tuple[str, ...] = ()  # paths
 
 
 @dataclass(frozen=True, slots=True)

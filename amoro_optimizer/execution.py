@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol, runtime_checkable
 
 from amoro_core.errors import OptimizerError
@@ -36,6 +37,8 @@ class Run:
     fetch: Callable[[BlobName], bytes] = no_blob  # what the coordinator keeps for the task; raises OptimizerError
     age_s: Callable[[], float] = lambda: 0.0  # since the ack was sent, seconds; at the least what is true
     on_stage: Callable[[str, int], None] = lambda stage, core_ms: None  # the stage, all core time so far in ms
+    #: Until when, by `steady_s`, the coordinator surely counts the optimizer as alive: as it answered last.
+    held_until_s: Callable[[], float] = lambda: inf
 
 
 class Kind(Protocol):

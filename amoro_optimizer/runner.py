@@ -137,6 +137,8 @@ class Runner:
         self._registering = threading.Lock()
         self._session = Session()
         self._previous_id = ""
+        self._timeout_s = 0.0  # after which the coordinator counts a silent optimizer as lost
+        self._held_until_s = 0.0  # by `steady_s`: until when it surely counts this one as alive
 
     def stop(self, *, at_once: bool = False) -> None:
         """Drain: running attempts may finish, and no new ones are taken. A second call abandons them."""
@@ -202,6 +204,7 @@ class Runner:
 
     def _register_once(self) -> None:
         running = tuple(self._snapshot().running)
+        sent_s = steady_s()
         registration, adopted = self._client.register(
             self._config.enrolment_token,
             group=self._config.group,
@@ -216,6 +219,8 @@ class Runner:
         )
         with self._lock:
             self._session = sessions.registered(self._session, registration, adopted)
+            self._timeout_s = registration.heartbeat_timeout_s
+        self._note_answer(sent_s)
         self._previous_id = registration.optimizer_id
         self._log_if_remote(
             logging.INFO,
@@ -254,6 +259,7 @@ class Runner:
                 continue
             if self._is_polling and self._threads.count == count:  # the open poll is a heartbeat
                 continue
+            sent_s = steady_s()
             try:
                 abandon, draining = self._client.heartbeat(
                     session.registration.token, session.running.values(), self._threads.count
@@ -263,7 +269,13 @@ class Runner:
             except AmoroError as error:
                 log.warning("heartbeat.failed", error=error.message)
             else:
+                self._note_answer(sent_s)
                 self._follow_answer(abandon, draining)
+
+    def _note_answer(self, sent_s: float) -> None:
+        """The coordinator has answered a call, sent at that time, by which it knows that this optimizer lives."""
+        with self._lock:
+            self._held_until_s = max(self._held_until_s, sent_s + self._timeout_s)
 
     def _follow_answer(self, abandon: Sequence[Attempt], draining: bool) -> None:
         with self._lock:
@@ -315,11 +327,13 @@ class Runner:
         # A busy optimizer learns what to abandon at least as often as by heartbeats.
         wait_s = min(POLL_WAIT_S, registration.heartbeat_interval_s) if session.running else POLL_WAIT_S
         running = [item for item in session.running.values() if not item.abandoned]
-        self._is_polling = True
+        self._is_polling, sent_s = True, steady_s()
         try:
             polled = self._client.poll(registration.token, free, wait_s, running, self._threads.count)
         finally:
             self._is_polling = False
+        if not self._stopping.is_set():  # else the poll may have been ended here
+            self._note_answer(sent_s)
         self._follow_answer(polled.abandon, polled.draining)
         return polled.tasks
 
@@ -391,6 +405,7 @@ class Runner:
             lambda name: self._fetch(task.attempt, name),
             lambda: steady_s() - acked_s,
             lambda stage, core_ms: self._report_stage(task.attempt, stage, core_ms),
+            lambda: max(self._held_until_s, acked_s + self._timeout_s),
         )
         try:
             output = self._backend.execute(task.work, task.table, run)

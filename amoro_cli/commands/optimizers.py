@@ -68,11 +68,13 @@ def _setting(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _spark_options(backend: Backend, master: str | None, settings: list[tuple[str, str]] | None) -> SparkOptions | None:
+def _spark_options(
+    backend: Backend, master: str | None, settings: list[tuple[str, str]] | None, jars: str
+) -> SparkOptions | None:
     if backend is Backend.SPARK:
-        return SparkOptions(master, tuple(settings or ()))
-    if master is not None or settings:
-        raise InvalidArgument("--master and --spark-conf are for Spark", hint="Add --backend spark.")
+        return SparkOptions(master, tuple(settings or ()), tuple(filter(None, jars.split(","))))
+    if master is not None or settings or jars:
+        raise InvalidArgument("--master, --spark-conf and --jars are for Spark", hint="Add --backend spark.")
     return None
 
 
@@ -142,9 +144,17 @@ def run(
             help="A setting of Spark; may be repeated.",
         ),
     ] = None,
+    jars: Annotated[
+        str,
+        option(
+            "--jars",
+            metavar="FILE[,FILE...]",
+            help="Jars for Spark: with Hudi's or Paimon's it services tables of that format, too.",
+        ),
+    ] = "",
 ) -> None:
     """Run an optimizer until Ctrl-C or SIGTERM. It asks a coordinator for tasks, and rewrites files."""
-    spark = _spark_options(backend, master, spark_conf)
+    spark = _spark_options(backend, master, spark_conf, jars)
     place = session.place
     named = parse_address(address) if address else place.address
     session.launcher.optimizer(

@@ -62,6 +62,11 @@ def _evaluated(table: pb.Table, figure: int) -> int:
     return figure if table.health_score >= 0 else -1
 
 
+def _stored(table: pb.Table, figure: int) -> int:
+    """A figure of the files of a table; -1 where they are not known."""
+    return figure if table.health_score >= 0 or figure else -1
+
+
 def _of_files(table: pb.Table) -> tuple[int, ...]:
     """Small files and all files; () before the first evaluation."""
     small = table.files.fragment_files + table.files.undersized_files
@@ -88,11 +93,11 @@ TABLES: Listing[pb.Table] = Listing(
         Column("SMALL", lambda table: _of_files(table), lambda counts: _small(*counts) if counts else "-", right=True),
         Column("DELETES", lambda table: _evaluated(table, _delete_files(table.files)), format_count, right=True),
         Column("SAVES", lambda table: _evaluated(table, table.saved_files), _saved, right=True),
-        Column("SIZE", lambda table: _evaluated(table, table.files.data_bytes), format_bytes, right=True),
+        Column("SIZE", lambda table: _stored(table, table.files.data_bytes), format_bytes, right=True),
         Column("OPTIMIZED", lambda table: "yes" if table.enabled else "no"),
         Column("LAST OPTIMIZED", lambda table: table.last_optimized_ms, format_time),
         Column("STATUS", lambda table: table.status, shown=False),
-        Column("FILES", lambda table: _evaluated(table, table.files.data_files), format_count, True, shown=False),
+        Column("FILES", lambda table: _stored(table, table.files.data_files), format_count, True, shown=False),
         Column("HEALTH", lambda table: table.health_score, right=True, shown=False),
         Column("FAILURE", lambda table: table.failure_code or "-", shown=False),
     ),
@@ -168,6 +173,7 @@ def table_detail(table: pb.Table) -> Document:
         ("optimized", f"{optimized}: {table.enabled_origin}" if table.enabled_origin else optimized),
         *(("blocked", _blocked(item)) for item in table.blockers),
         *(_figures(table) if table.health_score >= 0 else ()),
+        *(_service_pairs(table.services) if table.HasField("services") else ()),
         ("group", table.group),
         *with_value(("optimizers", f"none: {table.no_optimizer}" if table.no_optimizer else "")),
         ("last optimized", format_time(table.last_optimized_ms)),
@@ -183,7 +189,29 @@ def table_detail(table: pb.Table) -> Document:
         ("uuid", table.table_uuid or "-"),
         *with_value(("registered", "" if table.table_id else _NOT_REGISTERED)),
     )
-    return Document("amoro.table/v1", encode(table), (table.table,), (Pairs(pairs),))
+    entries = [(one.time, one.action, one.state, one.completed or "-") for one in table.services.timeline[:_NEWEST]]
+    timeline = (Grid(("INSTANT", "ACTION", "STATE", "COMPLETED"), tuple(entries)),) if entries else ()
+    blocks: tuple[Block, ...] = (Pairs(pairs), *timeline)
+    return Document("amoro.table/v1", encode(table), (table.table,), blocks)
+
+
+#: Entries of a timeline that are shown.
+_NEWEST = 20
+
+
+def _service_pairs(services: pb.TableServices) -> tuple[tuple[str, str], ...]:
+    """What the table consists of, and how far its format's own engine is with it."""
+    kinds = [f"{format_count(one.files)} {one.kind}, {format_bytes(one.bytes)}" for one in services.kinds]
+    old = f"{many(services.superseded_files, 'file')}, {format_bytes(services.superseded_bytes)}"
+    by = ", ".join(services.partition_columns)
+    return (
+        ("columns", ", ".join(f"{one.name} {one.type}" for one in services.columns) or "-"),
+        ("partitions", f"{format_count(services.partitions)} by {by}" if by else "none"),
+        ("files", "; ".join(kinds) or "none"),
+        *with_value(("superseded", old if services.superseded_files else "")),
+        ("since compaction", many(services.since_compaction, "commit")),
+        *(("pending", f"{one.action} {one.time}, {one.state}") for one in services.pending),
+    )
 
 
 def _state(table: pb.Table) -> str:

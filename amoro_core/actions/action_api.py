@@ -299,6 +299,15 @@ class Sweeping(Action, Protocol):
 
 
 @runtime_checkable
+class Service(Action, Protocol):
+    """An action that the engine of one format does, for tables with the role `service`."""
+
+    @property
+    def format(self) -> str:
+        """The format of these tables; other tables don't have the action."""
+
+
+@runtime_checkable
 class Interruptible(Action, Protocol):
     """An action that reads for a long time in the coordinator before it has something to commit."""
 

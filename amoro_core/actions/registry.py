@@ -7,9 +7,11 @@ from amoro_core.actions.clustering import Cluster
 from amoro_core.actions.file_removal import CleanDanglingDeletes, ExpireData
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.orphans import CleanOrphanFiles, EmptyTrash
+from amoro_core.actions.paimon import PaimonCompact, PaimonExpire
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.snapshots import AutoCreateTags, ExpireSnapshots
 from amoro_core.actions.statistics import ComputeStatistics
+from amoro_core.actions.table_services import HudiClean, HudiCluster, HudiCompact
 from amoro_core.actions.undoing import undo_actions
 from amoro_core.errors import IllegalState
 
@@ -66,5 +68,10 @@ def _maintenance() -> tuple[Action, ...]:
         CleanOrphanFiles(),
         EmptyTrash(),
         Cluster(),
+        HudiCompact(),
+        HudiCluster(),
+        HudiClean(),
+        PaimonCompact(),
+        PaimonExpire(),
         *undo_actions(),
     )

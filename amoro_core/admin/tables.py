@@ -1,15 +1,19 @@
 """Operations on tables and their blockers."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 
 from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, table_id, word
-from amoro_core.errors import InvalidArgument
+from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess
 from amoro_core.model.refusal_reasons import REFUSALS
+from amoro_core.model.table_services import TableContents
 from amoro_core.model.tables import (
     FAULTLESS,
+    ICEBERG,
     ActionRecord,
     BlockedOperation,
     OptimizingStatus,
@@ -21,6 +25,7 @@ from amoro_core.model.tables import (
     TableState,
     parse_namespace,
 )
+from amoro_core.model.task_payload import procedures_of
 from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2
@@ -45,6 +50,7 @@ def table_message(
         health_parts=as_message(pb.HealthParts, runtime.health) if runtime.health else None,
         blockers=blockers,
         no_optimizer=no_optimizer,
+        services=None,
         failure="",
         late_deletes="",
         retry_at_ms=milliseconds(None if other and other.paused_at else (other or runtime).retry_at),
@@ -105,7 +111,25 @@ def select_tables(services: Services, request: pb.SelectTablesRequest, call: Cal
 def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
     """The runtime of the table, with the failure of its last process, and rows of it that came back."""
     find = services.tables.find_stored if request.known_only else services.tables.find_present
-    return _table(services, find(services.catalogs.resolve(request.table)))
+    message = _table(services, find(services.catalogs.resolve(request.table)))
+    if message.format not in ("", ICEBERG) and not request.known_only:
+        with suppress(AmoroError):  # the table says why it can't be read
+            message.services.CopyFrom(_services(services.inspection.contents(services.catalogs.resolve(request.table))))
+    return message
+
+
+#: Entries of a timeline that are sent.
+_NEWEST = 100
+
+
+def _services(contents: TableContents) -> pb.TableServices:
+    return as_message(
+        pb.TableServices,
+        contents,
+        kinds=[pb.StoredKind(kind=kind, files=files, bytes=size) for kind, (files, size) in contents.kinds.items()],
+        timeline=[as_message(pb.TimelineEntry, entry) for entry in reversed(contents.timeline[-_NEWEST:])],
+        instants=len(contents.timeline),
+    )
 
 
 def get_table_properties(
@@ -254,13 +278,16 @@ def _table(services: Services, runtime: TableRuntime) -> pb.Table:
 
 def _tables(services: Services, runtimes: Sequence[TableRuntime]) -> list[pb.Table]:
     active = services.overview.active_on(runtime.table_id for runtime in runtimes)
-    no_optimizer = {group: services.no_optimizer_reason(group) for group in {runtime.group for runtime in runtimes}}
+    reason_of = cache(services.no_optimizer_reason)
     blockers: dict[int, list[pb.Blocker]] = {}
     for item in services.blockers.list_active():
         blockers.setdefault(item.blocker.table_id, []).append(_blocker(item))
     return [
         table_message(
-            runtime, active.get(runtime.table_id), blockers.get(runtime.table_id, ()), no_optimizer[runtime.group]
+            runtime,
+            active.get(runtime.table_id),
+            blockers.get(runtime.table_id, ()),
+            reason_of(runtime.group, procedures_of((runtime.format,))),
         )
         for runtime in runtimes
     ]

@@ -25,7 +25,7 @@ from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.task_payload import RewriteInput
+from amoro_core.model.task_payload import PROCEDURES, RewriteInput
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
@@ -245,8 +245,9 @@ class Services:
             for optimizer, life in self.optimizers.list_optimizers()
             if optimizer.group == group
         ]
-        if any(member.takes_tasks for member in members):
-            return missing_kinds_reason(group, members, kinds)
+        missing = missing_kinds_reason(group, members, kinds)
+        if any(member.takes_tasks for member in members) or (missing and set(kinds) <= set(PROCEDURES.values())):
+            return missing
         try:
             container, view = self.groups.find(group).container, self.containers.find(group)
         except GroupNotFound as error:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,9 +27,11 @@ from amoro_core.iceberg.catalog.timeouts import limit_requests
 from amoro_core.iceberg.pyiceberg_sandbox import allow_classes
 from amoro_core.model.paging import ALL
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.task_payload import procedures_of
 from amoro_core.protocol.admin_pb2 import ListGroupsRequest
 from amoro_core.rpc.tls import valid_until
-from amoro_core.store import catalogs
+from amoro_core.scheduling.scaling import Member, missing_kinds_reason
+from amoro_core.store import catalogs, groups, tables
 from amoro_core.store.connection import ENGINE_VERSION
 from amoro_core.store.database import ReadingStore
 
@@ -96,14 +98,25 @@ def _optimizers(home: Path) -> Iterator[Finding]:
         if endpoint is None:
             return
         with closing(AdminClient(endpoint)) as client:
-            groups = listed(client, ALL, ListGroupsRequest()).items
+            known = listed(client, ALL, ListGroupsRequest()).items
     except AmoroError as error:
         yield Finding("optimizers", False, error.message, error.hint or error.remedy)
         return
-    needed = [group for group in groups if group.tables] or list(groups)
+    needed = [group for group in known if group.tables] or list(known)
     missing = [group.no_optimizer for group in needed if group.no_optimizer]
+    missing += _lacking_jars(home, {group.name for group in needed if not group.no_optimizer})
     here = ", ".join(f"{group.optimizers} in group {group.name}" for group in needed if group.optimizers)
     yield Finding("optimizers", not missing, "; ".join(missing) or here, fix)
+
+
+def _lacking_jars(home: Path, staffed: Set[str]) -> Iterator[str]:
+    """Which of these groups have tables whose services none of their optimizers has the jar for, and the remedy."""
+    with closing(ReadingStore.open(home / "amoro.db")) as store:
+        formats, optimizers = store.read(tables.formats_by_group), store.read(groups.list_optimizers)
+    for group in sorted(staffed & formats.keys()):
+        members = [Member(one.draining, kinds=one.kinds) for one in optimizers if one.group == group]
+        if reason := missing_kinds_reason(group, members, procedures_of(formats[group])):
+            yield reason
 
 
 def _tls(settings: Settings) -> Iterator[Finding]:

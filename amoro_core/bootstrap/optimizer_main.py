@@ -73,7 +73,7 @@ def _on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
         ) from error
     config = _config(options, options.threads or 1, {"backend": "spark"})
     # Entered before our signal handlers: PySpark replaces SIGINT's when it starts.
-    with spark_backend(spark.master, dict(spark.settings)) as backend:
+    with spark_backend(spark.master, dict(spark.settings), spark.jars) as backend:
         labels = {**config.labels, "application": backend.application, "master": backend.master}
         config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots))
         runner = Runner(config, backend, None if options.threads else lambda: backend.slots)

@@ -112,8 +112,9 @@ def _pod(launch: Launch) -> str:
 MASTER = "spark-master"
 DEPLOY_MODE = "spark-deploy-mode"
 APPLICATION = "spark-application"
+JARS = "spark-jars"
 CONF = "spark-conf."
-KEYS = (MASTER, DEPLOY_MODE, APPLICATION)
+KEYS = (MASTER, DEPLOY_MODE, APPLICATION, JARS)
 
 DEFAULT_MASTER = "local[*]"
 CLIENT, CLUSTER = "client", "cluster"
@@ -131,6 +132,7 @@ class SparkConfig:
     deploy_mode: str
     application: str  # "": that of this installation
     settings: tuple[tuple[str, str], ...]
+    jars: str = ""  # paths, with commas in between
 
     @property
     def cluster(self) -> Cluster | None:
@@ -152,6 +154,7 @@ def parse_spark(properties: Mapping[str, str]) -> SparkConfig:
         properties.get(DEPLOY_MODE, CLIENT),
         properties.get(APPLICATION, ""),
         tuple(sorted(settings.items())),
+        properties.get(JARS, ""),
     )
     if config.deploy_mode not in (CLIENT, CLUSTER):
         raise InvalidArgument(f"{DEPLOY_MODE} has the malformed value {config.deploy_mode!r}: client or cluster")
@@ -263,10 +266,12 @@ def submit_command(launch: Launch, config: SparkConfig, submit: str) -> list[str
         f"--master={config.master}",
         f"--deploy-mode={config.deploy_mode}",
         *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+        *([f"--jars={config.jars}"] if config.jars else []),
         *extra,
         config.application or str(application_file()),
         *arguments,
         "--backend=spark",
+        *([f"--jars={config.jars}"] if config.jars else []),
     ]
 
 

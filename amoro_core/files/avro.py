@@ -78,6 +78,12 @@ class AvroInput:
                 yield position, pa.RecordBatch.from_arrays(arrays, schema=kind).select([one.name for one in chosen])
                 position += len(records)
 
+    def records(self) -> Iterator[Any]:
+        """Every record, in file order, with numbers and bytes as they are stored. Raises UnreadableFile."""
+        with _reading(self.path):
+            for records in self._records():
+                yield from records
+
     def _records(self) -> Iterator[list[Any]]:
         self.file.seek(0)
         codec = _codec(fastavro.block_reader(self.file))

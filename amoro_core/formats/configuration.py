@@ -15,6 +15,7 @@ from amoro_core.maintenance.orphans import OrphanConfig
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.maintenance.snapshots import RetentionConfig
 from amoro_core.maintenance.statistics import StatisticsConfig
+from amoro_core.maintenance.table_services import ServiceConfig
 from amoro_core.maintenance.tags import TagConfig
 from amoro_core.maintenance.trash import TrashConfig
 from amoro_core.model.optimizing_config import (
@@ -41,10 +42,11 @@ class Configuration:
     #: Whether a catalog's property under `table.` is the default of its tables. Properties that other writers use are
     #: set on tables only.
     has_catalog_defaults: bool = True
+    is_of_services: bool = False  # only of tables whose format's own engine does services
 
 
-def _parsed(subject: str, kind: type[Any]) -> Configuration:
-    return Configuration(subject, properties_of(kind), partial(parse_into, kind))
+def _parsed(subject: str, kind: type[Any], *, is_of_services: bool = False) -> Configuration:
+    return Configuration(subject, properties_of(kind), partial(parse_into, kind), is_of_services=is_of_services)
 
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
@@ -68,6 +70,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     _parsed("Maintenance", MaintenanceConfig),
     _parsed("Orphan files", OrphanConfig),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
+    _parsed("Services of Hudi and Paimon tables", ServiceConfig, is_of_services=True),
 )
 
 
@@ -81,6 +84,7 @@ _OURS = (
     "clean-orphan-file.",
     "data-expire.",
     "table-trash.",
+    "table-service.",
 )
 
 
@@ -108,7 +112,7 @@ def check_change(changes: Mapping[str, str | None]) -> None:
                 f"the property {key} is not changed here: it is reserved, or moves, shares or reinterprets files",
                 hint="Use the engine that writes the table; amoro table upgrade raises the format version.",
             )
-    known = {item.key for item in effective_config({}, wanted) if item.origin is not Origin.UNKNOWN}
+    known = {item.key for item in effective_config({}, wanted, serviced=True) if item.origin is not Origin.UNKNOWN}
     for key in wanted:
         if key.startswith(_OURS) and key not in known:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
@@ -124,8 +128,10 @@ def check_change(changes: Mapping[str, str | None]) -> None:
         raise InvalidArgument(error.message, hint="Give another value; nothing was changed.") from error
 
 
-def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:
-    """Every property with its value and origin; per-column properties only where set.
+def effective_config(
+    catalog: Mapping[str, str], table: Mapping[str, str], *, serviced: bool = False
+) -> tuple[EffectiveProperty, ...]:
+    """Every property with its value and origin; per-column properties only where set, those of services if `serviced`.
 
     The default of `self-optimizing.enabled` is false: a table is only observed until enabled. `amoro table
     enable|disable` is not a property; `decide_enabled` combines the two. Unknown keys with one of our prefixes follow.
@@ -133,6 +139,8 @@ def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tu
     found: list[EffectiveProperty] = []
     defaults = catalog_defaults(catalog)
     for configuration in CONFIGURATIONS:
+        if configuration.is_of_services and not serviced:
+            continue
         for known in configuration.properties:
             found += _effective(known, defaults if configuration.has_catalog_defaults else {}, table)
     keys, every = {item.key for item in found}, {**defaults, **table}

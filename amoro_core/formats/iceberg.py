@@ -21,6 +21,7 @@ from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.formats.ports import Role
 from amoro_core.iceberg import metadata, partition_filter, table_support
 from amoro_core.iceberg.catalog import catalogs
+from amoro_core.iceberg.catalog.catalogs import STORAGE_PREFIXES
 from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.commit.validation_history import late_deletes, read_head
@@ -127,22 +128,18 @@ def _path(rows: CarriedRows, process_id: str, extension: str) -> str:
     return f"{rows.output.path.rpartition('/')[0]}/{process_id}-{rows.group}-{uuid.uuid4()}-carried.{extension}"
 
 
-#: Properties that are passed to a FileIO; all others (URIs and tokens of catalogs) are withheld.
-_FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
-
-
 #: The last format version in which rows are deleted by position delete files.
 _WITHOUT_VECTORS = 2
 
 
 class IcebergTable:
-    """One Iceberg table as loaded at one moment, and as reloaded last, with every role of `ports`.
+    """One Iceberg table as loaded at one moment, and as reloaded last, with every role of `ports` but services.
 
     A reloaded table must be the same one: nothing is read, concluded or removed based on another table of its name.
     Writes use the table as last loaded by `head` or `trace`.
     """
 
-    roles = frozenset(Role)
+    roles = frozenset(Role) - {Role.SERVICE}
 
     def __init__(
         self,
@@ -445,7 +442,7 @@ class IcebergTable:
 
     def io_properties(self) -> Mapping[str, str]:
         every = sorted({**dict(catalogs.open_catalog(self._config).properties), **self._newest.io.properties}.items())
-        return {key: value for key, value in every if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)}
+        return {key: value for key, value in every if key.startswith(STORAGE_PREFIXES) and isinstance(value, str)}
 
     def send(self, payload: bytes) -> None:
         with confined_to(self._grant()):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.storage.inventory import Keys, StorageRoot
@@ -30,6 +30,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, Scanned
 from amoro_core.model.maintenance import LateDelete, Reach, Released, StoredFile, TimeColumn
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.table_services import TableContents, TimelineEntry
 from amoro_core.model.tables import History, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.model.task_payload import TableContext
 from amoro_core.validation.view import CarriedRows
@@ -49,6 +50,7 @@ class Role(StrEnum):
     DATE = "date"  # `Dated`: the age of rows
     CLUSTER = "cluster"  # `Clusterable`: rewriting manifests
     SORT = "sort"  # `Sortable`: the orders in which rows may be written
+    SERVICE = "service"  # `Serviced`: services that the format's own engine does, and commits
 
 
 class OpenTable(Protocol):
@@ -360,7 +362,29 @@ class Maintainable(OpenTable, Protocol):
         """The payload that sets these properties of the table as loaded, and removes those that are None here."""
 
 
+class Serviced(OpenTable, Protocol):
+    """A table whose services are done by its format's own engine."""
+
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """Its timeline as it was loaded, the oldest first."""
+
+    def contents(self) -> TableContents:
+        """All that it consists of; reads once what loading it has not read."""
+
+
+@runtime_checkable
+class Comparable(OpenTable, Protocol):
+    """A serviced table whose rows another reader than its format's own engine can read."""
+
+    def last_rewrite(self) -> tuple[int, int] | None:
+        """The states before and after the last service that kept all rows; None: it knows of none."""
+
+    def rows(self, state: int) -> Iterator[Any]:
+        """The rows of a state in Arrow batches. Raises TableRefused where the reader can't read them."""
+
+
 class AnyTable(
+    Serviced,
     Rewritable,
     Committable,
     Maintainable,
@@ -395,7 +419,8 @@ def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused
     return TableRefused(
         f"{facts.identifier} has the format {facts.format}, which lacks what {work} needs: {', '.join(missing)}",
         reason="format",
-        hint="Actions that don't need them are not affected.",
+        hint="Actions that don't need them are not affected"
+        + (f"; see: amoro table actions {facts.identifier}" if Role.SERVICE in table.roles else "."),
     )
 
 

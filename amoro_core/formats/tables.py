@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from importlib import import_module
 from threading import Lock
 
 from amoro_core.errors import (
@@ -139,16 +140,26 @@ def _by_file(places: Iterable[RowPosition]) -> dict[int, PositionSet]:
     return {at: PositionSet.of(positions) for at, positions in sorted(found.items())}
 
 
+#: Our formats whose modules are imported only when a catalog has them: module and class. Each is a `type` of catalogs.
+_ON_DEMAND: Mapping[str, tuple[str, str]] = {
+    "hudi": ("amoro_core.formats.hudi", "HudiFormat"),
+    "paimon": ("amoro_core.formats.paimon", "PaimonFormat"),
+}
+#: Their names: their tables have services, which their own engines do.
+SERVICED_FORMATS = frozenset(_ON_DEMAND)
+
+
 class Formats:
-    """The installed formats. A catalog has those in its property `table-formats`; without it, Iceberg."""
+    """The installed formats. A catalog has those in its property `table-formats`; without it, the one that is its type,
+    or Iceberg."""
 
     def __init__(self, formats: Iterable[TableFormat]) -> None:
-        self._known: Mapping[str, TableFormat] = {format.name: format for format in formats}
+        self._known: dict[str, TableFormat] = {format.name: format for format in formats}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the installed formats."""
-        return tuple(self._known)
+        return tuple(dict.fromkeys((*self._known, *_ON_DEMAND)))
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured for any of its formats."""
@@ -196,11 +207,16 @@ class Formats:
 
     def _of(self, catalog: CatalogConfig) -> list[TableFormat]:
         """The catalog's formats, in its order. Raises CatalogMisconfigured for one that is not installed."""
-        listed = dict(catalog.properties).get(TABLE_FORMATS, ICEBERG)
+        properties = dict(catalog.properties)
+        kind = properties.get("type", "").strip().lower()
+        listed = properties.get(TABLE_FORMATS, kind if kind in _ON_DEMAND else ICEBERG)
         names = list(dict.fromkeys(name for part in listed.split(",") if (name := part.strip().lower())))
         if not names:
             raise _misconfigured(catalog, "names no format")
         for name in names:
+            if name not in self._known and name in _ON_DEMAND:
+                module, made = _ON_DEMAND[name]
+                self._known[name] = getattr(import_module(module), made)()
             if name not in self._known:
                 raise _misconfigured(catalog, f"names {name!r}, which is not installed; known: {', '.join(self.names)}")
         return [self._known[name] for name in names]

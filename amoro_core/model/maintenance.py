@@ -196,6 +196,11 @@ ORDER = (
     "clean-orphan-files",
     "empty-trash",
     "compute-statistics",
+    "hudi-compact",
+    "hudi-cluster",
+    "hudi-clean",
+    "paimon-compact",
+    "paimon-expire",
 )
 #: The actions that an option is for, by its name in commands.
 TAKEN_BY: Mapping[str, frozenset[str]] = MappingProxyType(

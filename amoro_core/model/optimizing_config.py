@@ -191,12 +191,13 @@ def is_switched_off(override: bool | None, table: Mapping[str, str]) -> bool:
     return override is False or table.get(ENABLED_KEY, "").strip().lower() == "false"
 
 
-def decide_enabled(override: bool | None, table: Mapping[str, str], catalog: Mapping[str, str]) -> Enabled:
+def decide_enabled(
+    override: bool | None, table: Mapping[str, str], catalog: Mapping[str, str], key: str = ENABLED_KEY
+) -> Enabled:
     """Whether the table is optimized: any "false" disables it, else any "true" enables it, else it is only observed.
 
-    `override` is `amoro table enable|disable`. Raises TableRefused for a malformed value.
+    `override` is `amoro table enable|disable`, `key` the property. Raises TableRefused for a malformed value.
     """
-    key = ENABLED_KEY
     own = parse_value(key, table[key], boolean) if key in table else None
     default = parse_value(f"table.{key}", catalog[f"table.{key}"], boolean) if f"table.{key}" in catalog else None
     if own is False:

@@ -86,6 +86,12 @@ REFUSALS: Mapping[str, Refusal] = {
         "A file is outside the table's allowed locations, or in an unknown kind of storage.",
         "To allow the location: `amoro catalog update NAME --allow-location PREFIX`, or in `amoro.yaml`, by catalog.",
     ),
+    "lock": Refusal(
+        "A Hudi table's properties state no lock by which its writers exclude each other, so that nothing is scheduled "
+        "beside them.",
+        "Set `hoodie.write.lock.provider` on the table, or `table.hoodie.write.lock.provider` on its catalog, as its "
+        "writers have it; or let a writer schedule, and the plan is executed.",
+    ),
     "metadata": Refusal(
         "The table's metadata cannot be read, or contradicts itself, or has a key that a commit through this catalog "
         "would lose: the message names it.",
@@ -103,6 +109,11 @@ REFUSALS: Mapping[str, Refusal] = {
         "A position delete names a file of another partition; readers disagree about whether it applies.",
         "Rewrite the data file with the engine that wrote the delete, so that the delete is removed.",
     ),
+    "service": Refusal(
+        "A Paimon table has a feature with which its services were not tried or a commit could be lost, or was written "
+        "by a newer Paimon than the optimizer's: the message names what.",
+        "Compact it with the engine that writes it, or start an optimizer with a newer Paimon.",
+    ),
     "shared-location": Refusal(
         "Another table is at, above or below a location of this one: files of one would look like orphans of the "
         "other. Both are named.",
@@ -117,5 +128,9 @@ REFUSALS: Mapping[str, Refusal] = {
         "A column has an unsupported type (variant, geometry, geography), or a type that Parquet does not have (nested "
         "types of only unknown values). The column is named.",
         "None yet.",
+    ),
+    "write-only": Refusal(
+        "The writers of a Paimon table compact it and expire its snapshots themselves.",
+        "Set `write-only=true` on the table to have that done by optimizers.",
     ),
 }

@@ -1,7 +1,8 @@
 """The work of a task and its result, as sent: a kind, and the kind's own message."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from amoro_core.model.files import DataFile, DeleteFile
 
@@ -9,6 +10,19 @@ from amoro_core.model.files import DataFile, DeleteFile
 REWRITE = "rewrite"
 #: Files listed, and those found unreferenced; condemned files deleted; values of columns counted.
 LIST, DELETE, SKETCH = "list", "delete", "sketch"
+#: A service of a table by its format's own engine, which commits it: optimizers on Spark that have the engine's jar.
+PROCEDURE_HUDI, PROCEDURE_PAIMON = "procedure:hudi", "procedure:paimon"
+#: By the format of the tables.
+PROCEDURES = {"hudi": PROCEDURE_HUDI, "paimon": PROCEDURE_PAIMON}
+#: An option of Hudi's, "true" where a person asks for a plan that somebody has begun, and says that nobody is at it.
+TAKE_OVER = "amoro.take-over"
+#: How long a procedure that was stopped may go on: then its JVM is killed. The next attempt begins later still.
+PROCEDURE_GRACE = timedelta(seconds=15)
+
+
+def procedures_of(formats: Iterable[str]) -> tuple[str, ...]:
+    """The kinds of procedures that tables of these formats need."""
+    return tuple(sorted(PROCEDURES[one] for one in set(formats) & PROCEDURES.keys()))
 
 
 @dataclass(frozen=True, slots=True)

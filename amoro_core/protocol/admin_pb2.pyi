@@ -1097,6 +1097,149 @@ class HealthParts(_message.Message):
 Global___HealthParts: _TypeAlias = HealthParts  # noqa: Y015
 
 @_typing.final
+class NamedColumn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    type: _builtins.str
+    """as the table's format writes it"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedColumn: _TypeAlias = NamedColumn  # noqa: Y015
+
+@_typing.final
+class StoredKind(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """base, log; Paimon: level 0, ..."""
+    files: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredKind: _TypeAlias = StoredKind  # noqa: Y015
+
+@_typing.final
+class TimelineEntry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    time: _builtins.str
+    """Hudi: the instant; Paimon: the snapshot's id"""
+    action: _builtins.str
+    state: _builtins.str
+    """requested, inflight, completed"""
+    completed: _builtins.str
+    """Hudi, from table version 8 on"""
+    def __init__(
+        self,
+        *,
+        time: _builtins.str = ...,
+        action: _builtins.str = ...,
+        state: _builtins.str = ...,
+        completed: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "completed", b"completed", "state", b"state", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimelineEntry: _TypeAlias = TimelineEntry  # noqa: Y015
+
+@_typing.final
+class TableServices(_message.Message):
+    """What a table consists of whose services are done by its format's own engine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    PARTITION_COLUMNS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_FILES_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_BYTES_FIELD_NUMBER: _builtins.int
+    SINCE_COMPACTION_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    TIMELINE_FIELD_NUMBER: _builtins.int
+    INSTANTS_FIELD_NUMBER: _builtins.int
+    partitions: _builtins.int
+    """with files"""
+    superseded_files: _builtins.int
+    """that only readers of earlier states need"""
+    superseded_bytes: _builtins.int
+    since_compaction: _builtins.int
+    """Hudi: delta commits; Paimon: snapshots"""
+    instants: _builtins.int
+    """in the timeline"""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedColumn]: ...
+    @_builtins.property
+    def partition_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredKind]:
+        """files that readers of the head need"""
+
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
+        """the oldest first"""
+
+    @_builtins.property
+    def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
+        """the newest first, at most 100"""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[Global___NamedColumn] | None = ...,
+        partition_columns: _abc.Iterable[_builtins.str] | None = ...,
+        partitions: _builtins.int = ...,
+        kinds: _abc.Iterable[Global___StoredKind] | None = ...,
+        superseded_files: _builtins.int = ...,
+        superseded_bytes: _builtins.int = ...,
+        since_compaction: _builtins.int = ...,
+        pending: _abc.Iterable[Global___TimelineEntry] | None = ...,
+        timeline: _abc.Iterable[Global___TimelineEntry] | None = ...,
+        instants: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "instants", b"instants", "kinds", b"kinds", "partition_columns", b"partition_columns", "partitions", b"partitions", "pending", b"pending", "since_compaction", b"since_compaction", "superseded_bytes", b"superseded_bytes", "superseded_files", b"superseded_files", "timeline", b"timeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableServices: _TypeAlias = TableServices  # noqa: Y015
+
+@_typing.final
 class Table(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1131,6 +1274,7 @@ class Table(_message.Message):
     FAILING_SINCE_MS_FIELD_NUMBER: _builtins.int
     SAVED_FILES_FIELD_NUMBER: _builtins.int
     SAVED_BYTES_FIELD_NUMBER: _builtins.int
+    SERVICES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_uuid: _builtins.str
     format_version: _builtins.int
@@ -1183,6 +1327,10 @@ class Table(_message.Message):
     def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]:
         """active ones"""
 
+    @_builtins.property
+    def services(self) -> Global___TableServices:
+        """of formats whose own engine does them; unset in lists, and where no catalog is asked"""
+
     def __init__(
         self,
         *,
@@ -1217,10 +1365,11 @@ class Table(_message.Message):
         failing_since_ms: _builtins.int = ...,
         saved_files: _builtins.int = ...,
         saved_bytes: _builtins.int = ...,
+        services: Global___TableServices | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts", "services", b"services"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failing_since_ms", b"failing_since_ms", "failure", b"failure", "failure_code", b"failure_code", "failures", b"failures", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "late_deletes", b"late_deletes", "location", b"location", "next_due_ms", b"next_due_ms", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "saved_bytes", b"saved_bytes", "saved_files", b"saved_files", "snapshot_id", b"snapshot_id", "state", b"state", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_id", b"table_id", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failing_since_ms", b"failing_since_ms", "failure", b"failure", "failure_code", b"failure_code", "failures", b"failures", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "late_deletes", b"late_deletes", "location", b"location", "next_due_ms", b"next_due_ms", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "saved_bytes", b"saved_bytes", "saved_files", b"saved_files", "services", b"services", "snapshot_id", b"snapshot_id", "state", b"state", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_id", b"table_id", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

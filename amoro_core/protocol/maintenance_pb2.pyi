@@ -637,3 +637,113 @@ class SketchOutput(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SketchOutput: _TypeAlias = SketchOutput  # noqa: Y015
+
+@_typing.final
+class ProcedureWork(_message.Message):
+    """Let a table format's own engine do one table service; the engine commits it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    SERVICE_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
+    INSTANT_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    MARKER_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELDS_FIELD_NUMBER: _builtins.int
+    format: _builtins.str
+    """hudi, paimon"""
+    service: _builtins.str
+    """compact, cluster, clean, expire"""
+    table: _builtins.str
+    """full name, for messages"""
+    location: _builtins.str
+    """of the table"""
+    instant: _builtins.str
+    """Hudi: the pending plan to execute; "": a pending one, else one that is scheduled now"""
+    marker: _builtins.str
+    """the process's id; Paimon: the prefix of the commit user"""
+    @_builtins.property
+    def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """settings and arguments of the procedure, by the names that the engine knows"""
+
+    @_builtins.property
+    def manifest_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paimon: fields of the manifests' Avro schema, all of which the engine must know"""
+
+    def __init__(
+        self,
+        *,
+        format: _builtins.str = ...,
+        service: _builtins.str = ...,
+        table: _builtins.str = ...,
+        location: _builtins.str = ...,
+        instant: _builtins.str = ...,
+        options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        marker: _builtins.str = ...,
+        manifest_fields: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "instant", b"instant", "location", b"location", "manifest_fields", b"manifest_fields", "marker", b"marker", "options", b"options", "service", b"service", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcedureWork: _TypeAlias = ProcedureWork  # noqa: Y015
+
+@_typing.final
+class ProcedureOutput(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANT_FIELD_NUMBER: _builtins.int
+    ENGINE_VERSION_FIELD_NUMBER: _builtins.int
+    DURATION_MS_FIELD_NUMBER: _builtins.int
+    NOTHING_TO_DO_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    instant: _builtins.str
+    """Hudi: of the service that was completed"""
+    engine_version: _builtins.str
+    """of the jar"""
+    duration_ms: _builtins.int
+    """of the procedure"""
+    nothing_to_do: _builtins.bool
+    """the engine found nothing, and has changed nothing"""
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        instant: _builtins.str = ...,
+        engine_version: _builtins.str = ...,
+        duration_ms: _builtins.int = ...,
+        nothing_to_do: _builtins.bool = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms", "engine_version", b"engine_version", "instant", b"instant", "notes", b"notes", "nothing_to_do", b"nothing_to_do"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcedureOutput: _TypeAlias = ProcedureOutput  # noqa: Y015

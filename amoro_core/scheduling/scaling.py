@@ -16,6 +16,7 @@ from amoro_core.model.group_config import (
     Scaling,
     ScalingConfig,
 )
+from amoro_core.model.task_payload import PROCEDURES
 
 #: An instance that ends by itself before its optimizer was registered for this long is a failed start.
 SETTLED = timedelta(minutes=1)
@@ -255,12 +256,18 @@ def no_optimizer_reason(group: str, container: str, members: Sequence[Member], k
 def missing_kinds_reason(group: str, members: Sequence[Member], kinds: Iterable[str]) -> str:
     """Why no optimizer of the group takes work of these kinds, and the remedy; "" when some take each."""
     known = {kind for member in members if member.takes_tasks for kind in member.kinds}
-    unknown = ", ".join(sorted(set(kinds) - known))
+    unknown = sorted(set(kinds) - known)
     if not unknown:
         return ""
+    start = f"amoro optimizer run --group {group}"
+    if formats := [format.capitalize() for format, kind in PROCEDURES.items() if kind in unknown]:
+        return (
+            f"no optimizer of group {group!r} has the jar of {' and of '.join(formats)}: start one with {start} "
+            "--backend spark --jars FILE, or give the group's Spark container spark-jars=FILE"
+        )
     return (
-        f"no optimizer of group {group!r} takes work of the kind {unknown}: update one of them, or start one that does "
-        f"with amoro optimizer run --group {group}"
+        f"no optimizer of group {group!r} takes work of the kind {', '.join(unknown)}: "
+        f"update one of them, or start one that does with {start}"
     )
 
 

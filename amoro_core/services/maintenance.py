@@ -25,7 +25,7 @@ from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import MaintenanceConfig, opening
 from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions
 from amoro_core.model.maintenance import NO_OPTIONS, Options, refuse_options
-from amoro_core.model.optimizing_config import decide_enabled, parse_config
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.paging import page_limit
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessContext, ProcessStatus
 from amoro_core.model.properties import parse_into
@@ -82,6 +82,7 @@ from amoro_core.transactions.store_plan import (
     start,
     store_planned,
 )
+from amoro_core.transactions.table_registry import enabled_of
 
 log = get_logger("amoro.maintaining")
 collection_log = get_logger("amoro.gathering")
@@ -197,7 +198,8 @@ class MaintenanceService:
 
         def read(db: Connection) -> list[ActionStatus]:
             active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
-            return [status(db, name, active.get(name)) for name in self.names]
+            names = [name for name in self.names if name in looks or name not in self.schedule.names]
+            return [status(db, name, active.get(name)) for name in names]
 
         return self.store.read(read)
 
@@ -458,7 +460,7 @@ class MaintenanceService:
     def _evaluate_schedule(self, runtime: TableRuntime, table: OpenTable) -> tuple[dict[str, str], Looks]:
         """The properties of the table's catalog, and the state of each scheduled action without its last run."""
         defaults = dict(self.tables.catalog(runtime.identifier.catalog).properties)
-        enabled = decide_enabled(runtime.enabled_override, table.facts.properties, defaults)
+        enabled = enabled_of(table, defaults, runtime.enabled_override)
         return defaults, self.schedule.look(table, defaults, enabled, runtime.enabled_override)
 
     def _not_yet(self, table: OpenTable, runtime: TableRuntime, action: Action) -> Maintained | None:

@@ -13,8 +13,9 @@ from amoro_core.actions.rewriting import copy_description
 from amoro_core.errors import AmoroError, CommitConflict, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
-from amoro_core.formats.tables import Tables
+from amoro_core.formats.tables import SERVICED_FORMATS, Tables
 from amoro_core.logger import get_logger
+from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
@@ -29,6 +30,7 @@ from amoro_core.model.optimizing_config import (
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.model.table_services import TableContents
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
@@ -153,10 +155,8 @@ class TableService:
                 if self._is_renamed(runtime):
                     return self._refresh(self.ensure(runtime.identifier).table_id)
                 runtime = self.store.write(lambda db: reset_replaced(db, table_id, uuid, self.clock()))
-            override = runtime.enabled_override
-            looks = self.schedule.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
-            looks = self.schedule.ask(loaded.table, loaded.defaults, looks, self.clock())
-            evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
+            looks = self._looks(runtime, loaded)
+            evaluated = self._evaluated(runtime, loaded, looks) if self._is_stale(runtime, loaded, looks) else None
         except TableNotFound:
             if not self._is_renamed(runtime):
                 self.store.write(lambda db: dispose(db, table_id, self.clock()))
@@ -191,6 +191,10 @@ class TableService:
         # A new table of the same name has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
         last = {} if anew else self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
+        if loaded.is_serviced:
+            evaluation = self._evaluated(known, loaded, self._looks(known, loaded)).evaluation
+            by_engine = replace(evaluation, reason=f"nothing to do by optimizing; {evaluation.reason}")
+            return Preview(runtime, by_engine, None, (), 0, "")
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
@@ -241,12 +245,19 @@ class TableService:
                 hint=f"Use {first[1]}.",
             )
 
-    def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable) -> bool:
+    def _looks(self, runtime: TableRuntime, loaded: LoadedTable) -> Looks:
+        """The result of each action that the refresh evaluates."""
+        override = runtime.enabled_override
+        looks = self.schedule.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
+        return self.schedule.ask(loaded.table, loaded.defaults, looks, self.clock())
+
+    def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable, looks: Looks) -> bool:
         if runtime.status in BUSY or loaded.refusal is not None:
             return False
         facts, now = loaded.table.facts, self.clock()
         return (
             runtime.evaluated_at is None
+            or (loaded.is_serviced and not runtime.status_reason.startswith(_services_due(looks)[1]))
             or runtime.status is OptimizingStatus.REFUSED
             or runtime.evaluated_snapshot_id != facts.snapshot_id
             or runtime.properties != facts.properties
@@ -256,9 +267,13 @@ class TableService:
             or (runtime.retry_at is not None and runtime.retry_at <= now)
         )
 
-    def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable) -> Evaluated:
-        """The verdict by the snapshot's totals if these suffice, else by its files."""
-        now, facts, table = self.clock(), loaded.table.facts, loaded.optimizable
+    def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable, looks: Looks) -> Evaluated:
+        """The verdict by the snapshot's totals if these suffice, else by its files; of services by `looks`."""
+        now, facts = self.clock(), loaded.table.facts
+        if loaded.is_serviced:
+            summary = with_roles(loaded.table, (Role.SERVICE,), "services").contents().summary
+            return Evaluated(Evaluation(facts.snapshot_id, *_services_due(looks), (), summary), now)
+        table = loaded.optimizable
         # The reason of a refusal may be in the files.
         if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
             totals = totals_of(facts.snapshot_summary)
@@ -379,7 +394,7 @@ class TableService:
         try:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
-            evaluated = None if loaded.refusal else self._evaluated(runtime, loaded)
+            evaluated = None if loaded.refusal else self._evaluated(runtime, loaded, self._looks(runtime, loaded))
         except TableRefused as refusal:
             return after_refusal(runtime, refusal, config_of(self.tables, runtime), self.clock())
         return after_refresh(runtime, loaded, evaluated, self.clock())
@@ -441,6 +456,13 @@ class TableService:
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, sorted by name."""
         return self.store.read(lambda db: tables.list_tables(db, catalog, status))
+
+
+def _services_due(looks: Looks) -> tuple[OptimizingType | None, str]:
+    """Whether any service of the table's own engine is due, as work that is not optimizing of ours, and which."""
+    due = [f"{name} is due: {one.verdict.reason}" for name, one in looks.items() if one.verdict and one.verdict.is_due]
+    first = (f"{name} is not due: {one.verdict.reason}" for name, one in looks.items() if one.verdict)
+    return OptimizingType.MINOR if due else None, "; ".join(due) or next(first, "it has no service")
 
 
 #: Tables that are loaded at most to find one by its UUID.
@@ -526,9 +548,15 @@ class InspectionService:
         defaults = dict(self.tables.catalog(identifier.catalog).properties)
         find = tables.get_by_name if known_only else tables.find
         runtime = self.store.read(lambda db: find(db, identifier))
-        own = runtime.properties if known_only and runtime else self.tables.open(identifier).facts.properties
+        known = runtime if known_only and runtime else self.tables.open(identifier).facts
+        own, serviced = known.properties, known.format in SERVICED_FORMATS
         override = runtime.enabled_override if runtime else None
-        return effective_config(defaults, own), decide_enabled(override, own, defaults)
+        enabled = decide_enabled(override, own, defaults, SERVICES_ENABLED if serviced else ENABLED_KEY)
+        return effective_config(defaults, own, serviced=serviced), enabled
+
+    def contents(self, identifier: TableIdentifier) -> TableContents:
+        """What a table consists of whose format's own engine does its services."""
+        return with_roles(self.tables.open(identifier), (Role.SERVICE,), "this").contents()
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
         """The evaluation of the table's present head, even if nothing can be committed."""

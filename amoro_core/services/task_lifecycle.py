@@ -87,7 +87,10 @@ class OptimizingService:
     _leases: Mapping[Lease, float] = field(init=False, default_factory=dict)  # only the keeper touches them
 
     def __post_init__(self) -> None:
-        self._scheduler = TaskScheduler(self.optimizers.core_ms)  # used by the store's writer alone
+        # Used by the store's writer alone.
+        self._scheduler = TaskScheduler(
+            self.optimizers.core_ms, self.optimizers.heartbeat_timeout, self.optimizers.monotonic
+        )
         self._reporting = Reporting(self.guarding.begin, self.find_action, self.clock)
 
     def accounts(self) -> Mapping[str, Accounts]:

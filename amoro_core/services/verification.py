@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from amoro_core.errors import AttemptAbandoned, IllegalState, InvalidArgument, SnapshotNotFound, WorkFailed
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.formats.ports import Readable, Role, with_roles
+from amoro_core.formats.ports import Comparable, Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
@@ -22,6 +22,7 @@ from amoro_core.model.verification import (
 )
 from amoro_core.scan.live_files import LiveFiles, by_partition, reading_works
 from amoro_core.services.snapshots import LeaseService
+from amoro_optimizer.rewrite.engine import digest_of
 
 #: The operation of a commit that changes files but no row (Iceberg's specification, snapshots).
 _REPLACE = "replace"
@@ -108,7 +109,10 @@ class VerifyingService:
         verification, not an error. Expiry keeps the snapshots meanwhile. Raises what loading the table, taking a lease
         and reading a manifest raise, SnapshotNotFound, InvalidArgument, AttemptAbandoned.
         """
-        table = with_roles(self.tables.open(identifier), (Role.READ,), "verifying")
+        opened = self.tables.open(identifier)
+        if isinstance(opened, Comparable):
+            return _compared_by_reader(opened, before, after, is_cancelled)
+        table = with_roles(opened, (Role.READ,), "verifying")
         table.refuse_unsupported(for_commit=False)
         head = table.facts.snapshot_id
         if head is None:
@@ -188,6 +192,28 @@ class VerifyingService:
             except WorkFailed as error:
                 problems.append(error.message)
         return digest
+
+
+def _compared_by_reader(
+    table: Comparable, before: int | None, after: int | None, is_cancelled: Callable[[], bool]
+) -> Verification:
+    """Two states of a table whose format's own engine rewrites it; by default those around its last rewrite."""
+    last = table.last_rewrite() if before is None or after is None else (before, after)
+    if last is None:
+        return Verification(
+            ComparisonSelection(0, (), note="its timeline has no service that kept all rows"), (), 0, 0, ()
+        )
+    span = Span(last[0] if before is None else before, last[1] if after is None else after, ())
+    digests = []
+    for state in (span.before, span.after):
+        digest = RowsDigest()
+        for batch in table.rows(state):
+            if is_cancelled():
+                raise AttemptAbandoned("nobody waits for the comparison any more")
+            digest += digest_of(batch)
+        digests.append(digest)
+    compared = Comparison(span, 0, (ComparedPartition("", 0, 0, 0, *digests),))
+    return Verification(ComparisonSelection(span.after, (span,)), (compared,), 0, 0, ())
 
 
 def has_lineage(files: Sequence[ScannedFile]) -> bool:

@@ -121,8 +121,8 @@ def process_samples(before: OptimizingProcess | None, after: OptimizingProcess) 
 
 
 def figures_of(before: TableRuntime, after: TableRuntime) -> TableFigures | None:
-    """The numbers of the table, if an evaluation has changed them; None: they are as before."""
-    if before.summary == after.summary:
+    """The numbers of the table, if an evaluation has changed them; None: they are as before, or of a serviced table."""
+    if before.summary == after.summary or after.summary.health_score < 0:
         return None
     summary = after.summary
     return TableFigures(

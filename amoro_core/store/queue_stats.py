@@ -52,24 +52,36 @@ def has_planned(db: Connection, group: str, kinds: Iterable[str]) -> bool:
 
 
 def next_planned(
-    db: Connection, process_id: str, group: str, kinds: Iterable[str], max_cluster_bytes: int, limit: int
+    db: Connection,
+    process_id: str,
+    group: str,
+    kinds: Iterable[str],
+    max_cluster_bytes: int,
+    limit: int,
+    certain: datetime,
 ) -> list[TaskId]:
     """The first planned tasks of a process, by number, that an optimizer of the group with these abilities can do.
 
-    Tasks of a later stage wait for those of earlier ones that are not done.
+    Tasks of a later stage wait for those of earlier ones that are not done. A procedure waits while an attempt on its
+    table that began, and ended after `certain` without a report, may go on: its engine commits by itself.
     """
     rows = db.select(
         "SELECT task_number FROM task_runtime "
         "WHERE group_name = :group AND process_id = :process AND status = 'planned' "
         f"AND stage = (SELECT min(stage) FROM task_runtime WHERE process_id = :process AND {_OPEN}) "
         "AND work_kind IN (SELECT value FROM json_each(:kinds)) "
-        "AND (work_kind <> 'cluster' OR input_bytes <= :most_clustered) ORDER BY task_number LIMIT :limit",
+        "AND (work_kind <> 'cluster' OR input_bytes <= :most_clustered) "
+        "AND (work_kind NOT LIKE 'procedure:%' OR NOT EXISTS (SELECT 1 FROM table_process AS owner "
+        "JOIN task_attempt AS ended USING (process_id) WHERE owner.table_id = task_runtime.table_id "
+        "AND ended.outcome IN ('lost', 'returned', 'canceled') AND ended.acked_at_ms IS NOT NULL "
+        "AND ended.finished_at_ms > :certain)) ORDER BY task_number LIMIT :limit",
         {
             "group": group,
             "process": process_id,
             "kinds": to_json(list(kinds)),
             "most_clustered": max_cluster_bytes,
             "limit": limit,
+            "certain": to_ms(certain),
         },
     )
     return [TaskId(process_id, row["task_number"]) for row in rows]

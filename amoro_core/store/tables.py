@@ -235,6 +235,14 @@ def count_by_group(db: Connection) -> dict[str, int]:
     return {row["group_name"]: int(row["tables"]) for row in rows}
 
 
+def formats_by_group(db: Connection) -> dict[str, set[str]]:
+    """The formats of the tables that name each group."""
+    found: dict[str, set[str]] = {}
+    for row in db.select("SELECT DISTINCT group_name, format FROM table_runtime"):
+        found.setdefault(row["group_name"], set()).add(row["format"])
+    return found
+
+
 def count(db: Connection) -> int:
     """How many tables are known."""
     return db.count("table_identifier")

@@ -13,13 +13,14 @@ from amoro_core.actions.action_api import (
     Configured,
     Periodic,
     PlanningContext,
+    Service,
     Sweeping,
     Triggered,
     TriggerVerdict,
     Verdict,
 )
 from amoro_core.errors import TableRefused
-from amoro_core.formats.ports import OpenTable, lacking, with_roles
+from amoro_core.formats.ports import OpenTable, Role, lacking, with_roles
 from amoro_core.maintenance.schedule import MaintenanceConfig, next_run, opening
 from amoro_core.model.maintenance import DueBatch, Surroundings, turn
 from amoro_core.model.optimizing_config import Enabled, effective_properties
@@ -145,6 +146,7 @@ class _Scheduled:
     periodic: Periodic | None
     orders: bool  # it is one of clustering
     sweeps: bool
+    serves: str  # the format whose engine does it; "": it is no service
     keys: tuple[str, ...] | None  # of the properties that it uses; None: of all
 
     @classmethod
@@ -156,7 +158,12 @@ class _Scheduled:
         keys = None
         if isinstance(action, Configured):
             keys = tuple(one.key for one in properties_of(action.configuration))
-        return cls(action, every, periodic, isinstance(action, Clustering), isinstance(action, Sweeping), keys)
+        serves = action.format if isinstance(action, Service) else ""
+        return cls(action, every, periodic, isinstance(action, Clustering), isinstance(action, Sweeping), serves, keys)
+
+    def concerns(self, table: OpenTable) -> bool:
+        """Whether it is for tables like this one: services are for one format, and nothing else is for its tables."""
+        return self.serves == (table.facts.format if Role.SERVICE in table.roles else "")
 
     def digest(self, properties: Mapping[str, str]) -> str:
         """A digest of the set properties that the action uses: eight bytes, as hex."""
@@ -174,6 +181,7 @@ class MaintenanceSchedule:
         self._triggered = tuple(action for action in known if isinstance(action, Triggered))
         periodic = tuple(action for action in known if isinstance(action, Periodic))
         self._scheduled = tuple(_Scheduled.of(action, action_intervals) for action in (*self._triggered, *periodic))
+        self.names = frozenset(one.action.name for one in self._scheduled)
 
     def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
         """The result for each action, before its last run is known.
@@ -186,6 +194,8 @@ class MaintenanceSchedule:
         config = parse_into(MaintenanceConfig, properties)
         found: dict[str, ActionState] = {}
         for one in self._scheduled:
+            if not one.concerns(table):
+                continue
             consent = _consent(one, properties, enabled, override)
             if refusal := lacking(table, one.action.roles, one.action.name):
                 consent = ScheduleDecision(False, refusal.message)
@@ -194,15 +204,17 @@ class MaintenanceSchedule:
         return found
 
     def ask(self, table: OpenTable, defaults: Mapping[str, str], looks: Looks, now: datetime) -> Looks:
-        """The same, with the verdicts of actions that are on. Raises TableRefused("configuration")."""
+        """The same, with the verdicts of actions that are on, and of services. Raises TableRefused("configuration")."""
         properties = effective_properties(defaults, table.facts.properties)
         found = dict(looks)
         for action in self._triggered:
-            looked = looks[action.name]
-            if looked.consent.is_given:
+            looked = looks.get(action.name)
+            if looked is not None and (looked.consent.is_given or Role.SERVICE in action.roles):
                 verdict = action.evaluate(with_roles(table, action.roles, action.name), properties, now)
-                off = ScheduleDecision(False, "its property is not true")
-                found[action.name] = replace(looked, verdict=verdict, consent=looked.consent if verdict else off)
+                consent = looked.consent if verdict else ScheduleDecision(False, "its property is not true")
+                if verdict is not None and not consent.is_given:
+                    consent = ScheduleDecision(False, f"{verdict.reason}; {consent.reason}")
+                found[action.name] = replace(looked, verdict=verdict, consent=consent)
         return found
 
 
@@ -215,6 +227,8 @@ def _consent(
     if override is False:
         return ScheduleDecision(False, "amoro table disable")
     action = one.periodic
+    if one.serves and not enabled.value:
+        return ScheduleDecision(False, enabled.origin)
     if action is None:
         return ScheduleDecision(True, "")
     if action.needs_gc and (forbidden := _gc_forbidden(properties)):

@@ -9,10 +9,11 @@ from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, Data
 from amoro_core.formats.ports import AnyTable, OpenTable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.data_expiry import last_data_commit
+from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.maintenance import DataCommit
-from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide_enabled
+from amoro_core.model.optimizing_config import ENABLED_KEY, Enabled, OptimizingConfig, decide_enabled
 from amoro_core.model.plans import Evaluation, StoredDigest
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, Saving, TableIdentifier, TableRuntime
@@ -192,8 +193,13 @@ class LoadedTable:
 
     @property
     def refusal(self) -> TableRefused | None:
-        """Why the table is refused for optimizing only: its format lacks a required role."""
-        return lacking(self.table, OPTIMIZING_ROLES, "optimizing")
+        """Why the table is refused for optimizing only: its format lacks a required role, and has no services."""
+        return None if self.is_serviced else lacking(self.table, OPTIMIZING_ROLES, "optimizing")
+
+    @property
+    def is_serviced(self) -> bool:
+        """Whether its format's own engine does its services."""
+        return Role.SERVICE in self.table.roles
 
     @property
     def optimizable(self) -> AnyTable:
@@ -214,7 +220,13 @@ class LoadedTable:
 
     def enabled(self, override: bool | None) -> Enabled:
         """Whether the table is optimized, by `amoro table enable|disable` and by what was loaded."""
-        return decide_enabled(override, self.table.facts.properties, self.defaults)
+        return enabled_of(self.table, self.defaults, override)
+
+
+def enabled_of(table: OpenTable, defaults: Mapping[str, str], override: bool | None) -> Enabled:
+    """Whether the table is optimized, or its services are done; `defaults` are the properties of its catalog."""
+    key = SERVICES_ENABLED if Role.SERVICE in table.roles else ENABLED_KEY
+    return decide_enabled(override, table.facts.properties, defaults, key)
 
 
 def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | None, now: datetime) -> TableRuntime:

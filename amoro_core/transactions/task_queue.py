@@ -1,5 +1,6 @@
 """The queue of planned tasks: which task a free thread gets next, and the accounts that make it fair."""
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from itertools import accumulate
 from amoro_core.logger import get_logger
 from amoro_core.model.processes import Attempt, Optimizer, OptimizerThread, OptimizingTask, TaskId
 from amoro_core.model.tables import Pending, TableIdentifier, TableRuntime, Turn
-from amoro_core.model.task_payload import Work
+from amoro_core.model.task_payload import PROCEDURE_GRACE, Work
 from amoro_core.scheduling.policy import (
     LOOK_BACK,
     Accounts,
@@ -34,6 +35,8 @@ log = get_logger("amoro.optimizing")
 
 #: Accounts older than this are settled before tasks are chosen.
 SETTLED_EVERY = timedelta(seconds=0.25)
+#: Beyond the time by which a procedure has certainly ended.
+MARGIN = timedelta(seconds=5)
 #: Limit of the inputs of the tasks of one answer, beyond its first; an answer must fit into a message.
 ANSWER_BYTES = 8 * 1024 * 1024
 
@@ -68,9 +71,21 @@ def may_schedule(db: Connection, request: PollRequest) -> bool:
 class TaskScheduler:
     """Schedules planned tasks within a write; keeps the thread accounts of each group's tables in memory."""
 
-    def __init__(self, core_ms: Callable[[], Mapping[Attempt, int]] = dict) -> None:
-        """`core_ms` returns the CPU time that running attempts have taken so far."""
+    def __init__(
+        self,
+        core_ms: Callable[[], Mapping[Attempt, int]] = dict,
+        heartbeat_timeout: timedelta = timedelta(),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`core_ms` returns the CPU time that running attempts have taken so far.
+
+        A procedure without a report has ended once its optimizer has told it, or itself, to stop, within the time-out
+        of heartbeats, and its grace is over.
+        """
         self._read_core_ms = core_ms
+        self._procedures_end = heartbeat_timeout + PROCEDURE_GRACE + MARGIN
+        self._monotonic = monotonic
+        self._epoch: datetime | None = None  # when a clock that nobody sets was 0, as the other one said at first
         self._accounts: dict[str, Accounts] = {}
         self._core_ms: dict[Attempt, int] = {}  # of attempts that report it, until their tables are charged
 
@@ -118,8 +133,17 @@ class TaskScheduler:
             table_id: Use(running.get(table_id, 0), *allowed[quota], accounts.ahead_s.get(table_id, 0.0))
             for table_id, quota in quotas.items()
         }
-        planned = {table_id: _planned(db, waiting, optimizer, group, slots) for table_id, waiting in processes.items()}
+        certain = self._certain(now)
+        planned = {
+            table_id: _planned(db, waiting, optimizer, group, slots, certain) for table_id, waiting in processes.items()
+        }
         return choose_tasks(planned, uses, slots, accounts.typical_s)
+
+    def _certain(self, now: datetime) -> datetime:
+        """What ended before is certainly over, even if the clock was set forward since."""
+        steady = timedelta(seconds=self._monotonic())
+        self._epoch = self._epoch or now - steady
+        return min(now, self._epoch + steady) - self._procedures_end
 
     def _settle(self, db: Connection, group: str, threads: int, waiting: Collection[int], now: datetime) -> Accounts:
         """The group's accounts, settled if they are old."""
@@ -147,12 +171,17 @@ class TaskScheduler:
 
 
 def _planned(
-    db: Connection, waiting: Iterable[WaitingProcess], optimizer: Optimizer, group: str, limit: int
+    db: Connection,
+    waiting: Iterable[WaitingProcess],
+    optimizer: Optimizer,
+    group: str,
+    limit: int,
+    certain: datetime,
 ) -> Iterator[TaskId]:
     """The tasks of these processes that the optimizer can do, in their order; read when they are needed."""
     for process in waiting:
         yield from queue_stats.next_planned(
-            db, process.process_id, group, optimizer.kinds, optimizer.max_cluster_bytes, limit
+            db, process.process_id, group, optimizer.kinds, optimizer.max_cluster_bytes, limit, certain
         )
 
 

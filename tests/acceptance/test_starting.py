@@ -96,6 +96,7 @@ PROGRAM = """
 import atexit, json, sys
 def told():
     parts = {".".join(name.split(".")[:2]) for name in sys.modules if name.startswith("amoro_")}
+    parts |= {name for name in sys.modules if name.startswith("amoro_core.formats.")}
     print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules} | parts)), file=sys.stderr)
 atexit.register(told)
 from amoro_core.__main__ import main
@@ -103,7 +104,8 @@ sys.exit(main())
 """
 #: What takes a second or a hundred megabytes: of others, which come with what we need of them, and of ours.
 PAGES = {"amoro_core.web", "jinja2", "starlette", "uvicorn"}
-NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pandas", "pyspark"}
+FORMATS = {f"amoro_core.formats.{name}" for name in ("directories", "hudi", "paimon")}
+NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pandas", "pyspark", *FORMATS}
 COORDINATOR = {
     "amoro_core.bootstrap.coordinator_app",
     "amoro_core.planning",

@@ -142,22 +142,24 @@ def test_an_optimizer_on_spark_has_as_many_threads_as_spark_has_cores(
 ) -> None:
     bare_cli("optimizer", "run", "--backend", "spark", "--home", str(home))
     options = (
-        "--backend spark --master spark://m:7077 --threads 3 --spark-conf spark.executor.memory=2g --spark-conf a=b=c"
+        "--backend spark --master spark://m:7077 --threads 3 --spark-conf spark.executor.memory=2g --spark-conf a=b=c "
+        "--jars /jars/hudi.jar,s3.jar"
     )
     bare_cli("optimizer", "run", *options.split(), "--home", str(home))
     settings = (("spark.executor.memory", "2g"), ("a", "b=c"))
     assert launcher.calls == [
         optimizer_options(home, threads=None, spark=SparkOptions(None)),
-        optimizer_options(home, threads=3, spark=SparkOptions("spark://m:7077", settings)),
+        optimizer_options(
+            home, threads=3, spark=SparkOptions("spark://m:7077", settings, ("/jars/hudi.jar", "s3.jar"))
+        ),
     ]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *((words, "--master and --spark-conf are for Spark [AMORO-2001]\nHint: Add --backend spark.") for words in (
-            ("--master", "local[2]"), ("--spark-conf", "a=b")
-        )),
+        *((words, "--master, --spark-conf and --jars are for Spark [AMORO-2001]\nHint: Add --backend spark.")
+          for words in (("--master", "local[2]"), ("--spark-conf", "a=b"), ("--jars", "a.jar"))),
         *((("--backend", "spark", "--spark-conf", setting), f"'{setting}' is not KEY=VALUE") for setting in (
             "spark.executor.memory", "=2g", " =2g"
         )),

@@ -28,7 +28,7 @@ TABLE_JSON = {
     "health_score": 61, "health_parts": {"small_files": 21, "equality_deletes": 30, "position_deletes": 10},
     "blockers": [], "no_optimizer": "", "failure": "", "format": "iceberg", "table_id": 7, "next_due_at": None,
     "late_deletes": "", "state": "due", "failures": 0, "failure_code": "", "failing_since": None, "saved_files": 47,
-    "saved_bytes": 50331648,
+    "saved_bytes": 50331648, "services": None,
 }  # fmt: skip
 TABLE_TEXT = """\
 table           sales.db.orders

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CommitUnknown
-from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
 from amoro_core.model.commits import CommitContent, Evidence, RefAt, SnapshotAdded, StagedCommit
 from amoro_core.model.processes import CatalogConfig
@@ -237,7 +237,7 @@ def _losing(send: Callable[..., Any], applied: bool, why: Exception | None = Non
 
 #: By name, each with the roles that its tables have.
 SUBJECTS: dict[str, tuple[Callable[[Path], Subject], frozenset[Role]]] = {
-    "iceberg": (IcebergSubject, frozenset(Role)),
+    "iceberg": (IcebergSubject, IcebergTable.roles),
     "lake": (LakeSubject, LakeTableAtOnce.roles),
     "journal": (JournalSubject, JournalTable.roles),
 }

@@ -95,7 +95,7 @@ def test_a_table_is_not_found_only_when_every_format_says_so(
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("iceberg,hudi", r"table-formats names 'hudi', which is not installed; known: iceberg"),
+        ("iceberg,delta", r"table-formats names 'delta', which is not installed; known: iceberg, hudi, paimon"),
         (" , ", r"table-formats names no format"),
     ],
 )

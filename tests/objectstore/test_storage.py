@@ -21,13 +21,16 @@ from amoro_core.files.storage import stores
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.files.storage.stores import ObjectStorage
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.paimon import PaimonFormat
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.maintenance.table_services import paimon_options
 from amoro_core.model.maintenance import ABSENT, DELETED, Ended, KeyRange, Surroundings
 from amoro_core.model.paths import key_in_place
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, make_table
+from tests.formats.paimon_tables import File, PaimonDirectory
 from tests.iceberg.orphan_tables import file_of
 from tests.iceberg.test_commit import SCHEMA, rows
 from tests.iceberg.test_orphans import condemned, planned
@@ -293,3 +296,30 @@ def test_a_file_is_looked_for_in_its_container(scheme: str, authority: str) -> N
         with pytest.raises(DataFileMissing):
             access.read_bytes(f"{location}/data/a #b.parquet")
     assert {path.partition("?")[0] for path in asked} == {"/account/lake/warehouse/t/data/a%20%23b.parquet"}
+
+
+def test_paimon_tables_in_a_bucket_are_read_as_on_disk_and_not_serviced(
+    place: tuple[Store, str, Any], tmp_path: Path
+) -> None:
+    store, address, client = place
+    made = PaimonDirectory(tmp_path / "lake" / "db.db" / "t")
+    made.commit(*(File(f"data-{at}") for at in range(7)))
+    for path in (one for one in tmp_path.rglob("*") if one.is_file()):
+        key = path.relative_to(tmp_path).as_posix()
+        client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
+    there, name = (
+        {"type": "paimon", "warehouse": uri("lake"), **properties(address)},
+        TableIdentifier("cat", ("db",), "t"),
+    )
+    here = CatalogConfig("cat", (("type", "paimon"), ("warehouse", str(tmp_path / "lake"))))
+    try:
+        config = CatalogConfig("cat", tuple(there.items()))
+        assert PaimonFormat().list_tables(config) == [name]
+        table = PaimonFormat().load(config, name)
+        assert table.contents() == PaimonFormat().load(here, name).contents()
+        with pytest.raises(TableRefused, match="in s3 a commit may replace another one"):
+            paimon_options(table.facts, table.contents)
+        with pytest.raises(CatalogUnavailable, match="does not exist"):
+            PaimonFormat().list_tables(CatalogConfig("cat", tuple({**there, "warehouse": uri("gone")}.items())))
+    finally:
+        empty(store, client)

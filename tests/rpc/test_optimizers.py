@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.bootstrap.coordinator_app import Coordinator
-from amoro_core.errors import AmoroError, AttemptAbandoned, UnknownWork
+from amoro_core.errors import AmoroError, AttemptAbandoned, CoordinatorUnavailable, UnknownWork
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.logger import FIELDS
 from amoro_core.model.processes import OptimizingTask, ProcessStatus, TaskStatus
@@ -18,6 +18,7 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
 from amoro_optimizer.client import Client
+from amoro_optimizer.execution import steady_s
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.work_kinds import InProcess, Kinds, Run
 from tests.engine import oracle
@@ -37,6 +38,7 @@ class Held:
         self.max_cluster_bytes = self._backend.max_cluster_bytes
 
     def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+        self.run = run
         self.begun.set()
         while not self.go.wait(0.02):
             if run.is_cancelled():
@@ -109,6 +111,35 @@ def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordi
         assert held.abandoned.wait(90)
         wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.CLOSED)
     finally:
+        runner.stop()
+        thread.join()
+
+
+def test_an_attempt_is_surely_its_optimizers_for_a_heartbeat_timeout_after_the_last_answer(
+    coordinator: Coordinator, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = threading.Event()
+
+    def unanswered(*arguments: object) -> None:
+        silent.set()
+        raise CoordinatorUnavailable("no answer")
+
+    held = Held()
+    runner, thread = started(coordinator, held)
+    try:
+        registered = held.run.held_until_s()
+        timeout_s = coordinator.optimizers.heartbeat_timeout.total_seconds()
+        wait_until(lambda: held.run.held_until_s() > registered)
+        monkeypatch.setattr(Client, "heartbeat", unanswered)
+        assert silent.wait(90)
+        last = held.run.held_until_s()
+        assert steady_s() - 90 < last - timeout_s < steady_s()
+        silent.clear()
+        assert silent.wait(90)
+        assert held.run.held_until_s() == last
+    finally:
+        monkeypatch.undo()
+        held.go.set()
         runner.stop()
         thread.join()
 

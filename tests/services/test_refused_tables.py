@@ -485,7 +485,7 @@ def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after
 def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_same(
     world: World, table_id: int, lacking: Role
 ) -> None:
-    world.iceberg.table(roles=frozenset(Role) - {lacking})
+    world.iceberg.table(roles=frozenset(Role) - {Role.SERVICE, lacking})
     found = world.tables.refresh(table_id)
     assert found is not None
     assert (found.status, found.refusal) == (OptimizingStatus.REFUSED, "format")
@@ -503,7 +503,7 @@ def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_g
     table_id = world.table().table_id
     world.tables.refresh(table_id)
     assert world.maintaining.list_due() == [(table_id, "auto-create-tags", "cat")]
-    world.iceberg.table(roles=frozenset(Role) - {Role.MAINTAIN})
+    world.iceberg.table(roles=frozenset(Role) - {Role.SERVICE, Role.MAINTAIN})
     found = world.tables.refresh(table_id)
     assert found is not None
     assert (found.status is OptimizingStatus.REFUSED, world.maintaining.list_due()) == (False, [])

@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from amoro_optimizer.backends.spark.driver import SparkBackend
+    from amoro_optimizer.backends.spark.procedures import Jar
 
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "build" / "jars"
+#: For Spark 3.5.
+HUDI_JAR = ROOT / "build" / "format-jars" / "hudi-spark3.5-bundle_2.12-1.2.0.jar"
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 #: Two cores. Spark runs again what is lost, and gives a task up that was lost for the third time.
 FAILURES = 3
@@ -106,7 +109,7 @@ class Application:
         if self._backend is None:
             from amoro_optimizer.backends.spark.driver import SparkBackend
 
-            self._backend = SparkBackend(self.context)
+            self._backend = SparkBackend(self.context, engines_of(hudi_jars())[1])
         return self._backend
 
     def close(self) -> None:
@@ -196,7 +199,29 @@ def _settings(scratch: Path) -> Mapping[str, str]:
         # Not spark.jars: DriverManager finds SQLite's driver only in the application's own class loader.
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
         settings["spark.sql.extensions"] = EXTENSIONS
+    elif jars := hudi_jars():
+        settings |= {
+            **engines_of(jars)[0],
+            "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        }
+        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
     return settings
+
+
+def hudi_jars() -> list[str]:
+    """Hudi's jar, where the PySpark of the tests is of its series and it was fetched."""
+    import pyspark
+
+    return [str(HUDI_JAR)] if pyspark.__version__.startswith("3.5.") and HUDI_JAR.exists() else []
+
+
+def engines_of(jars: list[str]) -> tuple[dict[str, str], list[Jar]]:
+    """What an optimizer makes of these jars."""
+    import pyspark
+
+    from amoro_optimizer.backends.spark.procedures import settings_for
+
+    return settings_for(jars, pyspark.__version__)
 
 
 def jobs_of(context: SparkContext, group: str) -> list[Any]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from signal import SIGKILL
+from types import SimpleNamespace
+from typing import cast
+from zipfile import ZipFile
 
 import pytest
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 
 from amoro_core import errors
-from amoro_core.errors import AmoroError, InvalidSettings
-from amoro_optimizer.backends.spark.driver import failure_of, not_run
+from amoro_core.errors import AmoroError, AttemptAbandoned, InvalidSettings
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.model.task_payload import PROCEDURE_HUDI, PROCEDURE_PAIMON, Work
+from amoro_core.protocol.maintenance_pb2 import ProcedureWork
+from amoro_optimizer.backends.spark import procedures
+from amoro_optimizer.backends.spark.driver import failure_of, not_run, spark_backend
+from amoro_optimizer.backends.spark.procedures import Jar, Procedures, settings_for
 from amoro_optimizer.backends.spark.shuffle import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
+from amoro_optimizer.execution import Run
 from tests.acceptance.processes import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +79,123 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, environment: dict[
     assert done.returncode == 2
     assert f"Error: Spark needs Java, and {missing} [AMORO-2002]\n" in done.stderr
     assert "Hint: Install JDK 17" in done.stderr
+
+
+def jar(place: Path, title: str, version: str) -> str:
+    with ZipFile(place, "w") as made:
+        made.writestr("META-INF/MANIFEST.MF", f"Implementation-Title: {title}\r\nImplementation-Version: {version}\r\n")
+    return str(place)
+
+
+def test_a_jar_is_known_by_its_manifest_and_gives_spark_what_its_engine_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hudi = jar(tmp_path / "a.jar", "hudi-spark3.5-bundle_2.12", "1.2.0")
+    others = [jar(tmp_path / "b.jar", "Paimon : Bundle", "1.4.2"), jar(tmp_path / "c.jar", "hadoop-aws", "3.4")]
+    settings, engines = settings_for([hudi, *others], "3.5.9")
+    assert engines == [Jar(PROCEDURE_HUDI, "1.2.0"), Jar(PROCEDURE_PAIMON, "1.4.2")]
+    assert settings["spark.jars"] == ",".join([hudi, *others])
+    assert settings["spark.serializer"] == "org.apache.spark.serializer.KryoSerializer"
+    assert settings_for([], "3.5.9") == ({}, [])
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # spark-submit has brought it, perhaps to the working directory
+    monkeypatch.chdir(tmp_path)
+    assert settings_for(["/elsewhere/b.jar"], "4.0.5") == ({}, [Jar(PROCEDURE_PAIMON, "1.4.2")])
+
+
+@pytest.mark.parametrize(
+    ("title", "version", "words"),
+    [
+        (
+            "hudi-spark3.5-bundle_2.12",
+            "1.1.1",
+            "has Hudi 1.1.1 for Spark 3.5: Hudi from 1.2 to below 2.0 is needed, for Spark 3.5",
+        ),
+        (
+            "hudi-spark4.0-bundle_2.13",
+            "1.2.0",
+            "has Hudi 1.2.0 for Spark 4.0: Hudi from 1.2 to below 2.0 is needed, for Spark 3.5",
+        ),
+        (
+            "Paimon : Spark : 3.4",
+            "0.9.0",
+            "has Paimon 0.9.0 for Spark 3.4: Paimon from 0.9 to below 2.0 is needed, for Spark 3.5",
+        ),
+        (
+            "Paimon : Bundle",
+            "2.0-SNAPSHOT",
+            "has Paimon 2.0-SNAPSHOT: Paimon from 0.9 to below 2.0 is needed, for Spark 3.5",
+        ),
+        ("", "", "can't be read: "),
+    ],
+)
+def test_a_jar_that_does_not_fit_or_can_t_be_read_is_an_error_that_names_it(
+    tmp_path: Path, title: str, version: str, words: str
+) -> None:
+    place = tmp_path / "a.jar"
+    (jar(place, title, version) if title else place.write_bytes(b"no jar"))
+    with pytest.raises(InvalidSettings, match=re.escape(f"the jar {place} {words}")):
+        settings_for([str(place)], "3.5.9")
+    with pytest.raises(InvalidSettings, match=r"nowhere\.jar can't be read: .*No such file"):
+        spark_backend("local[1]", {}, ["/nowhere.jar"])
+
+
+class Context:
+    """A context that notes what becomes of its jobs."""
+
+    def __init__(self) -> None:
+        self.tags, self.cancelled = [], threading.Event()
+        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=self)))
+
+    def current(self) -> Context:
+        return self
+
+    def pid(self) -> int:
+        return 4711
+
+    def setJobGroup(self, group: str, description: str) -> None:
+        pass
+
+    def addJobTag(self, tag: str) -> None:
+        self.tags.append(tag)
+
+    def removeJobTag(self, tag: str) -> None:
+        self.tags.remove(tag)
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        assert self.tags == [tag]
+        self.cancelled.set()
+
+
+@pytest.mark.parametrize("why", ["cancelled", "silent"])
+def test_a_procedure_that_must_not_go_on_has_its_jobs_cancelled_and_then_its_jvm_killed(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """By a clock that runs on while the machine sleeps."""
+    clock, killed, context = [100.0], threading.Event(), Context()
+    monkeypatch.setattr(procedures, "steady_s", lambda: clock[0])
+    monkeypatch.setattr(os, "kill", lambda pid, signal: killed.set() if (pid, signal) == (4711, SIGKILL) else None)
+
+    def service(context: Context, asked: object, is_stopped: Callable[[], bool]) -> object:
+        assert not is_stopped()
+        if why == "cancelled":
+            cancelled.set()
+        else:
+            clock[0] = 160.5
+        assert context.cancelled.wait(PATIENCE_S)
+        assert (is_stopped(), killed.is_set()) == (True, False)
+        clock[0] += 14.4
+        assert not killed.wait(0.5)
+        clock[0] += 1.0
+        assert killed.wait(PATIENCE_S)
+        raise RuntimeError("the JVM is gone")
+
+    cancelled = threading.Event()
+    monkeypatch.setattr(procedures, "_Hudi", service)
+    run = Run(Attempt(TaskId("p", 1), 1), {}, 1, lambda *rows: None, cancelled.is_set, held_until_s=lambda: 160.0)
+    work = Work(PROCEDURE_HUDI, ProcedureWork(format="hudi").SerializeToString())
+    with pytest.raises(AttemptAbandoned):
+        Procedures(cast("SparkContext", context), [Jar(PROCEDURE_HUDI, "1.2.0")]).execute(work, run)
+    assert context.tags == []
 
 
 @pytest.mark.parametrize("key", FIXED)

@@ -383,7 +383,7 @@ def test_outcome_of_an_unknown_attempt_is_refused(store: Store) -> None:
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda db: queue_stats.next_planned(db, "p", "default", ("rewrite",), 0, 1), "task_runtime_planned"),
+        (lambda db: queue_stats.next_planned(db, "p", "default", ("rewrite",), 0, 1, NOW), "task_runtime_planned"),
         (lambda db: queue_stats.count_assigned(db, "default"), "task_runtime_held_by_table"),
         (lambda db: queue_stats.list_thread_uses(db, "default", NOW), "task_runtime_held"),
         (lambda db: tasks.get_many(db, [TaskId("p", 1)]), "sqlite_autoindex_task_runtime_1"),

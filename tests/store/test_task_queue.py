@@ -23,10 +23,13 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.task_payload import WorkResult
 from amoro_core.scheduling.policy import Use, choose_tasks, quota_limit, share_of
+from amoro_core.state.tasks import Ack, Cancel, Reset
 from amoro_core.store import groups, processes, queue_stats, tables, tasks
+from amoro_core.store.connection import as_stored
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import TaskSum
 from amoro_core.transactions.advance_process import Effects
+from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.task_queue import PollRequest, TaskScheduler, may_schedule
 from amoro_core.transactions.task_reports import Report, Reporting
 from tests.services.rigs import Limits
@@ -250,6 +253,40 @@ def test_of_a_tables_processes_the_oldest_is_worked_on_first(store: Store) -> No
 
     store.write(plan)
     assert _schedule(store, scheduler, "optimizer-1", 1, 2, 3) == ["p-storage-1", "p-storage-2", "p-layout-1"]
+
+
+@pytest.mark.parametrize(
+    "end", [Reset("its optimizer was lost"), Reset("it was released", lost=False), Cancel("by hand")]
+)
+def test_a_procedure_waits_until_one_that_ended_without_a_report_is_certainly_over(
+    store: Store, end: Reset | Cancel
+) -> None:
+    """Also where the clock is set forward meanwhile; a rewrite does not wait."""
+    begun, clock = as_stored(NOW), [1000.0]
+    scheduler = TaskScheduler(heartbeat_timeout=timedelta(seconds=60), monotonic=lambda: clock[0])
+
+    def begin(db: Connection) -> None:
+        groups.add_optimizer(db, optimizer("optimizer-1", kinds=("procedure:hudi", "rewrite")))
+        table = tables.add(db, runtime())
+        for name, lane, kind in (("p-1", "files", "procedure:hudi"), ("p-2", "layout", "procedure:hudi")):
+            owner = processes.add(db, process(table, name, lane=lane, commits=False))
+            tasks.add_many(db, [(task(owner, kind=kind), b"")])
+
+    def schedule(seconds: float, set_forward: float = 0.0) -> list[str]:
+        clock[0] = 1000.0 + seconds
+        now = begun + timedelta(seconds=seconds + set_forward)
+        request = PollRequest("optimizer-1", "default", (1,))
+        return [str(one.task_id) for one in store.write(lambda db: scheduler.schedule(db, request, Effects(), now))]
+
+    def ack_and_end(db: Connection) -> None:
+        held = advance_task(db, tasks.get(db, TaskId("p-1", 1)), Ack(1, "optimizer-1"), begun)
+        advance_task(db, held, end, begun + timedelta(seconds=10))
+
+    store.write(begin)
+    assert schedule(0) == ["p-1-1"]
+    store.write(ack_and_end)
+    assert (schedule(89.9), schedule(11, set_forward=3600)) == ([], [])
+    assert len(schedule(90.1)) == 1
 
 
 def test_nothing_is_written_while_nothing_waits_for_the_optimizer(store: Store) -> None:

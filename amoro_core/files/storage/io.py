@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow.fs import FileSelector, FileType
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table.locations import ObjectStoreLocationProvider
@@ -351,6 +352,16 @@ class FileAccess:
         place = self._io.require(prefix, "read")
         with translated(prefix):
             yield from self._storage(place).pages(place, within)
+
+    def folders(self, place: str) -> frozenset[str]:
+        """The names of the folders directly below a place. Raises DataFileMissing where there is nothing."""
+        where = self._io.require(place, "read")
+        scheme, authority, path = _ExactFileIO.parse_location(where)
+        if not isinstance(self._io.inner, PyArrowFileIO):
+            raise TypeError(f"{place} can't be listed by {type(self._io.inner).__name__}")
+        with translated(place):
+            entries = self._io.inner.fs_by_scheme(scheme, authority).get_file_info(FileSelector(path))
+        return frozenset(entry.base_name for entry in entries if entry.type == FileType.Directory)
 
     def remove_empty_folders(self, place: str, before: datetime) -> int:
         """Remove folders of a local place that are empty and were changed before that moment; how many."""

@@ -175,6 +175,8 @@ _EXTRAS = {
 }
 #: Settings that pyiceberg does not accept as strings; nested ones are stored as JSON.
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
+#: Properties that are passed to the storage of a catalog's tables; URIs and tokens of the catalog are withheld.
+STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
 #: Prefixes of properties that are not passed to pyiceberg.
 _OURS = ("table.", TABLE_FORMATS, DATABASE_FILTER, TABLE_FILTER, STRICT_LOCATIONS)
 _URIS = {

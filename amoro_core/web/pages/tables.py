@@ -3,14 +3,15 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
-from amoro_core.errors import NotFound, TableRefused
+from amoro_core.errors import AmoroError, NotFound, TableRefused
 from amoro_core.model.optimizing_config import Origin
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.refusal_reasons import REFUSALS
-from amoro_core.model.tables import OptimizingStatus, Order, TableKey, TableState
+from amoro_core.model.tables import ICEBERG, OptimizingStatus, Order, TableKey, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
@@ -336,6 +337,9 @@ async def show_table(visit: PageRequest) -> Page:
         table = await table_of(visit)
     except NotFound as error:
         return await _unknown_table(visit, error)
+    if table.format not in ("", ICEBERG):
+        with suppress(AmoroError):  # what is known is shown, then
+            table = await visit.ask("GetTable", pb.GetTableRequest(table=table.table), pb.Table)
     request = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
     response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     series = await read_series(visit, _TRENDS, RANGES[chosen], table=table.table)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+import pyspark
 from pyspark import SparkContext
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused, error_classes
@@ -20,6 +21,7 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_output
 from amoro_optimizer.backends.spark.clustering import Application, cluster
 from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Progress
+from amoro_optimizer.backends.spark.procedures import Jar, Procedures, settings_for
 from amoro_optimizer.backends.spark.shuffle import max_cluster_bytes, open_context, reason_of
 from amoro_optimizer.backends.spark.worker import Assignment, run_partition
 from amoro_optimizer.cluster.engine import rows_through
@@ -74,7 +76,8 @@ class _Watched:
 class SparkBackend:
     """Executes attempts in a Spark application, from as many threads as the runner has."""
 
-    def __init__(self, context: SparkContext) -> None:
+    def __init__(self, context: SparkContext, engines: Sequence[Jar] = ()) -> None:
+        """`engines`: those whose jars the application has."""
         conf = context.getConf()
         self._kinds = installed_kinds()
         #: The application's id, as Spark's own pages show it.
@@ -85,8 +88,9 @@ class SparkBackend:
         self._channel = Channel(
             str(conf.get("spark.driver.bindAddress") or self._host), int(conf.get("spark.amoro.port") or 0)
         )
+        self._procedures = Procedures(context, engines)
         #: The kinds of work that the driver knows; its workers have the same packages.
-        self.kinds: Sequence[str] = self._kinds.names
+        self.kinds: Sequence[str] = (*self._kinds.names, *self._procedures.kinds)
         #: The largest group of files, in bytes, that the application clusters: by its setting, else by its disk.
         self.max_cluster_bytes = max_cluster_bytes(conf)
         self._pools = Pools()
@@ -118,9 +122,17 @@ class SparkBackend:
         Raises UnknownWork, what the kind raises, AttemptAbandoned when cancelled or when the application has ended,
         OptimizerError when Spark failed.
         """
-        kind = self._kinds.of(work.kind)
         if run.is_cancelled():
             raise AttemptAbandoned(f"attempt {run.attempt} was cancelled before it began")
+        if work.kind in self._procedures.kinds:
+            try:
+                return self._procedures.execute(work, run)
+            except Exception as error:
+                self._check_alive()
+                if self.loss:
+                    raise AttemptAbandoned(f"attempt {run.attempt} was lost with its application") from error
+                raise
+        kind = self._kinds.of(work.kind)
         blob = run.fetch(kind.blob(work.payload)) if isinstance(kind, Fetching) else b""
         kept: frozenset[str] = frozenset()
         with self._channel.job(progress_of(work, run), run.age_s) as (name, job):
@@ -264,9 +276,12 @@ def progress_of(work: Work, run: Run) -> Progress:
     return tell
 
 
-def spark_backend(master: str | None, settings: Mapping[str, str]) -> closing[SparkBackend]:
-    """A backend with an application of its own, during the block. Raises InvalidSettings."""
-    return closing(SparkBackend(open_context(master, settings)))
+def spark_backend(master: str | None, settings: Mapping[str, str], jars: Sequence[str] = ()) -> closing[SparkBackend]:
+    """A backend with an application of its own that has these jars, during the block. Raises InvalidSettings."""
+    with_jars, engines = settings_for(jars, pyspark.__version__)
+    if {"spark.jars"} <= with_jars.keys() & settings.keys():
+        with_jars["spark.jars"] += f",{settings['spark.jars']}"
+    return closing(SparkBackend(open_context(master, {**settings, **with_jars}), engines))
 
 
 def slots_of(context: SparkContext) -> int:

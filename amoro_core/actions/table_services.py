@@ -1,0 +1,254 @@
+"""Services that a format's own engine does on Spark: one task each, whose outcome is read from the table."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from amoro_core.actions.action_api import ActionDefaults, Plan, PlannedTask, PlanningContext, Request, TriggerVerdict
+from amoro_core.errors import CheckFailed, CommitConflict, TableRefused
+from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.maintenance.table_services import ServiceConfig, completed_since, delta_commits, lock_options
+from amoro_core.model.maintenance import Options
+from amoro_core.model.processes import FILES, Figure, ProcessContext, Receipt, uuid7
+from amoro_core.model.properties import parse_into
+from amoro_core.model.table_services import COMPLETED, INFLIGHT, TableContents, TimelineEntry
+from amoro_core.model.task_payload import PROCEDURE_HUDI, TAKE_OVER, Work
+from amoro_core.model.text_sanitizing import masked
+from amoro_core.protocol import maintenance_pb2 as pb
+
+#: Of files, in one plan of clustering.
+_GROUPS = 4
+
+
+class EngineService(ActionDefaults):
+    """A service of the tables of one format; a process has one task, and ends with what the table shows then."""
+
+    format: str
+    service: str  # as in `ProcedureWork`
+    kind: str  # of the task's work
+    lane = FILES
+    roles = frozenset({Role.SERVICE})
+    configuration = ServiceConfig
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The only type of its processes."""
+        return (self.name,)
+
+    def verdict(
+        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
+    ) -> TriggerVerdict:
+        """Whether the service is due, and why or why not, by the timeline."""
+        raise NotImplementedError
+
+    def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
+        """What the engine is to do, without the marker; or why there is nothing to do. Raises TableRefused."""
+        raise NotImplementedError
+
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
+        """What the reloaded table shows as done, in words. Raises CheckFailed where it shows that it was not, and
+        CommitConflict where there was nothing to do."""
+        raise NotImplementedError
+
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
+        """Whether it is due by the table's own properties."""
+        return self.verdict(table, parse_into(ServiceConfig, properties), properties, now)
+
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """One task; on request also where it is not due, if there is anything to do."""
+        facts, config = table.facts, parse_into(ServiceConfig, situation.properties)
+        if facts.format != self.format:
+            raise TableRefused(
+                f"{facts.identifier} has the format {facts.format}, and {self.name} is for tables of {self.format}",
+                reason="format",
+            )
+        verdict = self.verdict(table, config, situation.properties, situation.now)
+        if not (verdict.is_due or request.name):
+            return verdict, None
+        work = self.work(table, config, situation)
+        if isinstance(work, str):
+            return TriggerVerdict(False, work), None
+        work.format, work.service = self.format, self.service
+        work.table, work.location, work.marker = str(facts.identifier), facts.location, uuid7(situation.now)
+        contents = table.contents()
+        size, files = contents.summary.data_bytes, contents.summary.data_files
+        payload = work.SerializeToString(deterministic=True)
+        task = PlannedTask(Work(self.kind, payload), min(size, config.io_bound), "", files, size)
+        reason = verdict.reason if verdict.is_due else f"asked for: {verdict.reason}"
+        document = {"instant": work.instant, "options": masked(dict(work.options)), "files": contents.kinds}
+        detail = json.dumps({"before": _sizes(contents)})
+        snapshot_id = facts.snapshot_id or 0
+        plan = Plan(
+            self.name, reason, snapshot_id, facts.sequence_number, (task,), detail, commits=False, document=document
+        )
+        return TriggerVerdict(True, reason), plan
+
+    def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
+        """What was done, as the reloaded table shows it. Raises CheckFailed, CommitConflict."""
+        [result] = case.results
+        work, output = pb.ProcedureWork.FromString(result.input), pb.ProcedureOutput.FromString(result.output)
+        words = self.outcome(table, work, output)
+        notes = "; ".join((*output.notes, "rows were not compared"))
+        detail = json.loads(case.process.detail) | {
+            "after": _sizes(table.contents()),
+            "words": f"{words}, by {self.format.capitalize()} {output.engine_version}; {notes}",
+            "duration_ms": output.duration_ms,
+        }
+        done = json.dumps(detail)
+        return Plan(self.name, case.process.reason, table.facts.snapshot_id or 0, 0, (), done, commits=False)
+
+    def receipt(self, case: ProcessContext) -> Receipt | None:
+        """Files and bytes of the table before and after, what others wrote meanwhile included."""
+        detail = json.loads(case.process.detail)
+        before, after = detail["before"], detail["after"]
+        names = sorted(before.keys() | after.keys())
+        figures = tuple(
+            Figure(f"{name}_{when}", sizes.get(name, 0), name.rpartition("_")[2])
+            for name in names
+            for when, sizes in (("before", before), ("after", after))
+        )
+        receipt = Receipt.brief(detail["words"], case.process.snapshot_id, figures)
+        return replace(receipt, duration_ms=detail["duration_ms"])
+
+
+def _sizes(contents: TableContents) -> dict[str, int]:
+    """Files by kind, and all bytes, by the names of a receipt's figures."""
+    files = {f"{kind.replace(' ', '_')}_files": files for kind, (files, _) in contents.kinds.items()}
+    return {**files, "superseded_files": contents.superseded_files, "bytes": contents.summary.data_bytes}
+
+
+class HudiService(EngineService):
+    """A service of Hudi tables: a plan of a writer is executed, or one is scheduled under the writers' lock."""
+
+    format = "hudi"
+    kind = PROCEDURE_HUDI
+    pending: str  # the action of its instants until they are completed
+    needs_lock = False  # also for a plan of a writer
+
+    def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
+        """Whether enough was committed since the last time."""
+        raise NotImplementedError
+
+    def settings(self, config: ServiceConfig) -> Mapping[str, str]:
+        """Hudi's settings for a plan of ours."""
+        raise NotImplementedError
+
+    def needless(self, table: AnyTable) -> str:
+        """Why a plan would be empty, by the table's files; "": it would not."""
+        return ""
+
+    def verdict(
+        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
+    ) -> TriggerVerdict:
+        """Due with a plan of a writer, or by the count; a plan that others have begun is left to them."""
+        plans = self._plans(table)
+        if plans and plans[0].state == INFLIGHT:
+            return TriggerVerdict(
+                False,
+                f"{self.pending} {plans[0].time} was begun and is not completed; if nobody works on it any more: "
+                f"amoro table maintain {table.facts.identifier} --action {self.name}",
+            )
+        found = self.count(table, config)
+        if plans:
+            found = TriggerVerdict(True, f"{self.pending} {plans[0].time} is scheduled and not begun")
+        if not plans or self.needs_lock:
+            try:
+                lock_options(properties, str(table.facts.identifier))
+            except TableRefused as refusal:
+                return replace(found, is_due=False, reason=f"{found.reason}; {refusal.message}")
+        return found
+
+    def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
+        """The oldest plan of a writer; else a plan to be made, for which Hudi gets its settings and the lock."""
+        plans, locking = self._plans(table), dict[str, str]()
+        with suppress(*([TableRefused] if plans and not self.needs_lock else [])):
+            locking = lock_options(situation.properties, str(table.facts.identifier))
+        if plans:
+            begun = {TAKE_OVER: "true"} if plans[0].state == INFLIGHT else {}  # only a person asks for such a one
+            return pb.ProcedureWork(instant=plans[0].time, options={**locking, **begun})
+        if why := self.needless(table):
+            return f"{self.count(table, config).reason}; {why}"
+        return pb.ProcedureWork(options={**self.settings(config), **locking})
+
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
+        """The instant, once it is completed in the timeline or so old that it has left it as completed."""
+        time, timeline = work.instant or output.instant, table.timeline()
+        if not time:
+            raise CommitConflict(f"Hudi made no plan for {self.service}, and gives no reason")
+        states = {entry.state for entry in timeline if entry.time == time}
+        is_archived = not states and bool(timeline) and time < timeline[0].time
+        if COMPLETED not in states and not is_archived:
+            raise CheckFailed(
+                f"instant {time} of {table.facts.identifier} is {', '.join(states) or 'not in the timeline'}, and not "
+                "completed as the optimizer says"
+            )
+        return f"{self.service}: instant {time} completed"
+
+    def _plans(self, table: AnyTable) -> list[TimelineEntry]:
+        """Its plans that are not completed: those that nobody has begun, then the others."""
+        plans = [entry for entry in table.timeline() if entry.action == self.pending and entry.state != COMPLETED]
+        return sorted(plans, key=lambda entry: entry.state == INFLIGHT)
+
+
+class HudiCompact(HudiService):
+    """Merges the log files of a merge-on-read table into its base files."""
+
+    name, service, pending = "hudi-compact", "compact", "compaction"
+
+    def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
+        if table.facts.properties.get("hoodie.table.type") != "MERGE_ON_READ":
+            return TriggerVerdict(False, "a copy-on-write table has no log files")
+        commits = delta_commits(table.timeline())
+        is_due = commits >= config.delta_commits
+        return TriggerVerdict(is_due, f"{commits} of {config.delta_commits} delta commits since the last compaction")
+
+    def needless(self, table: AnyTable) -> str:
+        """Writers may have put all new rows into small base files."""
+        return "" if "log" in table.contents().kinds else "no file group has a log file"
+
+    def settings(self, config: ServiceConfig) -> Mapping[str, str]:
+        """Fewer delta commits suffice for Hudi: they were counted here."""
+        bound_mb = max(1, config.io_bound // 1024**2)
+        return {"hoodie.compaction.target.io": str(bound_mb), "hoodie.compact.inline.max.delta.commits": "1"}
+
+
+class HudiCluster(HudiService):
+    """Orders the rows of base files by the table's columns for it."""
+
+    name, service, pending = "hudi-cluster", "cluster", "clustering"
+
+    def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
+        commits = completed_since(table.timeline(), ("commit", "deltacommit"), "replacecommit")
+        words = f"{commits} of {config.cluster_commits} commits since the last clustering"
+        if not config.cluster_columns:
+            return TriggerVerdict(False, f"{words}; table-service.cluster.columns names no column")
+        return TriggerVerdict(commits >= config.cluster_commits, words)
+
+    def settings(self, config: ServiceConfig) -> Mapping[str, str]:
+        """A few groups of files, so that several partitions have their turn."""
+        plan = "hoodie.clustering.plan.strategy"
+        return {
+            f"{plan}.sort.columns": ",".join(config.cluster_columns),
+            f"{plan}.max.num.groups": str(_GROUPS),
+            f"{plan}.max.bytes.per.group": str(max(1, config.io_bound // _GROUPS)),
+        }
+
+
+class HudiClean(HudiService):
+    """Deletes files that only readers of old commits need."""
+
+    name, service, pending = "hudi-clean", "clean", "clean"
+    needs_lock = True  # without one Hudi takes writes that go on for failed ones, and rolls them back
+
+    def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
+        commits = completed_since(table.timeline(), ("commit", "deltacommit", "replacecommit"), "clean")
+        words = f"{commits} commits since the last cleaning, of which {config.clean_commits} stay readable"
+        return TriggerVerdict(commits > config.clean_commits, words)
+
+    def needless(self, table: AnyTable) -> str:
+        return "" if table.contents().superseded_files else "no file is superseded"
+
+    def settings(self, config: ServiceConfig) -> Mapping[str, str]:
+        return {"hoodie.clean.commits.retained": str(config.clean_commits)}

@@ -1,0 +1,154 @@
+"""Tables that are directories: below a catalog's warehouse, or where the parameters in a Hive metastore say."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amoro_core.errors import CatalogMisconfigured, CatalogUnavailable, DataFileMissing, TableNotFound, TableRefused
+from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.iceberg.catalog.catalogs import STORAGE_PREFIXES, catalog_errors, kind_of, open_catalog, resolved
+from amoro_core.model.location_policy import grant_of
+from amoro_core.model.paths import flaw_of_location, normalise
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier, discovery_filter
+
+#: The namespace of tables directly below a warehouse, as in Spark; a database's directory may end in `.db`.
+_DEFAULT, _DATABASE = "default", ".db"
+#: How many folders deep tables are looked for.
+_DEPTH = 4
+#: Tables that a Hive metastore is asked for at once.
+_OF_HIVE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TableDirectory:
+    """Where one table lies, with access to its files."""
+
+    identifier: TableIdentifier
+    location: str
+    access: FileAccess = field(repr=False)
+    storage: Mapping[str, str] = field(repr=False)  # properties of its storage
+    parameters: Mapping[str, str] = field(default_factory=dict)  # in the Hive metastore
+
+
+@dataclass(frozen=True, slots=True)
+class TableDirectories:
+    """The tables of one format, in catalogs of any storage."""
+
+    format: str
+    marks: tuple[str, ...]  # files below a table's location, in one directory, any of which makes it one of the format
+    is_listed: Callable[[Mapping[str, str]], bool]  # whether the parameters in a Hive metastore are those of the format
+
+    def check(self, catalog: CatalogConfig) -> None:
+        """Raise CatalogMisconfigured without a warehouse, CatalogUnavailable where it is gone."""
+        if not _is_hive(catalog):
+            self._folders(catalog, *self._opened(catalog))
+            return
+        with catalog_errors(catalog):
+            open_catalog(catalog).list_namespaces()
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        """The tables that the catalog's filters admit, in order of their names. Raises CatalogUnavailable."""
+        found = self._of_hive(catalog) if _is_hive(catalog) else self._below_warehouse(catalog)
+        names = {TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found}
+        return sorted(filter(discovery_filter(dict(catalog.properties)).admits, names))
+
+    def find(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
+        """The table's directory. Raises TableNotFound, TableRefused("format") for one of another format in Hive."""
+        if _is_hive(catalog):
+            return self._in_hive(catalog, identifier)
+        (access, warehouse), (*namespace, name) = self._opened(catalog), identifier.in_catalog
+        folders = ["/".join(namespace), "/".join(namespace) + _DATABASE, *([""] if namespace == [_DEFAULT] else [])]
+        for folder in folders:
+            location = "/".join(part for part in (warehouse, folder, name) if part)
+            if ".." not in identifier.in_catalog and self._is_marked(access, location):
+                return TableDirectory(identifier, location, access, _storage(catalog))
+        self._folders(catalog, access, warehouse)  # a warehouse that is gone says nothing about its tables
+        raise TableNotFound(
+            f"table {identifier} does not exist: no directory of that name has {self.marks[0]}",
+            hint=f"See: amoro table list --catalog {catalog.name}",
+            table=identifier,
+        )
+
+    def _below_warehouse(self, catalog: CatalogConfig) -> Iterator[tuple[str, ...]]:
+        access, warehouse = self._opened(catalog)
+        directory = self.marks[0].partition("/")[0]
+        waiting: list[tuple[str, ...]] = [()]
+        while waiting:
+            parts = waiting.pop()
+            place = "/".join((warehouse, *parts))
+            folders = self._folders(catalog, access, place, may_miss=bool(parts))
+            if parts and directory in folders and self._is_marked(access, place):
+                *above, database, name = parts if len(parts) > 1 else (_DEFAULT, *parts)
+                yield (*above, database.removesuffix(_DATABASE), name)
+            elif len(parts) < _DEPTH:
+                waiting += [(*parts, one) for one in folders if not one.startswith((".", "_")) and "=" not in one]
+
+    def _is_marked(self, access: FileAccess, location: str) -> bool:
+        return any(access.exists(f"{location}/{mark}") for mark in self.marks)
+
+    def _folders(
+        self, catalog: CatalogConfig, access: FileAccess, place: str, *, may_miss: bool = False
+    ) -> frozenset[str]:
+        try:
+            return access.folders(place)
+        except (DataFileMissing, TableRefused) as error:
+            if may_miss:  # removed since its parent was listed, or a link that leads elsewhere
+                return frozenset()
+            raise CatalogUnavailable(
+                f"catalog {catalog.name}: the warehouse {place} does not exist",
+                hint=f"Restore it, or name another one: amoro catalog update {catalog.name} warehouse=URI",
+            ) from error
+
+    def _opened(self, catalog: CatalogConfig) -> tuple[FileAccess, str]:
+        """Access to the warehouse, and where that is."""
+        named = resolved(catalog).get("warehouse", "")
+        flaw = f"{named!r} is no location: {flaw_of_location(named)}" if named else "warehouse is missing"
+        if not named or flaw_of_location(named):
+            raise CatalogMisconfigured(
+                f"catalog {catalog.name}: {flaw}", hint="Name the directory: warehouse=file:///absolute/path"
+            )
+        return _access(catalog, normalise(named)), normalise(named)
+
+    def _of_hive(self, catalog: CatalogConfig) -> Iterator[tuple[str, ...]]:
+        hive: Any = open_catalog(catalog)
+        admits = discovery_filter(dict(catalog.properties)).admits_namespace
+        with catalog_errors(catalog), hive._client as client:
+            for space in [one for one in client.get_all_databases() if admits((one,))]:
+                names = client.get_all_tables(db_name=space)
+                for start in range(0, len(names), _OF_HIVE):
+                    some = names[start : start + _OF_HIVE]
+                    for table in client.get_table_objects_by_name(dbname=space, tbl_names=some):
+                        if self.is_listed(table.parameters or {}):
+                            yield space, table.tableName
+
+    def _in_hive(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
+        hive: Any = open_catalog(catalog)
+        space, name = identifier.in_catalog if len(identifier.in_catalog) == 2 else ("", "")
+        with catalog_errors(catalog), hive._client as client:
+            found = client.get_table_objects_by_name(dbname=space, tbl_names=[name]) if space else []
+        if not found:
+            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
+        parameters, location = dict(found[0].parameters or {}), normalise(found[0].sd.location or "")
+        if not self.is_listed(parameters):
+            raise TableRefused(
+                f"{identifier} is not a {self.format.capitalize()} table, by its parameters in the metastore",
+                reason="format",
+            )
+        return TableDirectory(identifier, location, _access(catalog, location), _storage(catalog), parameters)
+
+
+def _is_hive(catalog: CatalogConfig) -> bool:
+    return kind_of(catalog) == "hive"
+
+
+def _storage(catalog: CatalogConfig) -> dict[str, str]:
+    return {key: value for key, value in resolved(catalog).items() if key.startswith(STORAGE_PREFIXES)}
+
+
+def _access(catalog: CatalogConfig, location: str) -> FileAccess:
+    named = resolved(catalog).get("warehouse", "")
+    grant = grant_of(catalog, (named,) if named else ())
+    return open_access(
+        _storage(catalog), location, read_locations=grant.readable(location), write_locations=(), way_out=grant.way_out
+    )

@@ -1,0 +1,340 @@
+"""Hudi tables, read without a JVM: properties, timeline and file slices, of table versions 6, 8 and 9.
+
+Facts are from Hudi's own code (`HoodieTableConfig`, `HoodieTimeline`, `TimelineLayout`) and its Rust reader. Layout 1
+of the timeline has instants as `.hoodie/TIME.ACTION[.STATE]`, layout 2 as
+`.hoodie/timeline/TIME[_COMPLETED].ACTION[.STATE]`.
+"""
+
+import json
+import re
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from amoro_core.errors import DataFileMissing, TableRefused
+from amoro_core.formats.directories import TableDirectories, TableDirectory
+from amoro_core.formats.ports import Role
+from amoro_core.maintenance.table_services import delta_commits
+from amoro_core.model.maintenance import KeyRange
+from amoro_core.model.paths import key_in_place
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.table_services import (
+    COMPLETED,
+    INFLIGHT,
+    REQUESTED,
+    NamedColumn,
+    StoredFiles,
+    TableContents,
+    TimelineEntry,
+)
+from amoro_core.model.tables import TableFacts, TableIdentifier
+from amoro_core.model.text_sanitizing import briefly
+
+NAME = "hudi"
+#: The file of a table's properties, and what takes its place while it is replaced.
+_MARKS = (".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup")
+#: Without these a table can't be read; a truncated file mostly lacks one.
+_REQUIRED = ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version", "hoodie.timeline.layout.version")
+#: Table versions that were tried; 7 is only passed through by an upgrade.
+_VERSIONS = ("6", "8", "9")
+_INSTANT = re.compile(r"(\d{14}|\d{17})(?:_(\d{14}|\d{17}))?((?:\.[a-z]+){1,2})")
+_ACTIONS = (
+    *("commit", "deltacommit", "clean", "rollback", "savepoint", "replacecommit", "clustering", "compaction"),
+    *("logcompaction", "restore", "indexing", "schemacommit"),
+)
+#: What pending actions are called once they are completed.
+_COMPLETED_AS = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
+_STATES = (REQUESTED, INFLIGHT, COMPLETED)
+_PROPERTY = re.compile(r"((?:\\.|[^=:\\\s])+)\s*[=:]\s*(.*)")
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITES = ("commit", "deltacommit", "replacecommit")
+_BASE = re.compile(r"([^_]+)_[^_]+_(\d{14}|\d{17})\.\w+")
+_LOG = re.compile(r"\.([^_]+)_(\d{14}|\d{17})\.log\.\d+(?:_[^_.]+)?")  # logs of changes only (.cdc) are left out
+
+
+class HudiFormat:
+    """Hudi tables below a warehouse, or in a Hive metastore as Hudi's own synchronisation registers them."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self._directories = TableDirectories(NAME, _MARKS, _is_hudi)
+        self.check = self._directories.check
+        self.list_tables = self._directories.list_tables
+
+    def commits_refused(self, catalog: CatalogConfig) -> None:
+        """Nothing: Hudi itself commits."""
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "HudiTable":
+        return HudiTable(self._directories.find(catalog, identifier))
+
+
+def _is_hudi(parameters: Mapping[str, str]) -> bool:
+    return "hudi" in (parameters.get("spark.sql.sources.provider", "").lower(), parameters.get("provider", "").lower())
+
+
+class HudiTable:
+    """A Hudi table as loaded at one moment."""
+
+    roles = frozenset({Role.SERVICE})
+
+    def __init__(self, directory: TableDirectory) -> None:
+        self._directory = directory
+        self._properties = self._read_properties()
+        self._layout = int(self._properties["hoodie.timeline.layout.version"])
+        folder = self._properties.get("hoodie.timeline.path", "timeline") if self._layout > 1 else ""
+        self._folder = f"{directory.location}/.hoodie/{folder}".rstrip("/")
+        self._names: dict[tuple[str, str], str] = {}  # of the files of instants, by time and state
+        self._timeline = tuple(self._read_timeline())
+
+    @cached_property
+    def facts(self) -> TableFacts:
+        location, done = self._directory.location, [one for one in self._timeline if one.state == COMPLETED]
+        last = max((entry.completed or entry.time for entry in done), default="")
+        return TableFacts(
+            identifier=self._directory.identifier,
+            uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, location)),  # Hudi's tables have none
+            format_version=int(self._properties["hoodie.table.version"]),
+            location=location,
+            metadata_location=f"{location}/{_MARKS[0]}",
+            snapshot_id=int(last) if last else None,
+            sequence_number=len(done),
+            properties={**self._directory.parameters, **self._properties},
+            format=NAME,
+        )
+
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
+        version = self._properties["hoodie.table.version"]
+        if version not in _VERSIONS:
+            raise TableRefused(
+                f"Hudi tables of version {version} are not supported, but {', '.join(_VERSIONS)}",
+                reason="format-version",
+                hint="Let Hudi's own tools upgrade it.",
+            )
+
+    def skip_reason(self) -> str:
+        return "Hudi does it, on an optimizer with Spark"
+
+    def io_properties(self) -> Mapping[str, str]:
+        return self._directory.storage
+
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        return self._timeline
+
+    def contents(self) -> TableContents:
+        return self._contents
+
+    def last_rewrite(self) -> tuple[int, int] | None:
+        """The last compaction or clustering, and the moment before it was requested."""
+        for entry in reversed(self._timeline):
+            if entry.state == COMPLETED and entry.action in ("commit", "replacecommit"):
+                operation = str(self._metadata(entry).get("operationType")).upper()
+                if operation in ("COMPACT", "CLUSTER"):
+                    return int(entry.time) - 1, int(entry.time)
+        return None
+
+    def rows(self, state: int) -> Iterator[Any]:
+        """The rows as of an instant, by the package `hudi`, without Hudi's own columns."""
+        try:
+            from hudi import HudiReadOptions
+            from hudi import HudiTable as Reader
+        except ImportError as error:
+            raise self._unreadable("the package hudi is not installed") from error
+        try:
+            reader = Reader(self._directory.location)
+            for batch in reader.read_stream(HudiReadOptions().with_as_of_timestamp(str(state))):
+                yield batch.select(sorted(name for name in batch.schema.names if not name.startswith("_hoodie_")))
+        except Exception as error:  # it raises errors of its own for whatever it can't read
+            raise self._unreadable(f"the package hudi says: {briefly(str(error))}") from error
+
+    def _unreadable(self, why: str) -> TableRefused:
+        return TableRefused(
+            f"rows of {self._directory.identifier} can't be compared: {why}",
+            reason="format",
+            hint="Install the reader with: pip install 'amoro[hudi]'; or compare them by Spark.",
+        )
+
+    @cached_property
+    def _contents(self) -> TableContents:
+        files, superseded = self._slices()
+        partitioned = self._properties.get("hoodie.table.partition.fields", "")
+        return TableContents(
+            columns=self._columns(),
+            partition_columns=tuple(name.partition(":")[0] for name in partitioned.split(",") if name),
+            files=files,
+            timeline=self._timeline,
+            since_compaction=delta_commits(self._timeline),
+            superseded_files=len(superseded),
+            superseded_bytes=sum(superseded),
+        )
+
+    def _slices(self) -> tuple[tuple[StoredFiles, ...], list[int]]:
+        """The files of the newest slice of each file group, and the sizes of the others.
+
+        A slice is a base file and the log files that were completed after it was requested. In layout 1 log files name
+        the base file's instant instead of their own.
+        """
+        groups: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
+        for partition, name, size in self._list_files():
+            base, log = _BASE.fullmatch(name), _LOG.fullmatch(name)
+            if base and self._completed_at(base[2]) is not None:
+                groups[partition, base[1]].append(("base", base[2], size))
+            elif log and (at := log[2] if self._layout == 1 else self._completed_at(log[2])) is not None:
+                groups[partition, log[1]].append(("log", at, size))
+        replaced, live, superseded = set(self._replaced()), list[StoredFiles](), list[int]()
+        for group, files in sorted(groups.items()):
+            start = "" if group not in replaced else "9" * 17
+            start = max((start, *(time for kind, time, _ in files if kind == "base")))
+            superseded += [size for _, time, size in files if time < start]
+            for kind in ("base", "log"):
+                sizes = [size for one, time, size in files if one == kind and time >= start]
+                live += [StoredFiles(*group, kind, len(sizes), sum(sizes))] if sizes else []
+        return tuple(live), superseded
+
+    def _list_files(self) -> Iterator[tuple[str, str, int]]:
+        """Partition, name and size of every file outside of `.hoodie`."""
+        location = self._directory.location
+        key = f"{key_in_place(location).rstrip('/')}/.hoodie"
+        for within in (KeyRange(until=key), KeyRange(after=f"{key}0")):  # "0" is what follows "/"
+            for page in self._directory.access.pages(location, within):
+                for file in page:
+                    partition, _, name = file.path.removeprefix(f"{location}/").rpartition("/")
+                    yield partition, name, file.size_bytes
+
+    def _completed_at(self, time: str) -> str | None:
+        """When an instant was completed; None: it is not. What is older than the active timeline was completed."""
+        if not self._timeline or time < self._timeline[0].time:
+            return time
+        return self._completed.get(time)
+
+    @cached_property
+    def _completed(self) -> dict[str, str]:
+        return {one.time: one.completed or one.time for one in self._timeline if one.state == COMPLETED}
+
+    def _replaced(self) -> Iterator[tuple[str, str]]:
+        """The file groups that clustering or an overwrite has replaced."""
+        for entry in self._timeline:
+            if entry.action == "replacecommit" and entry.state == COMPLETED:
+                for partition, groups in (self._metadata(entry).get("partitionToReplaceFileIds") or {}).items():
+                    yield from ((partition, group) for group in groups)
+
+    def _columns(self) -> tuple[NamedColumn, ...]:
+        """The columns that the last write had, else those that the table was created with."""
+        writes = [one for one in self._timeline if one.state == COMPLETED and one.action in _WRITES]
+        extra = self._metadata(writes[-1]).get("extraMetadata") or {} if writes else {}
+        text = extra.get("schema") or self._properties.get("hoodie.table.create.schema", "")
+        with self._refusing(text and "the schema"):
+            fields = json.loads(text)["fields"] if text else []
+            every = (NamedColumn(one["name"], _type_name(one["type"])) for one in fields)
+            return tuple(column for column in every if not column.name.startswith("_hoodie_"))
+
+    def _metadata(self, entry: TimelineEntry, state: str = COMPLETED) -> dict[str, Any]:
+        """What the file of an instant in that state says: Avro in layout 2 and of plans, JSON else."""
+        name = self._names[entry.time, state]
+        content = self._directory.access.read_bytes(f"{self._folder}/{name}")
+        with self._refusing(name):
+            if content.startswith(b"Obj\x01"):
+                record: Any = next(iter(fastavro.reader(BytesIO(content))))
+                return dict(record)
+            return dict(json.loads(content)) if content else {}
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Refuse the table for a file of it that is malformed, whatever a decoder raises for it."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError, StopIteration) as error:
+            raise self._malformed(f"{what} can't be read: {briefly(str(error) or type(error).__name__)}") from error
+
+    def _malformed(self, problem: str) -> TableRefused:
+        return TableRefused(
+            f"{self._directory.identifier} at {self._directory.location}: {problem}",
+            reason="metadata",
+            hint="Restore the file, or repair the table with Hudi's command line.",
+        )
+
+    def _read_properties(self) -> dict[str, str]:
+        """The table's properties; while a writer replaces their file, those of its backup."""
+        problems = []
+        for path in _MARKS:
+            try:
+                return table_properties(self._directory.access.read_bytes(f"{self._directory.location}/{path}"))
+            except DataFileMissing:
+                problems.append(f"{path} is missing")
+            except ValueError as error:
+                problems.append(f"{path} is malformed or truncated: {error}")
+        raise self._malformed("; ".join(problems))
+
+    def _read_timeline(self) -> Iterator[TimelineEntry]:
+        key = key_in_place(self._folder)
+        latest: dict[tuple[str, str], TimelineEntry] = {}
+        digits = KeyRange(after=f"{key}/0", until=f"{key}/:")  # ":" is what follows "9"
+        for page in self._directory.access.pages(self._folder, digits):
+            for file in page:
+                entry = self._entry(name := file.path.rpartition("/")[2])
+                self._names[entry.time, entry.state] = name
+                instant = entry.time, _COMPLETED_AS.get(entry.action, entry.action)
+                latest[instant] = max(entry, latest.get(instant, entry), key=lambda one: _STATES.index(one.state))
+        for entry in sorted(latest.values(), key=lambda entry: (entry.time, entry.action)):
+            # In layout 1 pending clusterings have the action of overwrites; only their plan tells them apart.
+            is_replacing = entry.action == "replacecommit" and entry.state != COMPLETED
+            if is_replacing and (entry.time, REQUESTED) in self._names:
+                is_clustering = self._metadata(entry, REQUESTED).get("operationType") == "CLUSTER"
+                entry = replace(entry, action="clustering") if is_clustering else entry
+            yield entry
+
+    def _entry(self, name: str) -> TimelineEntry:
+        match = _INSTANT.fullmatch(name)
+        action, _, state = match[3][1:].partition(".") if match else ("", "", "")
+        if action == INFLIGHT and not state:  # of commits, for compatibility
+            action, state = "commit", INFLIGHT
+        if match is None or action not in _ACTIONS or state not in ("", REQUESTED, INFLIGHT):
+            raise self._malformed(f"{self._folder}/{name} is no instant that Hudi 0.x to 1.2 writes")
+        return TimelineEntry(match[1], action, state or COMPLETED, match[2] or "")
+
+
+def table_properties(content: bytes) -> dict[str, str]:
+    """The properties of a table, as Java's `Properties.store` writes them. Raises ValueError where they are none."""
+    lines = [line.strip() for line in content.decode("latin-1").split("\n")]
+    found = {}
+    for line in lines:
+        if line and line[0] not in "#!":
+            if (match := _PROPERTY.fullmatch(line)) is None:
+                raise ValueError(f"the line {briefly(line)!r} is no property")
+            key, value = (_ESCAPED.sub(_unescaped, text) for text in match.groups())
+            found[key] = value
+    for key in _REQUIRED:
+        if not found.get(key):
+            raise ValueError(f"{key} is missing")
+    name, checksum = found["hoodie.table.name"], found.get("hoodie.table.checksum", "")
+    names = (name, f"{found.get('hoodie.database.name', '')}.{name}")
+    if checksum and checksum not in (str(zlib.crc32(text.encode())) for text in names):
+        raise ValueError(f"hoodie.table.checksum is {checksum}, and not that of {name!r}")
+    numbers = found["hoodie.table.version"], found["hoodie.timeline.layout.version"]
+    if not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"the versions are {' and '.join(numbers)}")
+    return found
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1][1:], 16)) if len(match[1]) > 1 else _CONTROL.get(match[1], match[1])
+
+
+def _type_name(avro: Any) -> str:
+    """An Avro type in words; of a union with null, the other one."""
+    if isinstance(avro, list):
+        return " or ".join(_type_name(one) for one in avro if one != "null")
+    if not isinstance(avro, dict):
+        return str(avro)
+    name, inner = _type_name(avro.get("logicalType", avro["type"])), avro.get("items", avro.get("values"))
+    digits = f"({avro['precision']}, {avro.get('scale', 0)})" if name == "decimal" else ""
+    return f"{name}{digits}" if inner is None else f"{name} of {_type_name(inner)}"

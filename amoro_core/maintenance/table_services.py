@@ -1,0 +1,186 @@
+"""When a table's services are due, by the table's own properties, and whether we may schedule them. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from amoro_core.errors import TableRefused
+from amoro_core.model.paths import normalise, scheme_of
+from amoro_core.model.properties import boolean, declared, duration, integer, milliseconds, parse_into, size, whole
+from amoro_core.model.table_services import (
+    COMPLETED,
+    Bucket,
+    TableContents,
+    TimelineEntry,
+    snapshots_since_compaction,
+)
+from amoro_core.model.tables import MAIN, TableFacts
+
+#: Switches the services of a table on; without it they are only observed.
+SERVICES_ENABLED = "table-service.enabled"
+LOCK_PROVIDER = "hoodie.write.lock.provider"
+#: Properties that a Hudi writer of ours needs of the table's: they make it exclude other writers.
+_LOCKING = ("hoodie.write.lock.", "hoodie.write.concurrency.mode")
+#: Lock providers are classes that Spark's driver loads: Hudi's own ones only.
+_PROVIDERS = "org.apache.hudi."
+_WITHIN_A_PROCESS = "InProcessLockProvider"
+#: Storages in which a rename replaces no file, by which Paimon's commits exclude each other.
+_RENAMING = ("file", "hdfs", "viewfs")
+#: Paimon's `bucket` of tables without buckets.
+_NO_BUCKETS = -1
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",")] if text.strip() else []
+    if not all(names):
+        raise ValueError("expected names of columns, separated by commas")
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """The properties of a table for the services of its format's own engine; sizes in bytes."""
+
+    enabled: bool = declared(SERVICES_ENABLED, "false", boolean)
+    delta_commits: int = declared("table-service.compact.delta-commits", "5", whole(1))
+    compact_interval: timedelta = declared("table-service.compact.interval", "1h", duration)  # of level 0 (Paimon)
+    io_bound: int = declared("table-service.io-bound", "500MB", size)  # read and written by one plan
+    cluster_columns: tuple[str, ...] = declared("table-service.cluster.columns", "", _columns)
+    cluster_commits: int = declared("table-service.cluster.commits", "4", whole(1))
+    clean_commits: int = declared("table-service.clean.commits", "10", whole(1))  # that stay readable, too
+    expire_snapshots: int = declared("table-service.expire.snapshots", "10", whole(1))  # that are due (Paimon)
+
+
+def lock_options(properties: Mapping[str, str], table: str) -> dict[str, str]:
+    """The locking that a Hudi table's properties, or the defaults of its catalog, state.
+
+    Raises TableRefused("lock") where they state none that excludes other processes: only who knows the table's writers
+    knows how they exclude each other.
+    """
+    provider = properties.get(LOCK_PROVIDER, "").strip()
+    problem = ""
+    if not provider:
+        problem = f"{LOCK_PROVIDER} is not set"
+    elif not provider.startswith(_PROVIDERS):
+        problem = f"{LOCK_PROVIDER} is {provider!r}, which is none of Hudi's own"
+    elif provider.endswith(_WITHIN_A_PROCESS):
+        problem = f"{LOCK_PROVIDER} is {provider}, which excludes nobody outside of its process"
+    if problem:
+        raise TableRefused(
+            f"nothing is scheduled on {table}, whose writers might write at the same time: {problem}",
+            reason="lock",
+            hint=f"State the lock that every writer of the table uses: {LOCK_PROVIDER} on the table, or "
+            f"table.{LOCK_PROVIDER} on its catalog. Plans that a writer has scheduled are executed without it.",
+        )
+    return {key: value for key, value in properties.items() if key.startswith(_LOCKING)}
+
+
+def completed_since(timeline: tuple[TimelineEntry, ...], actions: tuple[str, ...], last: str) -> int:
+    """How many instants of these actions were completed after the last one of another action was requested."""
+    done = [entry for entry in timeline if entry.state == COMPLETED]
+    start = max((entry.time for entry in done if entry.action == last), default="")
+    return sum(entry.action in actions and (entry.completed or entry.time) > start for entry in done)
+
+
+def delta_commits(timeline: tuple[TimelineEntry, ...]) -> int:
+    """Delta commits completed since the last compaction; without one, since the first, which made base files."""
+    first = 0 if any(entry.action == "commit" and entry.state == COMPLETED for entry in timeline) else 1
+    return max(0, completed_since(timeline, ("deltacommit",), "commit") - first)
+
+
+def _age(text: str) -> timedelta:
+    return milliseconds(0)(text) if text.strip().isdigit() else duration(text)
+
+
+@dataclass(frozen=True, slots=True)
+class PaimonOptions:
+    """Options of a table by which Paimon decides, with Paimon's keys and defaults."""
+
+    write_only: bool = declared("write-only", "false", boolean)
+    kind: str = declared("type", "table", str)
+    branch: str = declared("branch", MAIN, str)
+    bucket: int = declared("bucket", str(_NO_BUCKETS), integer)
+    deletion_vectors: bool = declared("deletion-vectors.enabled", "false", boolean)
+    row_tracking: bool = declared("row-tracking.enabled", "false", boolean)
+    most_runs: int = declared("num-sorted-run.compaction-trigger", "5", whole(1))
+    least_files: int = declared("compaction.min.file-num", "5", whole(1))
+    target_size: int = declared("target-file-size", "256MB", size)
+    least_snapshots: int = declared("snapshot.num-retained.min", "10", whole(1))
+    most_snapshots: int = declared("snapshot.num-retained.max", str(2**31 - 1), whole(1))
+    snapshot_age: timedelta = declared("snapshot.time-retained", "1h", _age)
+
+
+def paimon_options(facts: TableFacts, contents: Callable[[], TableContents]) -> PaimonOptions:
+    """The options of a table. Raises TableRefused where its services are not ours to do, or were not tried."""
+    options = parse_into(PaimonOptions, facts.properties)
+    if not options.write_only:
+        raise TableRefused(
+            f"the writers of {facts.identifier} compact and expire themselves: write-only is not true",
+            reason="write-only",
+            hint="Set write-only=true on the table to have that done by optimizers.",
+        )
+    found, scheme = contents(), scheme_of(normalise(facts.location))
+    branches = [*found.branches, *([] if options.branch == MAIN else [options.branch])]
+    problems = {
+        f"it has the type {options.kind}": options.kind != "table",
+        f"it has branches: {', '.join(branches)}": bool(branches),
+        f"bucket={options.bucket}": options.bucket < 1 and (found.key_columns or options.bucket != _NO_BUCKETS),
+        "deletion-vectors.enabled=true": options.deletion_vectors,
+        "row-tracking.enabled=true": options.row_tracking,
+        f"in {scheme} a commit may replace another one": scheme not in _RENAMING,
+    }
+    for problem, is_one in problems.items():
+        if is_one:
+            raise TableRefused(f"{facts.identifier} is not serviced: {problem}", reason="service")
+    return options
+
+
+def fragments(bucket: Bucket, contents: TableContents, options: PaimonOptions) -> int:
+    """Sorted runs with a primary key, else small files: Paimon compacts those below seven tenths of the target size."""
+    if contents.key_columns:
+        return bucket.sorted_runs
+    return sum(10 * size_bytes < 7 * options.target_size for _, size_bytes in bucket.files)
+
+
+def due_buckets(
+    contents: TableContents, config: ServiceConfig, options: PaimonOptions, now: datetime | None
+) -> list[tuple[Bucket, bool]]:
+    """The buckets that are due, within the bound of bytes, each with whether it is compacted fully.
+
+    The most fragmented come first. Without `now` every level 0 is old enough.
+    """
+    since = snapshots_since_compaction(contents.timeline)
+    is_old = now is None or (bool(since) and now - _committed_at(since[0]) >= config.compact_interval)
+    found = []
+    for bucket in contents.buckets:
+        count = fragments(bucket, contents, options)
+        # At exactly its trigger Paimon may find nothing to merge.
+        if count > options.most_runs if contents.key_columns else count >= options.least_files:
+            found.append((count, bucket, False))
+        elif contents.key_columns and is_old and count > 1 and bucket.files[0][0] == 0:
+            found.append((count, bucket, True))
+    chosen, total = list[tuple[Bucket, bool]](), 0
+    for _, bucket, is_full in sorted(found, key=lambda one: -one[0]):
+        if not chosen or total + bucket.size_bytes <= config.io_bound:
+            chosen.append((bucket, is_full))
+            total += bucket.size_bytes
+    return chosen
+
+
+def expirable(timeline: Sequence[TimelineEntry], options: PaimonOptions, now: datetime) -> range:
+    """The snapshots that Paimon would expire; consumers keep theirs, tags keep only files."""
+    snapshots = [one for one in timeline if one.user]
+    if not snapshots:
+        return range(0)
+    oldest, newest = int(snapshots[0].time), int(snapshots[-1].time)
+    consumed = [int(one.time) - 1 for one in timeline if one.action.startswith("consumer ")]
+    old = [
+        int(one.time)
+        for one in snapshots
+        if now - _committed_at(one) > options.snapshot_age or int(one.time) <= newest - options.most_snapshots
+    ]
+    return range(oldest, min(max(old, default=oldest - 1), newest - options.least_snapshots, *consumed) + 1)
+
+
+def _committed_at(snapshot: TimelineEntry) -> datetime:
+    return datetime.fromisoformat(snapshot.completed)

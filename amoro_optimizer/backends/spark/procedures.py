@@ -1,0 +1,308 @@
+"""Table services of Hudi and Paimon tables: the engine of the jar does and commits them, in the driver's JVM."""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+from urllib.parse import urlsplit
+from zipfile import BadZipFile, ZipFile
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from amoro_core.errors import AmoroError, AttemptAbandoned, InvalidSettings, OptimizerError, TableRefused
+from amoro_core.logger import get_logger
+from amoro_core.model.task_payload import (
+    PROCEDURE_GRACE,
+    PROCEDURE_HUDI,
+    PROCEDURE_PAIMON,
+    TAKE_OVER,
+    Work,
+    WorkResult,
+)
+from amoro_core.protocol import maintenance_pb2 as pb
+from amoro_optimizer.backends.spark.paimon_procedures import run_paimon
+from amoro_optimizer.backends.spark.shuffle import reason_of
+from amoro_optimizer.execution import Run, steady_s
+
+log = get_logger("amoro.spark")
+
+WATCH_S = 0.2
+#: How often another driver's execution of the same plan is looked at.
+LOOK_S = 1.0
+JVM = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """The engine that a jar holds, as its manifest states it."""
+
+    kind: str  # of the work that it can do
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    kind: str
+    name: str
+    title: re.Pattern[str]  # of its jars; a group is the series of Spark that they are for
+    least: tuple[int, int]  # of its versions
+    below: tuple[int, int]
+
+
+_ENGINES = (
+    # Since 1.2 two executions of one compaction exclude each other.
+    _Engine(PROCEDURE_HUDI, "Hudi", re.compile(r"hudi-spark(\d+\.\d+)-bundle_.*"), (1, 2), (2, 0)),
+    _Engine(PROCEDURE_PAIMON, "Paimon", re.compile(r"Paimon : (?:Bundle|Spark : (\d+\.\d+).*)"), (0, 9), (2, 0)),
+)
+#: Settings of Spark that an engine cannot do without.
+_SETTINGS = {
+    PROCEDURE_HUDI: {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    }
+}
+
+
+def engine_of(path: str, spark: str) -> Jar | None:
+    """The engine in a jar; None: none of ours. `spark`: the version of Spark that is to run it.
+
+    Raises InvalidSettings for a jar that can't be read, and for an engine of another version or for another Spark.
+    """
+    named = Path(urlsplit(path).path)
+    try:
+        with ZipFile(named if named.exists() else named.name) as jar:  # spark-submit may have brought it
+            manifest = jar.read("META-INF/MANIFEST.MF").decode("utf-8", "replace")
+    except (OSError, BadZipFile, KeyError) as error:
+        raise InvalidSettings(f"the jar {path} can't be read: {error}", hint="Name a jar of this machine.") from error
+    facts = dict(line.split(": ", 1) for line in manifest.splitlines() if ": " in line)
+    title, version = facts.get("Implementation-Title", ""), facts.get("Implementation-Version", "")
+    for engine in _ENGINES:
+        if (found := engine.title.fullmatch(title)) is None:
+            continue
+        numbers, series = tuple(map(int, re.findall(r"\d+", version)[:2])), ".".join(spark.split(".")[:2])
+        if engine.least <= numbers < engine.below and found[1] in (None, series):
+            return Jar(engine.kind, version)
+        least, below = (".".join(map(str, one)) for one in (engine.least, engine.below))
+        raise InvalidSettings(
+            f"the jar {path} has {engine.name} {version}{f' for Spark {found[1]}' if found[1] else ''}: "
+            f"{engine.name} from {least} to below {below} is needed, for Spark {series}",
+            hint="Give another jar, or install PySpark of the jar's series; without the jar the optimizer rewrites.",
+        )
+    return None
+
+
+def settings_for(jars: Sequence[str], spark: str) -> tuple[dict[str, str], list[Jar]]:
+    """The settings of Spark by which it has these jars, and their engines. Raises InvalidSettings."""
+    engines = [engine for path in jars if (engine := engine_of(path, spark)) is not None]
+    settings = {}
+    if jars and "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has them
+        settings["spark.jars"] = ",".join(jars)
+    for engine in engines:
+        settings |= _SETTINGS.get(engine.kind, {})
+    return settings, engines
+
+
+class Procedures:
+    """Executes table services, each in the thread that asks for it."""
+
+    def __init__(self, context: SparkContext, engines: Sequence[Jar]) -> None:
+        self._context = context
+        self._versions = {engine.kind: engine.version for engine in engines}
+        self._jvm_pid = int(_jvm(context).java.lang.ProcessHandle.current().pid())
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of work that the jars can do."""
+        return tuple(self._versions)
+
+    def execute(self, work: Work, run: Run) -> WorkResult:
+        """Do the work. Raises AttemptAbandoned when it was stopped, TableRefused, OptimizerError."""
+        asked, began = pb.ProcedureWork.FromString(work.payload), time.monotonic()
+        with self._watching(run) as is_stopped:
+            try:
+                if work.kind == PROCEDURE_HUDI:
+                    output = _Hudi(self._context, asked, is_stopped).run()
+                else:
+                    output = run_paimon(self._context, asked, is_stopped)
+            except Exception as error:
+                if is_stopped():
+                    raise AttemptAbandoned(f"attempt {run.attempt} was cancelled") from error
+                if isinstance(error, AmoroError):
+                    raise
+                raise OptimizerError(
+                    f"{asked.format} could not {asked.service} {asked.table}: {reason_of(error)}"
+                ) from error
+        output.engine_version = self._versions[work.kind]
+        output.duration_ms = round((time.monotonic() - began) * 1000)
+        return WorkResult(work.kind, output.SerializeToString(deterministic=True))
+
+    @contextmanager
+    def _watching(self, run: Run) -> Iterator[Callable[[], bool]]:
+        """Whether the work was stopped: cancelled, or the coordinator may count this optimizer as lost.
+
+        Then Spark's jobs are cancelled, and after a while the JVM is killed: it never goes on beside the next attempt.
+        """
+        over, tag = threading.Event(), f"amoro {run.attempt}".replace(",", " ")
+        stopped: list[float] = []
+
+        def watch() -> None:
+            while not over.wait(WATCH_S):
+                now = steady_s()
+                if not stopped and (run.is_cancelled() or now > run.held_until_s()):
+                    stopped.append(min(now, run.held_until_s()))
+                if stopped and now > stopped[0] + PROCEDURE_GRACE.total_seconds():
+                    log.error("procedure.killed", attempt=str(run.attempt), jvm=self._jvm_pid)
+                    os.kill(self._jvm_pid, SIGKILL)
+                    return
+                if stopped:
+                    try:  # the engine replaces the group of its jobs, and their tags stay
+                        self._context.cancelJobsWithTag(tag)
+                    except Exception as error:
+                        log.warning("job.not_cancelled", attempt=str(run.attempt), error=reason_of(error))
+
+        watcher = threading.Thread(target=watch, name="procedure-watcher", daemon=True)
+        self._context.setJobGroup(str(run.attempt), f"procedure of attempt {run.attempt}")
+        self._context.addJobTag(tag)
+        watcher.start()
+        try:
+            yield lambda: bool(stopped)
+        finally:
+            over.set()
+            with suppress(Exception):  # the JVM may be gone
+                self._context.removeJobTag(tag)
+            watcher.join()
+
+
+def _jvm(context: SparkContext) -> JVM:
+    return context._jvm
+
+
+_LOCK = "hoodie.write.lock.provider"
+#: With these, executions of one plan exclude each other, also those in other JVMs.
+_EXCLUSIVE = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+}
+#: Where nobody names a lock for the writers, ours exclude each other by a file; minutes until a killed one's is taken.
+_OWN_LOCK = {
+    _LOCK: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.write.lock.filesystem.expire": "5",
+}
+
+
+class _Hudi:
+    """A service of a Hudi table, by the write client that Hudi's own procedures use."""
+
+    def __init__(self, context: SparkContext, asked: pb.ProcedureWork, is_stopped: Callable[[], bool]) -> None:
+        """Raises TableRefused where nothing excludes other executions."""
+        self._hudi = _jvm(context).org.apache.hudi
+        self._asked, self._is_stopped = asked, is_stopped
+        options = dict(asked.options)
+        self._is_compaction, self._has_lock = asked.service == "compact", _LOCK in options
+        if not self._has_lock:
+            scheme = urlsplit(asked.location).scheme or "file"
+            if scheme not in ("file", "hdfs"):
+                raise self._refused(f"{scheme} creates no file atomically, and two executions could meet")
+            options |= _OWN_LOCK
+        session, scala = SparkSession(context)._jsparkSession, _jvm(context)
+        self._client = self._hudi.HoodieCLIUtils.createHoodieWriteClient(
+            session, asked.location, scala.PythonUtils.toScalaMap(options | _EXCLUSIVE), scala.scala.Option.empty()
+        )
+        self._heartbeats = self._client.getHeartbeatClient()
+        tables = self._hudi.common.table.HoodieTableMetaClient.builder()
+        storage = self._client.getEngineContext().getStorageConf()
+        self._table = tables.setConf(storage).setBasePath(asked.location).build()
+
+    def _refused(self, why: str) -> TableRefused:
+        return TableRefused(
+            f"{self._asked.table} can't be serviced: {why}",
+            reason="lock",
+            hint=f"State {_LOCK} in the properties of the table or of its catalog, and give all its writers the same.",
+        )
+
+    def run(self) -> pb.ProcedureOutput:
+        with closing(self._client):
+            if self._asked.service == "clean":
+                return self._clean()
+            instant = self._asked.instant or next(iter(self._pending()), "") or self._schedule()
+            return self._execute(instant) if instant else pb.ProcedureOutput(nothing_to_do=True)
+
+    def _clean(self) -> pb.ProcedureOutput:
+        if not self._has_lock:
+            raise self._refused("a clean without a lock would take running writes for failed ones")
+        cleaned = self._client.clean()
+        if cleaned is None:
+            return pb.ProcedureOutput(nothing_to_do=True)
+        notes = [f"{cleaned.getTotalFilesDeleted()} files were deleted"]
+        return pb.ProcedureOutput(instant=cleaned.getStartCleanTime(), notes=notes)
+
+    def _pending(self) -> dict[str, bool]:
+        """The instants of the service's plans that are not completed, oldest first, and whether each has begun."""
+        timeline = self._table.reloadActiveTimeline()
+        if self._is_compaction:
+            found = timeline.filterPendingCompactionTimeline().getInstants()
+        else:
+            found = self._hudi.common.util.ClusteringUtils.getPendingClusteringInstantTimes(self._table)
+        return dict(sorted((str(one.requestedTime()), bool(one.isInflight())) for one in found))
+
+    def _schedule(self) -> str:
+        """The instant of a new plan; "" where Hudi sees nothing to do."""
+        if not self._has_lock:
+            raise self._refused("no plan is pending, and without a lock none is made beside its writers")
+        extra = self._hudi.common.util.Option.of({"amoro.process": self._asked.marker})
+        made = (self._client.scheduleCompaction if self._is_compaction else self._client.scheduleClustering)(extra)
+        return str(made.get()) if made.isPresent() else ""
+
+    def _execute(self, instant: str) -> pb.ProcedureOutput:
+        # It tells that a driver of ours has begun the plan, also after its heartbeat has ended with it.
+        mark = self._hudi.storage.StoragePath(f"{self._asked.location}/.hoodie/.aux/amoro-{instant}")
+        output = pb.ProcedureOutput(instant=instant, nothing_to_do=True)
+        while (has_begun := self._pending().get(instant)) is not None:
+            if self._is_stopped():
+                raise AttemptAbandoned(f"the plan {instant} was not begun")
+            if not self._claim(instant, mark, has_begun):
+                time.sleep(LOOK_S)
+                continue
+            try:
+                (self._client.compact if self._is_compaction else self._client.cluster)(instant, True)
+                output.nothing_to_do = False
+            except Exception:
+                if instant in self._pending() and self._heartbeats.isHeartbeatExpired(instant):
+                    raise
+            finally:
+                if not self._is_compaction:
+                    self._heartbeats.stop(instant)
+        self._table.getStorage().deleteFile(mark)
+        if output.nothing_to_do:
+            output.notes.append(f"{instant} is not pending any more")
+        return output
+
+    def _claim(self, instant: str, mark: JVM, has_begun: bool) -> bool:
+        """Whether no other driver executes the plan, as its heartbeat tells; then ours keeps one.
+
+        Hudi keeps that of compactions itself. The heartbeat of a driver that was lost ends after a while. Raises
+        OptimizerError for a plan that a writer has begun: it may be at it without a heartbeat.
+        """
+        storage, lock = self._table.getStorage(), self._client.getTransactionManager().getLockManager()
+        if has_begun and self._asked.options.get(TAKE_OVER) != "true" and not storage.exists(mark):
+            raise OptimizerError(
+                f"the plan {instant} of {self._asked.table} was begun by a writer",
+                hint="Let the writer complete it, and only schedule from then on: hoodie.compact.inline=false.",
+            )
+        lock.lock()
+        try:
+            if not self._heartbeats.isHeartbeatExpired(instant):
+                return False
+            storage.create(mark, True).close()
+            if not self._is_compaction:
+                self._heartbeats.start(instant)
+            return True
+        finally:
+            lock.unlock()

@@ -1,0 +1,22 @@
+"""A Spark driver with Paimon's jar, in a process of its own: executes each work of standard input, a line of hex."""
+
+import sys
+
+from pyspark import SparkConf, SparkContext
+
+from amoro_core.protocol import maintenance_pb2 as pb
+from amoro_optimizer.backends.spark.paimon_procedures import run_paimon
+
+conf = SparkConf().setMaster("local[1]").setAppName("paimon").set("spark.jars", sys.argv[1])
+conf.set("spark.ui.enabled", "false").set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
+context = SparkContext(conf=conf)
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        answer = (
+            "done " + run_paimon(context, pb.ProcedureWork.FromString(bytes.fromhex(line))).SerializeToString().hex()
+        )
+    except Exception as error:
+        answer = f"{type(error).__name__} {str(error).splitlines()[0]}"
+    print(answer, flush=True)
+context.stop()
