@@ -17,6 +17,7 @@ from amoro_core.model.principals import Principal, Role, checked_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.catalogs import CatalogChange
 from amoro_core.store import catalogs
 from tests.admin.conftest import Clock
 from tests.admin.operations import OPERATIONS, Row
@@ -225,3 +226,21 @@ def test_a_key_whose_request_was_cut_off_does_nothing_for_a_day(rig: Rig, clock:
         repeats.begin("cut", "request")
     clock.ahead = timedelta(hours=25)
     assert repeats.begin("cut", "request") is None
+
+
+def test_a_confirmation_names_the_table(rig: Rig) -> None:
+    rig.store.write(lambda db: catalogs.add(db, CatalogConfig("cat", ())))
+    requests = {"HurryTrash": pb.HurryTrashRequest, "ConfirmMaintenance": pb.MaintainTableRequest}
+    for method, request in requests.items():
+        for wrong in ("", "db.t", "cat.db.T"):
+            with pytest.raises(InvalidArgument, match=f"--confirm names '{wrong}', and the table is cat.db.t"):
+                rig.call(method, request(table="cat.db.t", confirm=wrong))
+
+
+def test_secrets_of_a_catalogs_files_are_masked(rig: Rig) -> None:
+    files = {"s3.yaml": "s3.secret-access-key: hidden\ns3.region: eu\n"}
+    rig.store.write(lambda db: catalogs.add(db, CatalogConfig("cat", (("type", "in-memory"),))))
+    rig.services.catalogs.update("cat", CatalogChange(site_files=files))
+    message = rig.call("GetCatalog", pb.GetCatalogRequest(name="cat"))
+    assert message.properties["s3.secret-access-key"] == "***"
+    assert dict(message.site_files[0].properties) == {"s3.secret-access-key": "***", "s3.region": "eu"}

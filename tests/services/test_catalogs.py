@@ -5,15 +5,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from amoro_core.admin.catalogs import get_catalog
 from amoro_core.errors import (
     AccessDenied,
     AmoroError,
@@ -28,7 +25,6 @@ from amoro_core.errors import (
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.processes import CatalogConfig, CatalogRules, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
-from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.scheduling.policy import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
 from amoro_core.services.catalogs import CatalogChange, CatalogService
 from amoro_core.services.discovery import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
@@ -282,15 +278,6 @@ def test_own_properties_win_over_files_and_a_removed_file_says_nothing_any_more(
         world.catalogs.update("cat", CatalogChange(removed_site_files=frozenset({"z.yaml"})))
     world.catalogs.update("cat", CatalogChange(removed_site_files=frozenset({"s3.yaml"})))
     assert "s3.region" not in dict(world.catalogs.get("cat").properties)
-
-
-def test_secrets_of_files_are_masked(world: World) -> None:
-    world.catalogs.update("cat", CatalogChange(site_files={"s3.yaml": SECRET}))
-    known: Any = SimpleNamespace(catalogs=world.catalogs)
-    caller: Any = None
-    message = get_catalog(known, pb.GetCatalogRequest(name="cat"), caller)
-    assert message.properties["s3.secret-access-key"] == "***"
-    assert dict(message.site_files[0].properties) == {"s3.secret-access-key": "***", "s3.region": "eu"}
 
 
 @pytest.mark.parametrize(

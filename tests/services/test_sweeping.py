@@ -24,7 +24,6 @@ from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.maintenance import Condemned, Ended, FileKind, Options, Removal, Surroundings, Waiting
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.services.trash import require_confirmed
 from amoro_core.store import pending_deletions, processes
 from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
 from amoro_core.transactions.store_plan import EVALUATION
@@ -378,14 +377,6 @@ def test_what_is_hurried_is_due_at_once(trashed: Place) -> None:
     assert trashed.world.trash.make_due_now(trashed.table_id) == (3, 30)
     assert trashed.world.run("empty-trash") is ProcessStatus.SUCCESS
     assert trashed.left() == []
-
-
-def test_a_confirmation_names_the_table(trashed: Place) -> None:
-    identifier = trashed.world.table().identifier
-    require_confirmed(identifier, "cat.db.t")
-    for wrong in ("", "db.t", "cat.db.T"):
-        with pytest.raises(InvalidArgument, match=f"--confirm names '{wrong}', and the table is cat.db.t"):
-            require_confirmed(identifier, wrong)
 
 
 # Leases
