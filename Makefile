@@ -174,11 +174,12 @@ $(JARS)/.fetched: tests/java/pom.xml | $(VENV)/.made
 	  rm -rf $(JARS) && mvn -B -q -Dstyle.color=never -f tests/java/pom.xml package && touch $@; \
 	fi
 
-# Those of Hudi, for Spark 3.5, and of Paimon: 130 MB, for `make test-all` alone.
+# Those of Hudi, for Spark 3.5, and of Paimon, a present and an old one: 170 MB, for `make test-all` alone.
 $(FORMAT_JARS)/.fetched: | $(JARS)/.fetched
 	@if command -v mvn >/dev/null; then \
 	  echo "fetching the jars of Hudi and Paimon into $(FORMAT_JARS)"; \
-	  for jar in org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0 org.apache.paimon:paimon-bundle:1.4.2; do \
+	  for jar in org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0 org.apache.paimon:paimon-bundle:1.4.2 \
+	    org.apache.paimon:paimon-bundle:0.9.0; do \
 	    mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
 	      -Dartifact=$$jar -DoutputDirectory=$(CURDIR)/$(FORMAT_JARS) || exit 1; \
 	  done; touch $@; \

@@ -77,7 +77,9 @@ class EngineService(ActionDefaults):
         payload = work.SerializeToString(deterministic=True)
         task = PlannedTask(Work(self.kind, payload), min(size, config.io_bound), "", files, size)
         reason = verdict.reason if verdict.is_due else f"asked for: {verdict.reason}"
-        document = {"instant": work.instant, "options": masked(dict(work.options)), "files": contents.kinds}
+        document: dict[str, object] = {"options": masked(dict(work.options)), "files": contents.kinds}
+        if work.instant:
+            document["instant"] = work.instant
         detail = json.dumps({"before": _sizes(contents)})
         snapshot_id = facts.snapshot_id or 0
         plan = Plan(

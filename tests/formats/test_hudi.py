@@ -231,15 +231,15 @@ def test_hudi_tables_of_a_hive_metastore_are_found_by_their_parameters(tmp_path:
 
 
 class World:
-    """A coordinator's services with a lake of Hudi tables, and an optimizer that has the kind."""
+    """A coordinator's services with a lake of Hudi's or other tables, and an optimizer that has the kind."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, config: CatalogConfig | None = None, kind: str = PROCEDURE_HUDI) -> None:
         self.now = datetime(2026, 12, 1, tzinfo=UTC)
         self.made = HudiTableOnDisk(home / "lake" / "db" / "t")
         self.store = open_store(home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
         around = CoordinatorHooks(lambda: "a:1", lambda: "a:1")
-        found = installed(home, [catalog(home / "lake")])
+        found = installed(home, [config or catalog(home / "lake")])
         parts = Dependencies(
             found.formats, found.containers, found.policies, found.catalogs, found.actions, clock=lambda: self.now
         )
@@ -250,7 +250,7 @@ class World:
             memory_bytes=1,
             labels={},
             heartbeat_interval=timedelta(seconds=10),
-            kinds=(PROCEDURE_HUDI,),
+            kinds=(kind,),
         ).optimizer.optimizer_id
 
     def look(self) -> list[str]:
@@ -270,14 +270,15 @@ class World:
     def task(self) -> pb.ProcedureWork:
         """The work that the optimizer is handed now."""
         [self.handed] = self.services.optimizing.poll(self.optimizer_id, "default", [1])
-        assert self.handed.work.kind == PROCEDURE_HUDI
         self.services.optimizing.ack(self.optimizer_id, [self.handed.attempt])
         return pb.ProcedureWork.FromString(self.handed.work.payload)
 
     def done(self, **output: Any) -> OptimizingProcess:
         """The optimizer says that it is done; the process after the coordinator's look at the table."""
         told = pb.ProcedureOutput(engine_version="1.2.0", duration_ms=1500, **output).SerializeToString()
-        self.services.optimizing.complete(self.optimizer_id, self.handed.attempt, WorkResult(PROCEDURE_HUDI, told))
+        self.services.optimizing.complete(
+            self.optimizer_id, self.handed.attempt, WorkResult(self.handed.work.kind, told)
+        )
         process_id = self.handed.attempt.task_id.process_id
         self.services.committing.commit(process_id)
         return self.services.optimizing.find_process(process_id).process

@@ -18,10 +18,12 @@ from amoro_core.formats.paimon import PaimonFormat, PaimonTable
 from amoro_core.formats.ports import AnyTable
 from amoro_core.model.group_config import Capacity
 from amoro_core.model.optimizing_config import OptimizingConfig
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.table_services import StoredFiles
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.task_payload import PROCEDURE_PAIMON
 from amoro_core.protocol import maintenance_pb2 as pb
+from tests.formats.test_hudi import World
 
 from .paimon_tables import FIELDS, NOW, File, PaimonDirectory, text_row
 
@@ -353,6 +355,29 @@ def test_a_table_with_branches_is_refused_and_a_malformed_option_is_named(place:
     table.write("schema/schema-0", {**table.schema, "options": {"num-sorted-run.compaction-trigger": "x"}})
     with pytest.raises(TableRefused, match=r"num-sorted-run\.compaction-trigger has the malformed value 'x'"):
         plan(place, PaimonCompact())
+
+
+def test_a_due_compaction_is_begun_by_the_schedule_and_its_end_is_read_from_the_table(
+    place: Path, tmp_path: Path
+) -> None:
+    table = PaimonDirectory(place, {"bucket": "1", "write-only": "true", "table-service.enabled": "true"})
+    table.commit(*files(7))
+    world = World(tmp_path / "home", catalog(place), PROCEDURE_PAIMON)
+    [process_id] = world.look()
+    work = world.task()
+    assert (work.service, work.location, chosen(work)) == ("compact", str(place), [(0, False)])
+    assert world.look() == []  # not twice
+    table.commit(File("merged", level=5, size=6500), deleted=files(7), kind="COMPACT", user=f"{work.marker}_5c0e")
+    table.commit(File("newer"))
+    ended = world.done()
+    assert (ended.process_id, ended.status) == (process_id, ProcessStatus.SUCCESS)
+    assert ended.receipt is not None
+    assert ended.receipt.words.startswith("compact: snapshot 2, by Paimon 1.2.0")
+    assert {figure.name: figure.value for figure in ended.receipt.more} == {
+        "level_0_files_before": 7, "level_0_files_after": 1, "level_5_files_before": 0, "level_5_files_after": 1,
+        "superseded_files_before": 0, "superseded_files_after": 0, "bytes_before": 7000, "bytes_after": 7500,
+    }  # fmt: skip
+    world.store.close()
 
 
 def test_the_table_shows_what_was_done(place: Path) -> None:

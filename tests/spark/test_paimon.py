@@ -65,10 +65,10 @@ class Driver:
 @contextmanager
 def driver_with(version: str, scratch: Path) -> Iterator[Driver]:
     """A driver with Paimon of that version."""
-    jars = list((ROOT / "build").glob(f"*/paimon-bundle-{version}.jar"))
-    parts = {f"paimon-bundle-{version}.jar in build": jars, "pypaimon in build/pypaimon": PYPAIMON.exists()}
+    jar = ROOT / "build" / "format-jars" / f"paimon-bundle-{version}.jar"
+    parts = {f"{jar.name} in build/format-jars": jar.exists(), "pypaimon in build/pypaimon": PYPAIMON.exists()}
     require([*lacking_for_backend(), *(name for name, found in parts.items() if not found)])
-    made = Driver(jars[0], scratch / "log")
+    made = Driver(jar, scratch / "log")
     yield made
     made.close()
 

@@ -63,6 +63,10 @@ def test_log_files_are_compacted_rows_ordered_and_superseded_files_deleted_and_n
     assert list(again.notes) == [f"{compacted.instant} is not pending any more"]
 
     options = {"hoodie.clustering.plan.strategy.sort.columns": "name", **SHARED}
+    unknown = {"hoodie.clustering.execution.strategy.class": "org.apache.hudi.NoSuchStrategy"}
+    with pytest.raises(OptimizerError, match=r"hudi could not cluster lake\.db\.t: .*NoSuchStrategy"):
+        execute(backend, service("cluster", place, options=options | unknown))
+    assert len(hudi.planned(place)) == 1
     clustered = execute(backend, service("cluster", place, options=options))
     assert hudi.completed(place, "replacecommit") == {clustered.instant: 1}
     for file in place.glob(f"p*/*_{clustered.instant}.parquet"):

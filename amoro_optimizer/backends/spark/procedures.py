@@ -136,9 +136,8 @@ class Procedures:
                     raise AttemptAbandoned(f"attempt {run.attempt} was cancelled") from error
                 if isinstance(error, AmoroError):
                     raise
-                raise OptimizerError(
-                    f"{asked.format} could not {asked.service} {asked.table}: {reason_of(error)}"
-                ) from error
+                why = f"{asked.format} could not {asked.service} {asked.table}: {reason_of(error)}{_cause_of(error)}"
+                raise OptimizerError(why) from error
         output.engine_version = self._versions[work.kind]
         output.duration_ms = round((time.monotonic() - began) * 1000)
         return WorkResult(work.kind, output.SerializeToString(deterministic=True))
@@ -182,6 +181,16 @@ class Procedures:
 
 def _jvm(context: SparkContext) -> JVM:
     return context._jvm
+
+
+def _cause_of(error: Exception) -> str:
+    """The innermost cause of an error in the JVM, in parentheses: engines wrap it often."""
+    cause = None
+    with suppress(Exception):
+        thrown: JVM = error.java_exception  # type: ignore[attr-defined]
+        while (thrown := thrown.getCause()) is not None:
+            cause = str(thrown.toString()).splitlines()[0]
+    return f" ({cause})" if cause else ""
 
 
 _LOCK = "hoodie.write.lock.provider"
@@ -274,7 +283,8 @@ class _Hudi:
                 (self._client.compact if self._is_compaction else self._client.cluster)(instant, True)
                 output.nothing_to_do = False
             except Exception:
-                if instant in self._pending() and self._heartbeats.isHeartbeatExpired(instant):
+                is_ours = not self._is_compaction or self._heartbeats.isHeartbeatExpired(instant)
+                if is_ours and instant in self._pending():  # else another one was faster by a moment
                     raise
             finally:
                 if not self._is_compaction:
