@@ -211,6 +211,7 @@ PROPERTIES = {
     "table-service.compact.delta-commits": "Hudi: number of delta commits since the last compaction from which one is due",
     "table-service.compact.interval": "Paimon: age of level 0 from which it is compacted, however few its files",
     "table-service.expire.snapshots": "Paimon: number of snapshots beyond what the table keeps from which they are expired",
+    "table-service.local-files": "Paimon: whether tables on a local file system are serviced, where a commit can replace another one",
     "table-service.io-bound": "bytes that one plan of ours reads and writes, at most",
     "table-service.cluster.columns": "Hudi: columns by which clustering orders rows, separated by commas; empty: none is due",
     "table-service.cluster.commits": "Hudi: number of commits since the last clustering from which one is due",

@@ -32,7 +32,7 @@ class PaimonService(EngineService):
     ) -> TriggerVerdict:
         """By the table's snapshots and files; not due, with the reason, where the service is refused."""
         try:
-            return self.count(table, config, paimon_options(table.facts, table.contents), now)
+            return self.count(table, config, paimon_options(table.facts, table.contents, config), now)
         except TableRefused as refusal:
             if refusal.reason == "configuration":
                 raise
@@ -62,7 +62,7 @@ class PaimonCompact(PaimonService):
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The buckets that are due; if none is, all that have more than one sorted run."""
-        options, contents = paimon_options(table.facts, table.contents), table.contents()
+        options, contents = paimon_options(table.facts, table.contents, config), table.contents()
         due = due_buckets(contents, config, options, situation.now) or due_buckets(contents, config, options, None)
         if not due:
             return "no bucket has enough small files, or more than one sorted run with one at level 0"
@@ -96,7 +96,7 @@ class PaimonExpire(PaimonService):
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The oldest snapshot, to see whether it is gone afterwards."""
-        snapshots = expirable(table.timeline(), paimon_options(table.facts, table.contents), situation.now)
+        snapshots = expirable(table.timeline(), paimon_options(table.facts, table.contents, config), situation.now)
         if not snapshots:
             return "the table's own options keep every snapshot"
         fields = sorted(table.contents().manifest_fields)

@@ -25,7 +25,7 @@ _LOCKING = ("hoodie.write.lock.", "hoodie.write.concurrency.mode")
 _PROVIDERS = "org.apache.hudi."
 _WITHIN_A_PROCESS = "InProcessLockProvider"
 #: Storages in which a rename replaces no file, by which Paimon's commits exclude each other.
-_RENAMING = ("file", "hdfs", "viewfs")
+_RENAMING = ("hdfs", "viewfs")
 #: Paimon's `bucket` of tables without buckets.
 _NO_BUCKETS = -1
 
@@ -49,6 +49,7 @@ class ServiceConfig:
     cluster_commits: int = declared("table-service.cluster.commits", "4", whole(1))
     clean_commits: int = declared("table-service.clean.commits", "10", whole(1))  # that stay readable, too
     expire_snapshots: int = declared("table-service.expire.snapshots", "10", whole(1))  # that are due (Paimon)
+    local_files: bool = declared("table-service.local-files", "false", boolean)  # for trials (Paimon)
 
 
 def lock_options(properties: Mapping[str, str], table: str) -> dict[str, str]:
@@ -110,7 +111,7 @@ class PaimonOptions:
     snapshot_age: timedelta = declared("snapshot.time-retained", "1h", _age)
 
 
-def paimon_options(facts: TableFacts, contents: Callable[[], TableContents]) -> PaimonOptions:
+def paimon_options(facts: TableFacts, contents: Callable[[], TableContents], config: ServiceConfig) -> PaimonOptions:
     """The options of a table. Raises TableRefused where its services are not ours to do, or were not tried."""
     options = parse_into(PaimonOptions, facts.properties)
     if not options.write_only:
@@ -127,7 +128,10 @@ def paimon_options(facts: TableFacts, contents: Callable[[], TableContents]) -> 
         f"bucket={options.bucket}": options.bucket < 1 and (found.key_columns or options.bucket != _NO_BUCKETS),
         "deletion-vectors.enabled=true": options.deletion_vectors,
         "row-tracking.enabled=true": options.row_tracking,
-        f"in {scheme} a commit may replace another one": scheme not in _RENAMING,
+        "on local files a commit may replace another one; for trials: table-service.local-files=true": (
+            scheme == "file" and not config.local_files
+        ),
+        f"in {scheme} a commit may replace another one": scheme not in (*_RENAMING, "file"),
     }
     for problem, is_one in problems.items():
         if is_one:

@@ -248,7 +248,8 @@ def plan(
 ) -> tuple[str, pb.ProcedureWork | None]:
     """Why the service is due or not, and what Paimon is to do."""
     table = cast(AnyTable, load(place))
-    given = {**table.facts.properties, **{key.replace("_", "-"): value for key, value in properties.items()}}
+    own = {**table.facts.properties, **{key.replace("_", "-"): value for key, value in properties.items()}}
+    given = {"table-service.local-files": "true", **own}
     context = PlanningContext(OptimizingConfig(), given, {}, Capacity(1, 1), NOW + after)
     found, made = action.plan(table, context, Request(action.name if requested else None))
     assert action.evaluate(table, given, NOW + after).is_due == (made is not None and not requested)
@@ -333,6 +334,7 @@ def test_snapshots_expire_by_the_tables_own_options(place: Path) -> None:
         ({"bucket": "-2"}, "bucket=-2"),
         ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled=true"),
         ({"row-tracking.enabled": "true"}, "row-tracking.enabled=true"),
+        ({"table-service.local-files": "false"}, "on local files a commit may replace another one"),
     ],
 )
 @pytest.mark.parametrize("action", [PaimonCompact(), PaimonExpire()], ids=lambda one: one.service)
@@ -360,7 +362,8 @@ def test_a_table_with_branches_is_refused_and_a_malformed_option_is_named(place:
 def test_a_due_compaction_is_begun_by_the_schedule_and_its_end_is_read_from_the_table(
     place: Path, tmp_path: Path
 ) -> None:
-    table = PaimonDirectory(place, {"bucket": "1", "write-only": "true", "table-service.enabled": "true"})
+    services = {"table-service.enabled": "true", "table-service.local-files": "true"}
+    table = PaimonDirectory(place, {"bucket": "1", "write-only": "true", **services})
     table.commit(*files(7))
     world = World(tmp_path / "home", catalog(place), PROCEDURE_PAIMON)
     [process_id] = world.look()

@@ -111,7 +111,8 @@ class Table:
 
     def plan(self, action: PaimonService, at: datetime | None = None) -> pb.ProcedureWork:
         table, now = self.loaded(), at or datetime.now(UTC)
-        context = PlanningContext(OptimizingConfig(), table.facts.properties, {}, Capacity(1, 1), now)
+        properties = {**table.facts.properties, "table-service.local-files": "true"}
+        context = PlanningContext(OptimizingConfig(), properties, {}, Capacity(1, 1), now)
         verdict, plan = action.plan(table, context, Request(action.name))
         assert plan is not None, verdict.reason
         return pb.ProcedureWork.FromString(plan.tasks[0].work.payload)
