@@ -31,7 +31,7 @@ def run_paimon(
     write manifests without them. AttemptAbandoned: nothing was committed. And what py4j raises.
     """
     jvm: Any = context._jvm
-    if unknown := sorted(set(work.manifest_fields) - known_fields(jvm)):
+    if unknown := sorted(set(work.manifest_fields) - fields_of_manifests(jvm)):
         raise TableRefused(
             f"{work.table} was written by a newer Paimon than the jar's: its manifests have {', '.join(unknown)}",
             reason="service",
@@ -52,7 +52,7 @@ def run_paimon(
     return pb.ProcedureOutput()
 
 
-def known_fields(jvm: Any) -> set[str]:
+def fields_of_manifests(jvm: Any) -> set[str]:
     """The fields of manifests that the jar reads and writes."""
     paimon = jvm.org.apache.paimon
     manifests = paimon.manifest.ManifestEntry, paimon.manifest.ManifestFileMeta, paimon.manifest.IndexManifestEntry
