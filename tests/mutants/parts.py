@@ -91,7 +91,6 @@ PARTS: Mapping[str, Part] = {
             "amoro_core/files/schema/schemas.py",
             "amoro_core/files/deletes/row_matcher.py",
             "amoro_core/formats/tables.py",
-            "amoro_core/formats/iceberg.py",
         ),
         (
             "tests/unit/test_following.py",
@@ -102,6 +101,8 @@ PARTS: Mapping[str, Part] = {
             "tests/unit/rewrite/test_position_maps.py",
             "tests/unit/rewrite/test_lineage.py",
             "tests/unit/rewrite/test_vectors.py",
+            "tests/unit/rewrite/test_schema_evolution.py",
+            "tests/unit/files",
             "tests/iceberg/test_port_of_iceberg_tables.py",
             "tests/services/test_carry_over.py",
             "tests/services/test_vectors.py",
