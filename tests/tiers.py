@@ -95,7 +95,7 @@ def updated(
         tier = listed[function].tier if function in listed else "all" if cpu_s > SLOW_CPU_S else default
         result.pop(function, None)
         if tier != default or max(cpu_s, wall_s) >= LISTED_S:
-            result[function] = Duration(tier, round(cpu_s, 1), round(wall_s, 1))
+            result[function] = Duration(tier, max(0.0, round(cpu_s, 1)), round(wall_s, 1))
     return result
 
 
