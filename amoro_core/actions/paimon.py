@@ -2,6 +2,7 @@
 
 import base64
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -38,9 +39,9 @@ class PaimonService(EngineService):
                 raise
             return TriggerVerdict(False, refusal.message)
 
+    @abstractmethod
     def count(self, table: AnyTable, config: ServiceConfig, options: PaimonOptions, now: datetime) -> TriggerVerdict:
         """Whether enough has gathered since the last time."""
-        raise NotImplementedError
 
 
 class PaimonCompact(PaimonService):

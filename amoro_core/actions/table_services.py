@@ -1,6 +1,7 @@
 """Services that a format's own engine does on Spark: one task each, whose outcome is read from the table."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from amoro_core.protocol import maintenance_pb2 as pb
 _GROUPS = 4
 
 
-class EngineService(ActionDefaults):
+class EngineService(ActionDefaults, ABC):
     """A service of the tables of one format; a process has one task, and ends with what the table shows then."""
 
     format: str
@@ -32,25 +33,20 @@ class EngineService(ActionDefaults):
     roles = frozenset({Role.SERVICE})
     configuration = ServiceConfig
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The only type of its processes."""
-        return (self.name,)
-
+    @abstractmethod
     def verdict(
         self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
     ) -> TriggerVerdict:
         """Whether the service is due, and why or why not, by the timeline."""
-        raise NotImplementedError
 
+    @abstractmethod
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """What the engine is to do, without the marker; or why there is nothing to do. Raises TableRefused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
         """What the reloaded table shows as done, in words. Raises CheckFailed where it shows that it was not, and
         CommitConflict where there was nothing to do."""
-        raise NotImplementedError
 
     def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
         """Whether it is due by the table's own properties."""
@@ -129,13 +125,13 @@ class HudiService(EngineService):
     pending: str  # the action of its instants until they are completed
     needs_lock = False  # also for a plan of a writer
 
+    @abstractmethod
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
         """Whether enough was committed since the last time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
         """Hudi's settings for a plan of ours."""
-        raise NotImplementedError
 
     def needless(self, table: AnyTable) -> str:
         """Why a plan would be empty, by the table's files; "": it would not."""

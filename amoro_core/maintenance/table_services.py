@@ -9,6 +9,7 @@ from amoro_core.model.paths import normalise, scheme_of
 from amoro_core.model.properties import boolean, declared, duration, integer, milliseconds, parse_into, size, whole
 from amoro_core.model.table_services import (
     COMPLETED,
+    LOCK_PROVIDER,
     Bucket,
     TableContents,
     TimelineEntry,
@@ -18,7 +19,6 @@ from amoro_core.model.tables import MAIN, TableFacts
 
 #: Switches the services of a table on; without it they are only observed.
 SERVICES_ENABLED = "table-service.enabled"
-LOCK_PROVIDER = "hoodie.write.lock.provider"
 #: Properties that a Hudi writer of ours needs of the table's: they make it exclude other writers.
 _LOCKING = ("hoodie.write.lock.", "hoodie.write.concurrency.mode")
 #: Lock providers are classes that Spark's driver loads: Hudi's own ones only.

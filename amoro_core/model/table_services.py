@@ -7,6 +7,8 @@ from amoro_core.model.tables import FileSummary
 
 #: The states of a timeline's entry; Paimon's snapshots are completed.
 REQUESTED, INFLIGHT, COMPLETED = "requested", "inflight", "completed"
+#: Hudi's setting of the class by which writers exclude each other.
+LOCK_PROVIDER = "hoodie.write.lock.provider"
 
 
 @dataclass(frozen=True, slots=True)

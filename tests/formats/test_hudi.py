@@ -142,6 +142,13 @@ def _no_schema(made: HudiTableOnDisk) -> None:
     made.write_properties()
 
 
+def _read_all(place: Path) -> None:
+    """Whatever refuses a table: loading it, what it uses, or what it consists of."""
+    table = load(place)
+    table.refuse_unsupported()
+    table.contents()
+
+
 @pytest.mark.parametrize(
     ("damage", "reason", "words"),
     [
@@ -164,10 +171,8 @@ def test_damage_is_refused_by_the_file_with_the_way_out(tmp_path: Path, damage: 
     made = HudiTableOnDisk(tmp_path / "db" / "t")
     damage(made)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(TableRefused, match=words) as refused:  # noqa: PT012 - whichever of them looks at it
-        table = load(tmp_path)
-        table.refuse_unsupported()
-        table.contents()
+    with pytest.raises(TableRefused, match=words) as refused:
+        _read_all(tmp_path)
     assert (refused.value.reason, bool(refused.value.hint)) == (reason, True)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 

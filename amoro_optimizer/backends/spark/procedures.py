@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, InvalidSettings, OptimizerError, TableRefused
 from amoro_core.logger import get_logger
+from amoro_core.model.table_services import LOCK_PROVIDER
 from amoro_core.model.task_payload import (
     PROCEDURE_GRACE,
     PROCEDURE_HUDI,
@@ -124,20 +125,22 @@ class Procedures:
 
     def execute(self, work: Work, run: Run) -> WorkResult:
         """Do the work. Raises AttemptAbandoned when it was stopped, TableRefused, OptimizerError."""
-        asked, began = pb.ProcedureWork.FromString(work.payload), time.monotonic()
+        procedure, began = pb.ProcedureWork.FromString(work.payload), time.monotonic()
         with self._watching(run) as is_stopped:
             try:
                 if work.kind == PROCEDURE_HUDI:
-                    output = _Hudi(self._context, asked, is_stopped).run()
+                    output = _Hudi(self._context, procedure, is_stopped).run()
                 else:
-                    output = run_paimon(self._context, asked, is_stopped)
+                    output = run_paimon(self._context, procedure, is_stopped)
             except Exception as error:
                 if is_stopped():
                     raise AttemptAbandoned(f"attempt {run.attempt} was cancelled") from error
                 if isinstance(error, AmoroError):
                     raise
-                why = f"{asked.format} could not {asked.service} {asked.table}: {reason_of(error)}{_cause_of(error)}"
-                raise OptimizerError(why) from error
+                why = f"{reason_of(error)}{_cause_of(error)}"
+                raise OptimizerError(
+                    f"{procedure.format} could not {procedure.service} {procedure.table}: {why}"
+                ) from error
         output.engine_version = self._versions[work.kind]
         output.duration_ms = round((time.monotonic() - began) * 1000)
         return WorkResult(work.kind, output.SerializeToString(deterministic=True))
@@ -186,14 +189,13 @@ def _jvm(context: SparkContext) -> JVM:
 def _cause_of(error: Exception) -> str:
     """The innermost cause of an error in the JVM, in parentheses: engines wrap it often."""
     cause = None
-    with suppress(Exception):
-        thrown: JVM = error.java_exception  # type: ignore[attr-defined]
-        while (thrown := thrown.getCause()) is not None:
+    with suppress(Exception):  # the JVM may be gone
+        thrown: JVM = getattr(error, "java_exception", None)
+        while thrown is not None and (thrown := thrown.getCause()) is not None:
             cause = str(thrown.toString()).splitlines()[0]
     return f" ({cause})" if cause else ""
 
 
-_LOCK = "hoodie.write.lock.provider"
 #: With these, executions of one plan exclude each other, also those in other JVMs.
 _EXCLUSIVE = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -201,7 +203,7 @@ _EXCLUSIVE = {
 }
 #: Where nobody names a lock for the writers, ours exclude each other by a file; minutes until a killed one's is taken.
 _OWN_LOCK = {
-    _LOCK: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
     "hoodie.write.lock.filesystem.expire": "5",
 }
 
@@ -209,38 +211,38 @@ _OWN_LOCK = {
 class _Hudi:
     """A service of a Hudi table, by the write client that Hudi's own procedures use."""
 
-    def __init__(self, context: SparkContext, asked: pb.ProcedureWork, is_stopped: Callable[[], bool]) -> None:
+    def __init__(self, context: SparkContext, procedure: pb.ProcedureWork, is_stopped: Callable[[], bool]) -> None:
         """Raises TableRefused where nothing excludes other executions."""
         self._hudi = _jvm(context).org.apache.hudi
-        self._asked, self._is_stopped = asked, is_stopped
-        options = dict(asked.options)
-        self._is_compaction, self._has_lock = asked.service == "compact", _LOCK in options
+        self._procedure, self._is_stopped = procedure, is_stopped
+        options = dict(procedure.options)
+        self._is_compaction, self._has_lock = procedure.service == "compact", LOCK_PROVIDER in options
         if not self._has_lock:
-            scheme = urlsplit(asked.location).scheme or "file"
+            scheme = urlsplit(procedure.location).scheme or "file"
             if scheme not in ("file", "hdfs"):
                 raise self._refused(f"{scheme} creates no file atomically, and two executions could meet")
             options |= _OWN_LOCK
         session, scala = SparkSession(context)._jsparkSession, _jvm(context)
         self._client = self._hudi.HoodieCLIUtils.createHoodieWriteClient(
-            session, asked.location, scala.PythonUtils.toScalaMap(options | _EXCLUSIVE), scala.scala.Option.empty()
+            session, procedure.location, scala.PythonUtils.toScalaMap(options | _EXCLUSIVE), scala.scala.Option.empty()
         )
         self._heartbeats = self._client.getHeartbeatClient()
         tables = self._hudi.common.table.HoodieTableMetaClient.builder()
         storage = self._client.getEngineContext().getStorageConf()
-        self._table = tables.setConf(storage).setBasePath(asked.location).build()
+        self._table = tables.setConf(storage).setBasePath(procedure.location).build()
 
     def _refused(self, why: str) -> TableRefused:
         return TableRefused(
-            f"{self._asked.table} can't be serviced: {why}",
+            f"{self._procedure.table} can't be serviced: {why}",
             reason="lock",
-            hint=f"State {_LOCK} in the properties of the table or of its catalog, and give all its writers the same.",
+            hint=f"State {LOCK_PROVIDER} on the table or its catalog, the same as its writers have.",
         )
 
     def run(self) -> pb.ProcedureOutput:
         with closing(self._client):
-            if self._asked.service == "clean":
+            if self._procedure.service == "clean":
                 return self._clean()
-            instant = self._asked.instant or next(iter(self._pending()), "") or self._schedule()
+            instant = self._procedure.instant or next(iter(self._pending()), "") or self._schedule()
             return self._execute(instant) if instant else pb.ProcedureOutput(nothing_to_do=True)
 
     def _clean(self) -> pb.ProcedureOutput:
@@ -265,13 +267,13 @@ class _Hudi:
         """The instant of a new plan; "" where Hudi sees nothing to do."""
         if not self._has_lock:
             raise self._refused("no plan is pending, and without a lock none is made beside its writers")
-        extra = self._hudi.common.util.Option.of({"amoro.process": self._asked.marker})
+        extra = self._hudi.common.util.Option.of({"amoro.process": self._procedure.marker})
         made = (self._client.scheduleCompaction if self._is_compaction else self._client.scheduleClustering)(extra)
         return str(made.get()) if made.isPresent() else ""
 
     def _execute(self, instant: str) -> pb.ProcedureOutput:
         # It tells that a driver of ours has begun the plan, also after its heartbeat has ended with it.
-        mark = self._hudi.storage.StoragePath(f"{self._asked.location}/.hoodie/.aux/amoro-{instant}")
+        mark = self._hudi.storage.StoragePath(f"{self._procedure.location}/.hoodie/.aux/amoro-{instant}")
         output = pb.ProcedureOutput(instant=instant, nothing_to_do=True)
         while (has_begun := self._pending().get(instant)) is not None:
             if self._is_stopped():
@@ -301,9 +303,9 @@ class _Hudi:
         OptimizerError for a plan that a writer has begun: it may be at it without a heartbeat.
         """
         storage, lock = self._table.getStorage(), self._client.getTransactionManager().getLockManager()
-        if has_begun and self._asked.options.get(TAKE_OVER) != "true" and not storage.exists(mark):
+        if has_begun and self._procedure.options.get(TAKE_OVER) != "true" and not storage.exists(mark):
             raise OptimizerError(
-                f"the plan {instant} of {self._asked.table} was begun by a writer",
+                f"the plan {instant} of {self._procedure.table} was begun by a writer",
                 hint="Let the writer complete it, and only schedule from then on: hoodie.compact.inline=false.",
             )
         lock.lock()
