@@ -20,7 +20,7 @@ export DEBIAN_FRONTEND := noninteractive
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test test-all coverage prove mutants bench lint proto docs outputs dist binary clean
+.PHONY: demo check test test-all older-spark coverage prove mutants bench lint proto docs outputs dist binary clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
@@ -29,24 +29,26 @@ demo: $(VENV)/.demo
 # More workers than two cores: tests also wait for processes, disks and clocks.
 WORKERS := $(PYTEST) -n 3
 PURE := $(addprefix tests/,unit store cli rpc admin api formats tools)
-# $(call beside-lint,COMMAND): fails if the command or lint does.
-beside-lint = @mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
-  echo '$(1)'; status=0; $(1) || status=$$?; wait $$lint || { cat build/lint.log; status=1; }; exit $$status
+# $(call beside,TARGETS,COMMAND): fails if the command or one of the targets does, which run beside it.
+beside = @mkdir -p build; $(MAKE) --no-print-directory $(1) >build/beside.log 2>&1 & targets=$$!; \
+  echo '$(2)'; status=0; $(2) || status=$$?; wait $$targets && tail -n 1 build/beside.log || { cat build/beside.log; status=1; }; exit $$status
 
 check: $(VENV)/.test
-	$(call beside-lint,$(WORKERS) --tier=check --timeout=120 $(PURE))
+	$(call beside,lint,$(WORKERS) --tier=check --timeout=120 $(PURE))
 	@$(BIN)/python -m tests.measure
 
 test:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
-	$(call beside-lint,$(WORKERS) --tier=test --timeout=120 tests)
+	$(call beside,lint,$(WORKERS) --tier=test --timeout=120 tests)
 
 # Random tests begin with a fresh seed, which the report's header prints. DURATIONS=write rewrites tests/durations.tsv; do so on an idle machine.
-# What the Spark backend asks most of Spark runs with Spark 3.5 as well, from its own directory.
 test-all:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
 	  $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(PYPAIMON)/.installed $(GENERATOR)/.installed
-	$(call beside-lint,$(WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
+	$(call beside,lint older-spark,$(WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
+
+# What the Spark backend asks most of Spark, with Spark 3.5, from its own directory.
+older-spark: $(OLDER_SPARK)/.installed
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
 	  tests/spark_backend/test_backend.py tests/spark_backend/test_procedures.py \
 	  tests/spark_backend/test_clustering.py::test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_makes_of_it \
