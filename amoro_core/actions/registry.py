@@ -7,11 +7,10 @@ from amoro_core.actions.clustering import Cluster
 from amoro_core.actions.file_removal import CleanDanglingDeletes, ExpireData
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.orphans import CleanOrphanFiles, EmptyTrash
-from amoro_core.actions.paimon import PaimonCompact, PaimonExpire
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.snapshots import AutoCreateTags, ExpireSnapshots
 from amoro_core.actions.statistics import ComputeStatistics
-from amoro_core.actions.table_services import HudiClean, HudiCluster, HudiCompact
+from amoro_core.actions.table_services import HudiClean, HudiCluster, HudiCompact, PaimonCompact, PaimonExpire
 from amoro_core.actions.undoing import undo_actions
 from amoro_core.errors import IllegalState
 

@@ -3,19 +3,28 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.actions.action_api import ActionDefaults, Plan, PlannedTask, PlanningContext, Request, TriggerVerdict
 from amoro_core.errors import CheckFailed, CommitConflict, TableRefused
 from amoro_core.formats.ports import AnyTable, Role
-from amoro_core.maintenance.table_services import ServiceConfig, completed_since, delta_commits, lock_options
+from amoro_core.maintenance.table_services import (
+    PaimonOptions,
+    ServiceConfig,
+    completed_since,
+    delta_commits,
+    due_buckets,
+    expirable,
+    fragments,
+    lock_options,
+    paimon_options,
+)
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import FILES, Figure, ProcessContext, Receipt, uuid7
 from amoro_core.model.properties import parse_into
 from amoro_core.model.table_services import COMPLETED, INFLIGHT, TableContents, TimelineEntry
-from amoro_core.model.task_payload import PROCEDURE_HUDI, TAKE_OVER, Work
+from amoro_core.model.task_payload import PROCEDURES, TAKE_OVER, Work
 from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import maintenance_pb2 as pb
 
@@ -28,7 +37,6 @@ class EngineService(ActionDefaults, ABC):
 
     format: str
     service: str  # as in `ProcedureWork`
-    kind: str  # of the task's work
     lane = FILES
     roles = frozenset({Role.SERVICE})
     configuration = ServiceConfig
@@ -41,7 +49,7 @@ class EngineService(ActionDefaults, ABC):
 
     @abstractmethod
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
-        """What the engine is to do, without the marker; or why there is nothing to do. Raises TableRefused."""
+        """What the engine is to do on this table; or why there is nothing to do. Raises TableRefused."""
 
     @abstractmethod
     def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
@@ -66,20 +74,23 @@ class EngineService(ActionDefaults, ABC):
         work = self.work(table, config, situation)
         if isinstance(work, str):
             return TriggerVerdict(False, work), None
-        work.format, work.service = self.format, self.service
-        work.table, work.location, work.marker = str(facts.identifier), facts.location, uuid7(situation.now)
-        contents = table.contents()
+        work.format, work.service, work.marker = self.format, self.service, uuid7(situation.now)
+        work.table, work.location = str(facts.identifier), facts.location
+        contents = table.contents
+        work.manifest_fields.extend(sorted(contents.manifest_fields))
         size, files = contents.summary.data_bytes, contents.summary.data_files
-        payload = work.SerializeToString(deterministic=True)
-        task = PlannedTask(Work(self.kind, payload), min(size, config.io_bound), "", files, size)
+        payload = Work(PROCEDURES[self.format], work.SerializeToString(deterministic=True))
         reason = verdict.reason if verdict.is_due else f"asked for: {verdict.reason}"
-        document: dict[str, object] = {"options": masked(dict(work.options)), "files": contents.kinds}
-        if work.instant:
-            document["instant"] = work.instant
-        detail = json.dumps({"before": _sizes(contents)})
-        snapshot_id = facts.snapshot_id or 0
+        instant = {"instant": work.instant} if work.instant else {}
         plan = Plan(
-            self.name, reason, snapshot_id, facts.sequence_number, (task,), detail, commits=False, document=document
+            self.name,
+            reason,
+            facts.snapshot_id or 0,
+            facts.sequence_number,
+            (PlannedTask(payload, min(size, config.io_bound), "", files, size),),
+            json.dumps({"before": _sizes(contents)}),
+            commits=False,
+            document={"options": masked(dict(work.options)), "files": contents.kinds, **instant},
         )
         return TriggerVerdict(True, reason), plan
 
@@ -90,7 +101,7 @@ class EngineService(ActionDefaults, ABC):
         words = self.outcome(table, work, output)
         notes = "; ".join((*output.notes, "rows were not compared"))
         detail = json.loads(case.process.detail) | {
-            "after": _sizes(table.contents()),
+            "after": _sizes(table.contents),
             "words": f"{words}, by {self.format.capitalize()} {output.engine_version}; {notes}",
             "duration_ms": output.duration_ms,
         }
@@ -100,12 +111,10 @@ class EngineService(ActionDefaults, ABC):
     def receipt(self, case: ProcessContext) -> Receipt | None:
         """Files and bytes of the table before and after, what others wrote meanwhile included."""
         detail = json.loads(case.process.detail)
-        before, after = detail["before"], detail["after"]
-        names = sorted(before.keys() | after.keys())
         figures = tuple(
-            Figure(f"{name}_{when}", sizes.get(name, 0), name.rpartition("_")[2])
-            for name in names
-            for when, sizes in (("before", before), ("after", after))
+            Figure(f"{name}_{when}", detail[when].get(name, 0), name.rpartition("_")[2])
+            for name in sorted(detail["before"].keys() | detail["after"].keys())
+            for when in ("before", "after")
         )
         receipt = Receipt.brief(detail["words"], case.process.snapshot_id, figures)
         return replace(receipt, duration_ms=detail["duration_ms"])
@@ -121,7 +130,6 @@ class HudiService(EngineService):
     """A service of Hudi tables: a plan of a writer is executed, or one is scheduled under the writers' lock."""
 
     format = "hudi"
-    kind = PROCEDURE_HUDI
     pending: str  # the action of its instants until they are completed
     needs_lock = False  # also for a plan of a writer
 
@@ -141,38 +149,35 @@ class HudiService(EngineService):
         self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
     ) -> TriggerVerdict:
         """Due with a plan of a writer, or by the count; a plan that others have begun is left to them."""
-        plans = self._plans(table)
-        if plans and plans[0].state == INFLIGHT:
+        plan, found = self._pending(table), self.count(table, config)
+        if plan and plan.state == INFLIGHT:
             return TriggerVerdict(
                 False,
-                f"{self.pending} {plans[0].time} was begun and is not completed; if nobody works on it any more: "
+                f"{self.pending} {plan.time} was begun and is not completed; if nobody works on it any more: "
                 f"amoro table maintain {table.facts.identifier} --action {self.name}",
             )
-        found = self.count(table, config)
-        if plans:
-            found = TriggerVerdict(True, f"{self.pending} {plans[0].time} is scheduled and not begun")
-        if not plans or self.needs_lock:
-            try:
-                lock_options(properties, str(table.facts.identifier))
-            except TableRefused as refusal:
-                return replace(found, is_due=False, reason=f"{found.reason}; {refusal.message}")
+        if plan:
+            found = TriggerVerdict(True, f"{self.pending} {plan.time} is scheduled and not begun")
+        try:
+            self._locking(table, properties, plan)
+        except TableRefused as refusal:
+            return TriggerVerdict(False, f"{found.reason}; {refusal.message}")
         return found
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The oldest plan of a writer; else a plan to be made, for which Hudi gets its settings and the lock."""
-        plans, locking = self._plans(table), dict[str, str]()
-        with suppress(*([TableRefused] if plans and not self.needs_lock else [])):
-            locking = lock_options(situation.properties, str(table.facts.identifier))
-        if plans:
-            begun = {TAKE_OVER: "true"} if plans[0].state == INFLIGHT else {}  # only a person asks for such a one
-            return pb.ProcedureWork(instant=plans[0].time, options={**locking, **begun})
+        plan = self._pending(table)
+        locking = self._locking(table, situation.properties, plan)
+        if plan:
+            begun = {TAKE_OVER: "true"} if plan.state == INFLIGHT else {}  # only a person asks for such a one
+            return pb.ProcedureWork(instant=plan.time, options={**locking, **begun})
         if why := self.needless(table):
             return f"{self.count(table, config).reason}; {why}"
         return pb.ProcedureWork(options={**self.settings(config), **locking})
 
     def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
         """The instant, once it is completed in the timeline or so old that it has left it as completed."""
-        time, timeline = work.instant or output.instant, table.timeline()
+        time, timeline = work.instant or output.instant, table.timeline
         if not time:
             raise CommitConflict(f"Hudi made no plan for {self.service}, and gives no reason")
         states = {entry.state for entry in timeline if entry.time == time}
@@ -184,10 +189,19 @@ class HudiService(EngineService):
             )
         return f"{self.service}: instant {time} completed"
 
-    def _plans(self, table: AnyTable) -> list[TimelineEntry]:
-        """Its plans that are not completed: those that nobody has begun, then the others."""
-        plans = [entry for entry in table.timeline() if entry.action == self.pending and entry.state != COMPLETED]
-        return sorted(plans, key=lambda entry: entry.state == INFLIGHT)
+    def _pending(self, table: AnyTable) -> TimelineEntry | None:
+        """Its oldest plan that is not completed: of those that nobody has begun, if there are any."""
+        plans = [entry for entry in table.timeline if entry.action == self.pending and entry.state != COMPLETED]
+        return min(plans, key=lambda entry: entry.state == INFLIGHT, default=None)
+
+    def _locking(self, table: AnyTable, properties: Mapping[str, str], plan: TimelineEntry | None) -> dict[str, str]:
+        """The writers' lock. Raises TableRefused("lock") without one, unless the plan to execute needs none."""
+        try:
+            return lock_options(properties, str(table.facts.identifier))
+        except TableRefused:
+            if plan is None or self.needs_lock:
+                raise
+            return {}
 
 
 class HudiCompact(HudiService):
@@ -198,13 +212,13 @@ class HudiCompact(HudiService):
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
         if table.facts.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             return TriggerVerdict(False, "a copy-on-write table has no log files")
-        commits = delta_commits(table.timeline())
+        commits = delta_commits(table.timeline)
         is_due = commits >= config.delta_commits
         return TriggerVerdict(is_due, f"{commits} of {config.delta_commits} delta commits since the last compaction")
 
     def needless(self, table: AnyTable) -> str:
         """Writers may have put all new rows into small base files."""
-        return "" if "log" in table.contents().kinds else "no file group has a log file"
+        return "" if "log" in table.contents.kinds else "no file group has a log file"
 
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
         """Fewer delta commits suffice for Hudi: they were counted here."""
@@ -218,7 +232,7 @@ class HudiCluster(HudiService):
     name, service, pending = "hudi-cluster", "cluster", "clustering"
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
-        commits = completed_since(table.timeline(), ("commit", "deltacommit"), "replacecommit")
+        commits = completed_since(table.timeline, ("commit", "deltacommit"), "replacecommit")
         words = f"{commits} of {config.cluster_commits} commits since the last clustering"
         if not config.cluster_columns:
             return TriggerVerdict(False, f"{words}; table-service.cluster.columns names no column")
@@ -241,12 +255,102 @@ class HudiClean(HudiService):
     needs_lock = True  # without one Hudi takes writes that go on for failed ones, and rolls them back
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
-        commits = completed_since(table.timeline(), ("commit", "deltacommit", "replacecommit"), "clean")
+        commits = completed_since(table.timeline, ("commit", "deltacommit", "replacecommit"), "clean")
         words = f"{commits} commits since the last cleaning, of which {config.clean_commits} stay readable"
         return TriggerVerdict(commits > config.clean_commits, words)
 
     def needless(self, table: AnyTable) -> str:
-        return "" if table.contents().superseded_files else "no file is superseded"
+        return "" if table.contents.superseded_files else "no file is superseded"
 
     def settings(self, config: ServiceConfig) -> Mapping[str, str]:
         return {"hoodie.clean.commits.retained": str(config.clean_commits)}
+
+
+class PaimonService(EngineService):
+    """A service of Paimon tables whose writers leave compaction and expiry to others."""
+
+    format = "paimon"
+
+    @abstractmethod
+    def count(self, table: AnyTable, config: ServiceConfig, options: PaimonOptions, now: datetime) -> TriggerVerdict:
+        """Whether enough has gathered since the last time."""
+
+    def verdict(
+        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
+    ) -> TriggerVerdict:
+        """By the table's snapshots and files; not due, with the reason, where the service is refused."""
+        try:
+            return self.count(table, config, _paimon_options(table, config), now)
+        except TableRefused as refusal:
+            if refusal.reason == "configuration":
+                raise
+            return TriggerVerdict(False, refusal.message)
+
+
+class PaimonCompact(PaimonService):
+    """Merges sorted runs of buckets with a primary key, and small files of others."""
+
+    name, service = "paimon-compact", "compact"
+
+    def count(self, table: AnyTable, config: ServiceConfig, options: PaimonOptions, now: datetime) -> TriggerVerdict:
+        """By the sorted runs or small files in each bucket, and by the age of level 0."""
+        contents = table.contents
+        most = max((fragments(one, contents, options) for one in contents.groups), default=0)
+        due, every = len(due_buckets(contents, config, options, now)), len(contents.groups)
+        kind, least = (
+            ("sorted runs", options.most_runs + 1) if contents.key_columns else ("small files", options.least_files)
+        )
+        return TriggerVerdict(
+            due > 0, f"{due} of {every} buckets are due: at most {most} {kind} in one, due from {least}"
+        )
+
+    def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
+        """The buckets that are due; if none is, all that have more than one sorted run."""
+        options, contents = _paimon_options(table, config), table.contents
+        due = due_buckets(contents, config, options, situation.now) or due_buckets(contents, config, options, None)
+        if not due:
+            return "no bucket has enough small files, or more than one sorted run with one at level 0"
+        buckets = [(one.partition, int(one.name), is_full) for one, is_full in due]
+        mode = "fixed" if options.bucket > 0 else "unaware"
+        return pb.ProcedureWork(options={"buckets": json.dumps(buckets), "mode": mode})
+
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
+        """The snapshot of a commit user that begins with the marker."""
+        ours = [entry.time for entry in table.timeline if entry.user.startswith(work.marker)]
+        if ours:
+            return f"compact: snapshot {', '.join(ours)}"
+        if output.nothing_to_do:
+            raise CommitConflict("Paimon found nothing to compact: others have, or the buckets have too few files")
+        raise CheckFailed(f"no snapshot of {table.facts.identifier} is of {work.marker}, as the optimizer says")
+
+
+class PaimonExpire(PaimonService):
+    """Removes snapshots by the table's own options, and the files that only they need."""
+
+    name, service = "paimon-expire", "expire"
+
+    def count(self, table: AnyTable, config: ServiceConfig, options: PaimonOptions, now: datetime) -> TriggerVerdict:
+        """By the snapshots that the table's own options let expire."""
+        count = len(expirable(table.timeline, options, now))
+        return TriggerVerdict(
+            count >= config.expire_snapshots,
+            f"{count} of {config.expire_snapshots} snapshots are beyond what the table's own options keep",
+        )
+
+    def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
+        """The oldest snapshot, to see whether it is gone afterwards."""
+        snapshots = expirable(table.timeline, _paimon_options(table, config), situation.now)
+        if not snapshots:
+            return "the table's own options keep every snapshot"
+        return pb.ProcedureWork(options={"oldest": str(snapshots[0])})
+
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
+        """How far the oldest snapshot has moved on."""
+        before, after = int(work.options["oldest"]), min(int(one.time) for one in table.timeline if one.user)
+        if after == before:
+            raise CommitConflict("Paimon found no snapshot to expire")
+        return f"expire: snapshots {before} to {after - 1}"
+
+
+def _paimon_options(table: AnyTable, config: ServiceConfig) -> PaimonOptions:
+    return paimon_options(table.facts, lambda: table.contents, config)

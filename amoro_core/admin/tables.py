@@ -126,6 +126,7 @@ def _services(contents: TableContents) -> pb.TableServices:
     return as_message(
         pb.TableServices,
         contents,
+        columns=[pb.NamedColumn(name=name, type=kind) for name, kind in contents.columns.items()],
         kinds=[pb.StoredKind(kind=kind, files=files, bytes=size) for kind, (files, size) in contents.kinds.items()],
         timeline=[as_message(pb.TimelineEntry, entry) for entry in reversed(contents.timeline[-_NEWEST:])],
         instants=len(contents.timeline),

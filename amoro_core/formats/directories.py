@@ -1,23 +1,30 @@
 """Tables that are directories: below a catalog's warehouse, or where the parameters in a Hive metastore say."""
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from amoro_core.errors import CatalogMisconfigured, CatalogUnavailable, DataFileMissing, TableNotFound, TableRefused
 from amoro_core.files.storage.io import FileAccess, open_access
-from amoro_core.iceberg.catalog.catalogs import STORAGE_PREFIXES, catalog_errors, kind_of, open_catalog, resolved
+from amoro_core.formats.ports import Role
+from amoro_core.iceberg.catalog.catalogs import (
+    STORAGE_PREFIXES,
+    catalog_errors,
+    hive_tables,
+    kind_of,
+    open_catalog,
+    resolved,
+)
 from amoro_core.model.location_policy import grant_of
 from amoro_core.model.paths import flaw_of_location, normalise
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableIdentifier, discovery_filter
+from amoro_core.model.tables import TableFacts, TableIdentifier, discovery_filter
 
 #: The namespace of tables directly below a warehouse, as in Spark; a database's directory may end in `.db`.
 _DEFAULT, _DATABASE = "default", ".db"
 #: How many folders deep tables are looked for.
 _DEPTH = 4
-#: Tables that a Hive metastore is asked for at once.
-_OF_HIVE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +38,38 @@ class TableDirectory:
     parameters: Mapping[str, str] = field(default_factory=dict)  # in the Hive metastore
 
 
-@dataclass(frozen=True, slots=True)
-class TableDirectories:
-    """The tables of one format, in catalogs of any storage."""
+class DirectoryTable:
+    """A table in a directory, as loaded at one moment, whose services its format's own engine does."""
 
-    format: str
+    roles = frozenset({Role.SERVICE})
+    facts: TableFacts
+
+    def __init__(self, directory: TableDirectory) -> None:
+        self.directory = directory
+
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
+        """Refuses nothing; its services refuse what they don't support."""
+
+    def skip_reason(self) -> str:
+        return f"{self.facts.format.capitalize()} does it, on an optimizer with Spark"
+
+    def io_properties(self) -> Mapping[str, str]:
+        return self.directory.storage
+
+
+class DirectoryFormat(ABC):
+    """A format of such tables, in catalogs of any storage or in a Hive metastore."""
+
+    name: str
     marks: tuple[str, ...]  # files below a table's location, in one directory, any of which makes it one of the format
-    is_listed: Callable[[Mapping[str, str]], bool]  # whether the parameters in a Hive metastore are those of the format
+
+    @abstractmethod
+    def is_listed(self, parameters: Mapping[str, str]) -> bool:
+        """Whether the parameters of a table in a Hive metastore are those of the format."""
+
+    def commits_refused(self, catalog: CatalogConfig) -> str | None:
+        """None: the format's own engine commits."""
+        return None
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogMisconfigured without a warehouse, CatalogUnavailable where it is gone."""
@@ -49,14 +81,14 @@ class TableDirectories:
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables that the catalog's filters admit, in order of their names. Raises CatalogUnavailable."""
-        found = self._of_hive(catalog) if _is_hive(catalog) else self._below_warehouse(catalog)
+        found = self._in_hive(catalog) if _is_hive(catalog) else self._below_warehouse(catalog)
         names = {TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found}
         return sorted(filter(discovery_filter(dict(catalog.properties)).admits, names))
 
     def find(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
         """The table's directory. Raises TableNotFound, TableRefused("format") for one of another format in Hive."""
         if _is_hive(catalog):
-            return self._in_hive(catalog, identifier)
+            return self._find_in_hive(catalog, identifier)
         (access, warehouse), (*namespace, name) = self._opened(catalog), identifier.in_catalog
         folders = ["/".join(namespace), "/".join(namespace) + _DATABASE, *([""] if namespace == [_DEFAULT] else [])]
         for folder in folders:
@@ -110,29 +142,25 @@ class TableDirectories:
             )
         return _access(catalog, normalise(named)), normalise(named)
 
-    def _of_hive(self, catalog: CatalogConfig) -> Iterator[tuple[str, ...]]:
+    def _in_hive(self, catalog: CatalogConfig) -> list[tuple[str, ...]]:
         hive: Any = open_catalog(catalog)
         admits = discovery_filter(dict(catalog.properties)).admits_namespace
-        with catalog_errors(catalog), hive._client as client:
-            for space in [one for one in client.get_all_databases() if admits((one,))]:
-                names = client.get_all_tables(db_name=space)
-                for start in range(0, len(names), _OF_HIVE):
-                    some = names[start : start + _OF_HIVE]
-                    for table in client.get_table_objects_by_name(dbname=space, tbl_names=some):
-                        if self.is_listed(table.parameters or {}):
-                            yield space, table.tableName
+        with catalog_errors(catalog):
+            with hive._client as client:
+                spaces = [space for space in client.get_all_databases() if admits((space,))]
+                names = [(space, table) for space in spaces for table in client.get_all_tables(db_name=space)]
+            return [name for name, table in hive_tables(hive, names) if self.is_listed(table.parameters or {})]
 
-    def _in_hive(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
-        hive: Any = open_catalog(catalog)
-        space, name = identifier.in_catalog if len(identifier.in_catalog) == 2 else ("", "")
-        with catalog_errors(catalog), hive._client as client:
-            found = client.get_table_objects_by_name(dbname=space, tbl_names=[name]) if space else []
+    def _find_in_hive(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
+        with catalog_errors(catalog):
+            found = dict(hive_tables(open_catalog(catalog), [identifier.in_catalog]))
         if not found:
             raise TableNotFound(f"table {identifier} does not exist", table=identifier)
-        parameters, location = dict(found[0].parameters or {}), normalise(found[0].sd.location or "")
+        [table] = found.values()
+        parameters, location = dict(table.parameters or {}), normalise(table.sd.location or "")
         if not self.is_listed(parameters):
             raise TableRefused(
-                f"{identifier} is not a {self.format.capitalize()} table, by its parameters in the metastore",
+                f"{identifier} is not a {self.name.capitalize()} table, by its parameters in the metastore",
                 reason="format",
             )
         return TableDirectory(identifier, location, _access(catalog, location), _storage(catalog), parameters)

@@ -20,8 +20,7 @@ from typing import Any
 import fastavro
 
 from amoro_core.errors import DataFileMissing, TableRefused
-from amoro_core.formats.directories import TableDirectories, TableDirectory
-from amoro_core.formats.ports import Role
+from amoro_core.formats.directories import DirectoryFormat, DirectoryTable, TableDirectory
 from amoro_core.maintenance.table_services import delta_commits
 from amoro_core.model.maintenance import KeyRange
 from amoro_core.model.paths import key_in_place
@@ -30,17 +29,13 @@ from amoro_core.model.table_services import (
     COMPLETED,
     INFLIGHT,
     REQUESTED,
-    NamedColumn,
-    StoredFiles,
+    FileGroup,
     TableContents,
     TimelineEntry,
 )
 from amoro_core.model.tables import TableFacts, TableIdentifier
 from amoro_core.model.text_sanitizing import briefly
 
-NAME = "hudi"
-#: The file of a table's properties, and what takes its place while it is replaced.
-_MARKS = (".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup")
 #: Without these a table can't be read; a truncated file mostly lacks one.
 _REQUIRED = ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version", "hoodie.timeline.layout.version")
 #: Table versions that were tried; 7 is only passed through by an upgrade.
@@ -61,55 +56,29 @@ _BASE = re.compile(r"([^_]+)_[^_]+_(\d{14}|\d{17})\.\w+")
 _LOG = re.compile(r"\.([^_]+)_(\d{14}|\d{17})\.log\.\d+(?:_[^_.]+)?")  # logs of changes only (.cdc) are left out
 
 
-class HudiFormat:
-    """Hudi tables below a warehouse, or in a Hive metastore as Hudi's own synchronisation registers them."""
-
-    name = NAME
-
-    def __init__(self) -> None:
-        self._directories = TableDirectories(NAME, _MARKS, _is_hudi)
-        self.check = self._directories.check
-        self.list_tables = self._directories.list_tables
-
-    def commits_refused(self, catalog: CatalogConfig) -> None:
-        """Nothing: Hudi itself commits."""
-
-    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "HudiTable":
-        return HudiTable(self._directories.find(catalog, identifier))
-
-
-def _is_hudi(parameters: Mapping[str, str]) -> bool:
-    return "hudi" in (parameters.get("spark.sql.sources.provider", "").lower(), parameters.get("provider", "").lower())
-
-
-class HudiTable:
+class HudiTable(DirectoryTable):
     """A Hudi table as loaded at one moment."""
 
-    roles = frozenset({Role.SERVICE})
-
     def __init__(self, directory: TableDirectory) -> None:
-        self._directory = directory
+        """Raises TableRefused("metadata")."""
+        super().__init__(directory)
         self._properties = self._read_properties()
         self._layout = int(self._properties["hoodie.timeline.layout.version"])
         folder = self._properties.get("hoodie.timeline.path", "timeline") if self._layout > 1 else ""
         self._folder = f"{directory.location}/.hoodie/{folder}".rstrip("/")
         self._names: dict[tuple[str, str], str] = {}  # of the files of instants, by time and state
-        self._timeline = tuple(self._read_timeline())
-
-    @cached_property
-    def facts(self) -> TableFacts:
-        location, done = self._directory.location, [one for one in self._timeline if one.state == COMPLETED]
-        last = max((entry.completed or entry.time for entry in done), default="")
-        return TableFacts(
-            identifier=self._directory.identifier,
-            uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, location)),  # Hudi's tables have none
+        self.timeline = tuple(self._read_timeline())
+        done = self._completed.values()
+        self.facts = TableFacts(
+            identifier=directory.identifier,
+            uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, directory.location)),  # Hudi's tables have none
             format_version=int(self._properties["hoodie.table.version"]),
-            location=location,
-            metadata_location=f"{location}/{_MARKS[0]}",
-            snapshot_id=int(last) if last else None,
+            location=directory.location,
+            metadata_location=f"{directory.location}/{HudiFormat.marks[0]}",
+            snapshot_id=int(max(done)) if done else None,
             sequence_number=len(done),
-            properties={**self._directory.parameters, **self._properties},
-            format=NAME,
+            properties={**directory.parameters, **self._properties},
+            format=HudiFormat.name,
         )
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
@@ -121,21 +90,9 @@ class HudiTable:
                 hint="Let Hudi's own tools upgrade it.",
             )
 
-    def skip_reason(self) -> str:
-        return "Hudi does it, on an optimizer with Spark"
-
-    def io_properties(self) -> Mapping[str, str]:
-        return self._directory.storage
-
-    def timeline(self) -> tuple[TimelineEntry, ...]:
-        return self._timeline
-
-    def contents(self) -> TableContents:
-        return self._contents
-
     def last_rewrite(self) -> tuple[int, int] | None:
         """The last compaction or clustering, and the moment before it was requested."""
-        for entry in reversed(self._timeline):
+        for entry in reversed(self.timeline):
             if entry.state == COMPLETED and entry.action in ("commit", "replacecommit"):
                 operation = str(self._metadata(entry).get("operationType")).upper()
                 if operation in ("COMPACT", "CLUSTER"):
@@ -150,7 +107,7 @@ class HudiTable:
         except ImportError as error:
             raise self._unreadable("the package hudi is not installed") from error
         try:
-            reader = Reader(self._directory.location)
+            reader = Reader(self.directory.location)
             for batch in reader.read_stream(HudiReadOptions().with_as_of_timestamp(str(state))):
                 yield batch.select(sorted(name for name in batch.schema.names if not name.startswith("_hoodie_")))
         except Exception as error:  # it raises errors of its own for whatever it can't read
@@ -158,89 +115,87 @@ class HudiTable:
 
     def _unreadable(self, why: str) -> TableRefused:
         return TableRefused(
-            f"rows of {self._directory.identifier} can't be compared: {why}",
+            f"rows of {self.directory.identifier} can't be compared: {why}",
             reason="format",
             hint="Install the reader with: pip install 'amoro[hudi]'; or compare them by Spark.",
         )
 
     @cached_property
-    def _contents(self) -> TableContents:
-        files, superseded = self._slices()
+    def contents(self) -> TableContents:
+        groups, superseded = self._slices()
         partitioned = self._properties.get("hoodie.table.partition.fields", "")
         return TableContents(
             columns=self._columns(),
             partition_columns=tuple(name.partition(":")[0] for name in partitioned.split(",") if name),
-            files=files,
-            timeline=self._timeline,
-            since_compaction=delta_commits(self._timeline),
+            groups=groups,
+            timeline=self.timeline,
+            since_compaction=delta_commits(self.timeline),
             superseded_files=len(superseded),
             superseded_bytes=sum(superseded),
         )
 
-    def _slices(self) -> tuple[tuple[StoredFiles, ...], list[int]]:
-        """The files of the newest slice of each file group, and the sizes of the others.
+    def _slices(self) -> tuple[tuple[FileGroup, ...], list[int]]:
+        """The newest slice of each file group, and the sizes of the files of others.
 
         A slice is a base file and the log files that were completed after it was requested. In layout 1 log files name
         the base file's instant instead of their own.
         """
-        groups: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
+        files: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
         for partition, name, size in self._list_files():
             base, log = _BASE.fullmatch(name), _LOG.fullmatch(name)
             if base and self._completed_at(base[2]) is not None:
-                groups[partition, base[1]].append(("base", base[2], size))
+                files[partition, base[1]].append(("base", base[2], size))
             elif log and (at := log[2] if self._layout == 1 else self._completed_at(log[2])) is not None:
-                groups[partition, log[1]].append(("log", at, size))
-        replaced, live, superseded = set(self._replaced()), list[StoredFiles](), list[int]()
-        for group, files in sorted(groups.items()):
-            start = "" if group not in replaced else "9" * 17
-            start = max((start, *(time for kind, time, _ in files if kind == "base")))
-            superseded += [size for _, time, size in files if time < start]
-            for kind in ("base", "log"):
-                sizes = [size for one, time, size in files if one == kind and time >= start]
-                live += [StoredFiles(*group, kind, len(sizes), sum(sizes))] if sizes else []
-        return tuple(live), superseded
+                files[partition, log[1]].append(("log", at, size))
+        replaced, groups, superseded = set(self._replaced()), list[FileGroup](), list[int]()
+        for key, some in sorted(files.items()):
+            bases = (time for kind, time, _ in some if kind == "base")
+            start = "9" * 17 if key in replaced else max(bases, default="")
+            superseded += [size for _, time, size in some if time < start]
+            if live := sorted((kind, size) for kind, time, size in some if time >= start):
+                groups.append(FileGroup(*key, tuple(live)))
+        return tuple(groups), superseded
 
     def _list_files(self) -> Iterator[tuple[str, str, int]]:
         """Partition, name and size of every file outside of `.hoodie`."""
-        location = self._directory.location
+        location = self.directory.location
         key = f"{key_in_place(location).rstrip('/')}/.hoodie"
         for within in (KeyRange(until=key), KeyRange(after=f"{key}0")):  # "0" is what follows "/"
-            for page in self._directory.access.pages(location, within):
+            for page in self.directory.access.pages(location, within):
                 for file in page:
                     partition, _, name = file.path.removeprefix(f"{location}/").rpartition("/")
                     yield partition, name, file.size_bytes
 
     def _completed_at(self, time: str) -> str | None:
         """When an instant was completed; None: it is not. What is older than the active timeline was completed."""
-        if not self._timeline or time < self._timeline[0].time:
+        if not self.timeline or time < self.timeline[0].time:
             return time
         return self._completed.get(time)
 
     @cached_property
     def _completed(self) -> dict[str, str]:
-        return {one.time: one.completed or one.time for one in self._timeline if one.state == COMPLETED}
+        return {one.time: one.completed or one.time for one in self.timeline if one.state == COMPLETED}
 
     def _replaced(self) -> Iterator[tuple[str, str]]:
         """The file groups that clustering or an overwrite has replaced."""
-        for entry in self._timeline:
+        for entry in self.timeline:
             if entry.action == "replacecommit" and entry.state == COMPLETED:
                 for partition, groups in (self._metadata(entry).get("partitionToReplaceFileIds") or {}).items():
                     yield from ((partition, group) for group in groups)
 
-    def _columns(self) -> tuple[NamedColumn, ...]:
+    def _columns(self) -> dict[str, str]:
         """The columns that the last write had, else those that the table was created with."""
-        writes = [one for one in self._timeline if one.state == COMPLETED and one.action in _WRITES]
+        writes = [one for one in self.timeline if one.state == COMPLETED and one.action in _WRITES]
         extra = self._metadata(writes[-1]).get("extraMetadata") or {} if writes else {}
-        text = extra.get("schema") or self._properties.get("hoodie.table.create.schema", "")
-        with self._refusing(text and "the schema"):
-            fields = json.loads(text)["fields"] if text else []
-            every = (NamedColumn(one["name"], _type_name(one["type"])) for one in fields)
-            return tuple(column for column in every if not column.name.startswith("_hoodie_"))
+        text = extra.get("schema") or self._properties.get("hoodie.table.create.schema") or '{"fields": []}'
+        with self._refusing("the schema"):
+            every = {one["name"]: _type_name(one["type"]) for one in json.loads(text)["fields"]}
+            return {name: kind for name, kind in every.items() if not name.startswith("_hoodie_")}
 
     def _metadata(self, entry: TimelineEntry, state: str = COMPLETED) -> dict[str, Any]:
         """What the file of an instant in that state says: Avro in layout 2 and of plans, JSON else."""
         name = self._names[entry.time, state]
-        content = self._directory.access.read_bytes(f"{self._folder}/{name}")
+        content = self.directory.access.read_bytes(f"{self._folder}/{name}")
         with self._refusing(name):
             if content.startswith(b"Obj\x01"):
                 record: Any = next(iter(fastavro.reader(BytesIO(content))))
@@ -257,7 +212,7 @@ class HudiTable:
 
     def _malformed(self, problem: str) -> TableRefused:
         return TableRefused(
-            f"{self._directory.identifier} at {self._directory.location}: {problem}",
+            f"{self.directory.identifier} at {self.directory.location}: {problem}",
             reason="metadata",
             hint="Restore the file, or repair the table with Hudi's command line.",
         )
@@ -265,9 +220,9 @@ class HudiTable:
     def _read_properties(self) -> dict[str, str]:
         """The table's properties; while a writer replaces their file, those of its backup."""
         problems = []
-        for path in _MARKS:
+        for path in HudiFormat.marks:
             try:
-                return table_properties(self._directory.access.read_bytes(f"{self._directory.location}/{path}"))
+                return table_properties(self.directory.access.read_bytes(f"{self.directory.location}/{path}"))
             except DataFileMissing:
                 problems.append(f"{path} is missing")
             except ValueError as error:
@@ -278,7 +233,7 @@ class HudiTable:
         key = key_in_place(self._folder)
         latest: dict[tuple[str, str], TimelineEntry] = {}
         digits = KeyRange(after=f"{key}/0", until=f"{key}/:")  # ":" is what follows "9"
-        for page in self._directory.access.pages(self._folder, digits):
+        for page in self.directory.access.pages(self._folder, digits):
             for file in page:
                 entry = self._entry(name := file.path.rpartition("/")[2])
                 self._names[entry.time, entry.state] = name
@@ -300,6 +255,21 @@ class HudiTable:
         if match is None or action not in _ACTIONS or state not in ("", REQUESTED, INFLIGHT):
             raise self._malformed(f"{self._folder}/{name} is no instant that Hudi 0.x to 1.2 writes")
         return TimelineEntry(match[1], action, state or COMPLETED, match[2] or "")
+
+
+class HudiFormat(DirectoryFormat):
+    """Hudi tables below a warehouse, or in a Hive metastore as Hudi's own synchronisation registers them."""
+
+    name = "hudi"
+    #: The file of a table's properties, and what takes its place while it is replaced.
+    marks = (".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup")
+
+    def is_listed(self, parameters: Mapping[str, str]) -> bool:
+        providers = parameters.get("spark.sql.sources.provider", ""), parameters.get("provider", "")
+        return self.name in map(str.lower, providers)
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> HudiTable:
+        return HudiTable(self.find(catalog, identifier))
 
 
 def table_properties(content: bytes) -> dict[str, str]:

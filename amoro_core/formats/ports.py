@@ -365,9 +365,11 @@ class Maintainable(OpenTable, Protocol):
 class Serviced(OpenTable, Protocol):
     """A table whose services are done by its format's own engine."""
 
+    @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """Its timeline as it was loaded, the oldest first."""
 
+    @property
     def contents(self) -> TableContents:
         """All that it consists of; reads once what loading it has not read."""
 

@@ -7,14 +7,7 @@ from datetime import datetime, timedelta
 from amoro_core.errors import TableRefused
 from amoro_core.model.paths import normalise, scheme_of
 from amoro_core.model.properties import boolean, declared, duration, integer, milliseconds, parse_into, size, whole
-from amoro_core.model.table_services import (
-    COMPLETED,
-    LOCK_PROVIDER,
-    Bucket,
-    TableContents,
-    TimelineEntry,
-    snapshots_since_compaction,
-)
+from amoro_core.model.table_services import COMPLETED, LOCK_PROVIDER, FileGroup, TableContents, TimelineEntry
 from amoro_core.model.tables import MAIN, TableFacts
 
 #: Switches the services of a table on; without it they are only observed.
@@ -28,6 +21,8 @@ _WITHIN_A_PROCESS = "InProcessLockProvider"
 _RENAMING = ("hdfs", "viewfs")
 #: Paimon's `bucket` of tables without buckets.
 _NO_BUCKETS = -1
+#: The kind of a Paimon table's files that no compaction has read.
+_LEVEL_0 = "level 0"
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -139,16 +134,18 @@ def paimon_options(facts: TableFacts, contents: Callable[[], TableContents], con
     return options
 
 
-def fragments(bucket: Bucket, contents: TableContents, options: PaimonOptions) -> int:
-    """Sorted runs with a primary key, else small files: Paimon compacts those below seven tenths of the target size."""
+def fragments(bucket: FileGroup, contents: TableContents, options: PaimonOptions) -> int:
+    """Sorted runs with a primary key: every file of level 0 is one, and all files of each further level are one.
+    Without one small files: Paimon compacts those below seven tenths of the target size."""
     if contents.key_columns:
-        return bucket.sorted_runs
+        levels = [level for level, _ in bucket.files]
+        return levels.count(_LEVEL_0) + len(set(levels) - {_LEVEL_0})
     return sum(10 * size_bytes < 7 * options.target_size for _, size_bytes in bucket.files)
 
 
 def due_buckets(
     contents: TableContents, config: ServiceConfig, options: PaimonOptions, now: datetime | None
-) -> list[tuple[Bucket, bool]]:
+) -> list[tuple[FileGroup, bool]]:
     """The buckets that are due, within the bound of bytes, each with whether it is compacted fully.
 
     The most fragmented come first. Without `now` every level 0 is old enough.
@@ -156,19 +153,26 @@ def due_buckets(
     since = snapshots_since_compaction(contents.timeline)
     is_old = now is None or (bool(since) and now - _committed_at(since[0]) >= config.compact_interval)
     found = []
-    for bucket in contents.buckets:
+    for bucket in contents.groups:
         count = fragments(bucket, contents, options)
         # At exactly its trigger Paimon may find nothing to merge.
         if count > options.most_runs if contents.key_columns else count >= options.least_files:
             found.append((count, bucket, False))
-        elif contents.key_columns and is_old and count > 1 and bucket.files[0][0] == 0:
+        elif contents.key_columns and is_old and count > 1 and bucket.files[0][0] == _LEVEL_0:
             found.append((count, bucket, True))
-    chosen, total = list[tuple[Bucket, bool]](), 0
+    chosen, total = list[tuple[FileGroup, bool]](), 0
     for _, bucket, is_full in sorted(found, key=lambda one: -one[0]):
         if not chosen or total + bucket.size_bytes <= config.io_bound:
             chosen.append((bucket, is_full))
             total += bucket.size_bytes
     return chosen
+
+
+def snapshots_since_compaction(timeline: Sequence[TimelineEntry]) -> Sequence[TimelineEntry]:
+    """Paimon's snapshots after the last COMPACT, the oldest first."""
+    snapshots = [entry for entry in timeline if entry.user]
+    last = max((at for at, entry in enumerate(snapshots) if entry.action == "COMPACT"), default=-1)
+    return snapshots[last + 1 :]
 
 
 def expirable(timeline: Sequence[TimelineEntry], options: PaimonOptions, now: datetime) -> range:

@@ -1,6 +1,7 @@
 """What a table consists of whose services are done by its format's own engine: Hudi's and Paimon's tables."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amoro_core.model.tables import FileSummary
@@ -23,30 +24,12 @@ class TimelineEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFiles:
-    """The files of one kind in a file group (Hudi) or a bucket (Paimon) that readers of the head need."""
+class FileGroup:
+    """The files of a file group (Hudi), or of a bucket of a partition (Paimon), that readers of the head need."""
 
-    partition: str  # its path; "" when unpartitioned
-    group: str  # the file group's id, or the bucket
-    kind: str  # base, log; Paimon: "level 0", ...
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """The live files of one bucket of a Paimon table's partition."""
-
-    partition: bytes  # as manifests have it
-    path: str  # of the partition
-    number: int
-    files: tuple[tuple[int, int], ...]  # level and size in bytes of each, the lowest level first
-
-    @property
-    def sorted_runs(self) -> int:
-        """Every file of level 0 is one, and so are all files of each further level."""
-        levels = [level for level, _ in self.files]
-        return levels.count(0) + len(set(levels) - {0})
+    partition: str  # its path (Hudi), or its row as manifests have it, in Base64 (Paimon)
+    name: str  # the file group's id, or the bucket's number
+    files: tuple[tuple[str, int], ...]  # kind (base, log; Paimon: "level 0", ...) and size in bytes of each, in order
 
     @property
     def size_bytes(self) -> int:
@@ -55,26 +38,17 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedColumn:
-    """A column, with its type as the format writes it."""
-
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
 class TableContents:
     """A table's schema, files and timeline at one moment."""
 
-    columns: tuple[NamedColumn, ...]
+    columns: Mapping[str, str]  # their types, as the format writes them
     partition_columns: tuple[str, ...]
-    files: tuple[StoredFiles, ...]
+    groups: tuple[FileGroup, ...]
     timeline: tuple[TimelineEntry, ...]  # the oldest first
     since_compaction: int  # delta commits (Hudi) or snapshots (Paimon) since the last compaction
-    superseded_files: int = 0  # that only readers of earlier states need
+    superseded_files: int = 0  # that only readers of earlier states need (Hudi); this and the following
     superseded_bytes: int = 0
-    key_columns: tuple[str, ...] = ()  # Paimon: the primary key; this and the following
-    buckets: tuple[Bucket, ...] = ()
+    key_columns: tuple[str, ...] = ()  # the primary key (Paimon); this and the following
     manifest_fields: frozenset[str] = frozenset()  # that have values in any of its manifests
     branches: tuple[str, ...] = ()
 
@@ -86,25 +60,18 @@ class TableContents:
     @property
     def partitions(self) -> int:
         """The number of partitions with files."""
-        return len({stored.partition for stored in self.files})
+        return len({group.partition for group in self.groups})
 
     @property
     def kinds(self) -> Mapping[str, tuple[int, int]]:
         """The number of files and bytes of each kind, in the order of their names."""
-        found: dict[str, tuple[int, int]] = {}
-        for stored in sorted(self.files, key=lambda stored: stored.kind):
-            files, size = found.get(stored.kind, (0, 0))
-            found[stored.kind] = (files + stored.files, size + stored.bytes)
-        return found
+        sizes = defaultdict[str, list[int]](list)
+        for kind, size in sorted(file for group in self.groups for file in group.files):
+            sizes[kind].append(size)
+        return {kind: (len(some), sum(some)) for kind, some in sizes.items()}
 
     @property
     def summary(self) -> FileSummary:
         """Files and bytes in sum."""
-        return FileSummary(sum(one.files for one in self.files), sum(one.bytes for one in self.files))
-
-
-def snapshots_since_compaction(timeline: Sequence[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Paimon's snapshots after the last COMPACT, the oldest first."""
-    snapshots = tuple(entry for entry in timeline if entry.user)
-    last = max((at for at, entry in enumerate(snapshots) if entry.action == "COMPACT"), default=-1)
-    return snapshots[last + 1 :]
+        sizes = [size for group in self.groups for _, size in group.files]
+        return FileSummary(len(sizes), sum(sizes))

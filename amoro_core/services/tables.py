@@ -271,7 +271,7 @@ class TableService:
         """The verdict by the snapshot's totals if these suffice, else by its files; of services by `looks`."""
         now, facts = self.clock(), loaded.table.facts
         if loaded.is_serviced:
-            summary = with_roles(loaded.table, (Role.SERVICE,), "services").contents().summary
+            summary = with_roles(loaded.table, (Role.SERVICE,), "services").contents.summary
             return Evaluated(Evaluation(facts.snapshot_id, *_services_due(looks), (), summary), now)
         table = loaded.optimizable
         # The reason of a refusal may be in the files.
@@ -556,7 +556,7 @@ class InspectionService:
 
     def contents(self, identifier: TableIdentifier) -> TableContents:
         """What a table consists of whose format's own engine does its services."""
-        return with_roles(self.tables.open(identifier), (Role.SERVICE,), "this").contents()
+        return with_roles(self.tables.open(identifier), (Role.SERVICE,), "this").contents
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
         """The evaluation of the table's present head, even if nothing can be committed."""

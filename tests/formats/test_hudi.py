@@ -72,7 +72,7 @@ def test_slices_and_plans_of_each_layout_are_read_without_a_jvm(tmp_path: Path, 
     content = json.dumps(replaced).encode() if version == 6 else avro(fields, replaced)
     made.instant(9, "replacecommit", content=content)
     made.base(1, "g2", "day=3", size=300)
-    contents = load(tmp_path).contents()
+    contents = load(tmp_path).contents
     assert contents.kinds == {"base": (2, 1500), "log": (1, 70)}
     assert (contents.superseded_files, contents.superseded_bytes) == (4, 1000 + 10 + 10 + 300)
     assert (contents.partitions, contents.partition_columns, contents.since_compaction) == (2, ("day",), 1)
@@ -81,8 +81,7 @@ def test_slices_and_plans_of_each_layout_are_read_without_a_jvm(tmp_path: Path, 
         ("deltacommit", INFLIGHT),
         ("clustering", REQUESTED),
     ]
-    columns = {column.name: column.type for column in contents.columns}
-    assert columns == {"id": "long", "day": "date", "price": "decimal(15, 2)", "tags": "array of string"}
+    assert contents.columns == {"id": "long", "day": "date", "price": "decimal(15, 2)", "tags": "array of string"}
     done = "" if version == 6 else "20261130070001500"
     assert contents.timeline[0] == TimelineEntry("20261130070001000", "deltacommit", COMPLETED, done)
     facts = load(tmp_path).facts
@@ -146,7 +145,7 @@ def _read_all(place: Path) -> None:
     """Whatever refuses a table: loading it, what it uses, or what it consists of."""
     table = load(place)
     table.refuse_unsupported()
-    table.contents()
+    assert table.contents
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_ten_thousand_instants_take_a_second_and_100_mb_at_most(tmp_path: Path) 
             (made.timeline / name).touch()
     load(tmp_path)
     began = time.process_time()
-    assert len(load(tmp_path).timeline()) == 10_000
+    assert len(load(tmp_path).timeline) == 10_000
     assert time.process_time() - began <= 1.0
     tracemalloc.start()
     load(tmp_path)

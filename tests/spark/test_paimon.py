@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from amoro_core.actions.action_api import PlanningContext, Request
-from amoro_core.actions.paimon import PaimonCompact, PaimonExpire, PaimonService
+from amoro_core.actions.table_services import PaimonCompact, PaimonExpire, PaimonService
 from amoro_core.formats.paimon import PaimonFormat
 from amoro_core.formats.ports import AnyTable
 from amoro_core.model.group_config import Capacity
@@ -107,7 +107,7 @@ class Table:
         return cast(AnyTable, PaimonFormat().load(catalog, TableIdentifier("lake", ("db",), self.name)))
 
     def levels(self) -> dict[str, int]:
-        return {kind: files for kind, (files, _) in self.loaded().contents().kinds.items()}
+        return {kind: files for kind, (files, _) in self.loaded().contents.kinds.items()}
 
     def plan(self, action: PaimonService, at: datetime | None = None) -> pb.ProcedureWork:
         table, now = self.loaded(), at or datetime.now(UTC)
@@ -154,7 +154,7 @@ def test_a_table_is_compacted_beside_a_writer_that_does_not_stop_and_pypaimon_re
         stop.touch()
         rows, _ = writer.communicate(timeout=60)
     written = _newest([*table.written, *_rows(rows)])
-    timeline = [(entry.action, entry.user.partition("_")[0]) for entry in table.loaded().timeline()]
+    timeline = [(entry.action, entry.user.partition("_")[0]) for entry in table.loaded().timeline]
     compacted = [at for at, (kind, _) in enumerate(timeline) if kind == "COMPACT"]
     assert done == [f"compact: snapshot {at + 1}" for at in compacted]
     assert len({timeline[at][1] for at in compacted}) == 3  # each by a marker of its own
@@ -163,10 +163,10 @@ def test_a_table_is_compacted_beside_a_writer_that_does_not_stop_and_pypaimon_re
     assert table.serve(driver, PaimonCompact(), datetime.now(UTC) + timedelta(hours=2)).startswith("compact: ")
     assert table.levels() == {"level 5": 4}
     assert table.read() == written
-    oldest = table.loaded().timeline()[0].time
+    oldest = table.loaded().timeline[0].time
     expired = table.serve(driver, PaimonExpire(), datetime.now(UTC) + timedelta(hours=2))
     assert expired.startswith("expire: snapshots 1 to ")
-    assert (oldest, int(table.loaded().timeline()[0].time) > 1) == ("1", True)
+    assert (oldest, int(table.loaded().timeline[0].time) > 1) == ("1", True)
     assert table.read() == written
 
 

@@ -531,11 +531,17 @@ def _of_sql(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]
 
 
 def _of_hive(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
+    for name, table in hive_tables(catalog, names):
+        yield name, (table.parameters or {}).get(METADATA_LOCATION, "")
+
+
+def hive_tables(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, Any]]:
+    """Those of these tables that a Hive metastore has, of any format, as it describes them."""
     with catalog._client as client:
         for space, tables in _by_namespace(names).items():
             for start in range(0, len(tables), _OF_HIVE):
                 for table in client.get_table_objects_by_name(dbname=space, tbl_names=tables[start : start + _OF_HIVE]):
-                    yield (space, table.tableName), (table.parameters or {}).get(METADATA_LOCATION, "")
+                    yield (space, table.tableName), table
 
 
 def _of_glue(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
