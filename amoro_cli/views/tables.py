@@ -62,11 +62,6 @@ def _evaluated(table: pb.Table, figure: int) -> int:
     return figure if table.health_score >= 0 else -1
 
 
-def _stored(table: pb.Table, figure: int) -> int:
-    """A figure of the files of a table; -1 where they are not known."""
-    return figure if table.health_score >= 0 or figure else -1
-
-
 def _of_files(table: pb.Table) -> tuple[int, ...]:
     """Small files and all files; () before the first evaluation."""
     small = table.files.fragment_files + table.files.undersized_files
@@ -93,11 +88,11 @@ TABLES: Listing[pb.Table] = Listing(
         Column("SMALL", lambda table: _of_files(table), lambda counts: _small(*counts) if counts else "-", right=True),
         Column("DELETES", lambda table: _evaluated(table, _delete_files(table.files)), format_count, right=True),
         Column("SAVES", lambda table: _evaluated(table, table.saved_files), _saved, right=True),
-        Column("SIZE", lambda table: _stored(table, table.files.data_bytes), format_bytes, right=True),
+        Column("SIZE", lambda table: _evaluated(table, table.files.data_bytes), format_bytes, right=True),
         Column("OPTIMIZED", lambda table: "yes" if table.enabled else "no"),
         Column("LAST OPTIMIZED", lambda table: table.last_optimized_ms, format_time),
         Column("STATUS", lambda table: table.status, shown=False),
-        Column("FILES", lambda table: _stored(table, table.files.data_files), format_count, True, shown=False),
+        Column("FILES", lambda table: _evaluated(table, table.files.data_files), format_count, True, shown=False),
         Column("HEALTH", lambda table: table.health_score, right=True, shown=False),
         Column("FAILURE", lambda table: table.failure_code or "-", shown=False),
     ),

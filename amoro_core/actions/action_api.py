@@ -4,16 +4,18 @@ An action decides and prepares; it changes no state, sends nothing and deletes n
 again: after a conflict, and after a crash of the coordinator.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from amoro_core.errors import AmoroError, IllegalState
-from amoro_core.formats.ports import AnyTable, Committable, Role, lacking, with_roles
+from amoro_core.formats.ports import AnyTable, Committable, OpenTable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import AS_CONFIGURED, ClusteredGroup, ClusterOptions
 from amoro_core.model.commits import PROCESS_ID, Evidence, SnapshotAdded, StagedCommit
+from amoro_core.model.files import DataFile
 from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import (
     NO_OPTIONS,
@@ -110,6 +112,12 @@ class PlannedTask:
     input_rows: int = 0  # of data files, deletes not subtracted; 0: not known
     stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
+    @classmethod
+    def reading(cls, work: Work, files: Sequence[DataFile], cost: int, partition: str = "") -> "PlannedTask":
+        """A task that reads these data files."""
+        size, rows = sum(file.size_bytes for file in files), sum(file.record_count for file in files)
+        return cls(work, cost, partition, len(files), size, rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -119,7 +127,7 @@ class Plan:
     reason: str
     snapshot_id: int
     sequence_number: int  # of that snapshot
-    tasks: tuple[PlannedTask, ...]  # none: the work is done in the coordinator
+    tasks: tuple[PlannedTask, ...] = ()  # none: the work is done in the coordinator
     detail: str = ""  # what the action needs of the plan later, in its own format
     commits: bool = True  # else the process ends with its tasks
     held: str = ""  # why it needs confirmation: it is stored and waits, unless the request is confirmed
@@ -147,21 +155,13 @@ Prepare = Callable[[AnyTable, ProcessContext, datetime], Change | Dropped]
 class Action(Protocol):
     """A kind of process, or several kinds from which one evaluation of a table chooses."""
 
-    @property
-    def name(self) -> str:
-        """Its name, under which back-off, reason, last and next run are stored for each table."""
+    name: str  # under which back-off, reason, last and next run are stored for each table
+    lane: str  # of its processes: a table has one at a time in each lane (`LANES`)
+    roles: frozenset[Role]  # that it needs; a table whose format lacks one is refused for this action, and for no other
 
     @property
     def names(self) -> tuple[str, ...]:
         """The types of its processes: stored, shown, a label of metrics. Unique among all actions."""
-
-    @property
-    def lane(self) -> str:
-        """The lane of its processes: a table has one at a time in each lane (`LANES`)."""
-
-    @property
-    def roles(self) -> frozenset[Role]:
-        """The roles it needs; a table whose format lacks one is refused for this action, and for no other."""
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[Verdict, Plan | None]:
         """The verdict on the table, and the plan; None: nothing to do. Raises TableRefused, InvalidArgument."""
@@ -201,17 +201,12 @@ class Triggered(Action, Protocol):
 class Periodic(Action, Protocol):
     """A scheduled action: it runs at the interval `every` on each table where it is on."""
 
-    @property
-    def every(self) -> timedelta:
-        """The default interval between two runs; the setting `NAME.interval` overrides it."""
+    every: timedelta  # the default interval between two runs; the setting `NAME.interval` overrides it
+    needs_gc: bool  # it is forbidden by `gc.enabled=false`, and by a catalog with branches of its own
 
     @property
     def switch(self) -> str:
         """The table's property that switches it on and off; "": it has none."""
-
-    @property
-    def needs_gc(self) -> bool:
-        """Whether it is forbidden by `gc.enabled=false`, and by a catalog with branches of its own."""
 
     def enabled(self, properties: Mapping[str, str]) -> bool:
         """Whether those properties switch it on; its default without its property. Raises TableRefused."""
@@ -221,9 +216,7 @@ class Periodic(Action, Protocol):
 class Configured(Action, Protocol):
     """An action with properties of its own."""
 
-    @property
-    def configuration(self) -> type:
-        """The class whose fields declare them (`model.properties`); changing one ends a pause."""
+    configuration: type  # the class whose fields declare them (`model.properties`); changing one ends a pause
 
 
 @runtime_checkable
@@ -284,9 +277,7 @@ class Tidying(Action, Protocol):
 class Sweeping(Action, Protocol):
     """An action whose process deletes its table's condemned files that are due; by tasks, if it has any."""
 
-    @property
-    def sweeps(self) -> bool:
-        """True."""
+    sweeps: bool  # True
 
     def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
         """The files that a task deletes, by batch."""
@@ -302,9 +293,7 @@ class Sweeping(Action, Protocol):
 class Service(Action, Protocol):
     """An action that the engine of one format does, for tables with the role `service`."""
 
-    @property
-    def format(self) -> str:
-        """The format of these tables; other tables don't have the action."""
+    format: str  # of these tables; other tables don't have the action
 
 
 @runtime_checkable
@@ -322,9 +311,7 @@ class Interruptible(Action, Protocol):
 class Undoing(Action, Protocol):
     """An action that undoes one process, `Request.undone`, whose commit has landed."""
 
-    @property
-    def undoes(self) -> tuple[str, ...]:
-        """The types of processes that it undoes. Its `plan` raises CannotUndo when that is not possible."""
+    undoes: tuple[str, ...]  # types of processes; its `plan` raises CannotUndo when that is not possible
 
 
 @runtime_checkable
@@ -345,7 +332,7 @@ class Optimizing(Action, Protocol):
 
 
 class ActionDefaults:
-    """Default methods of an action that plans no tasks; one that ends with a commit has a `preparing` of its own."""
+    """Default methods of an action that plans no tasks."""
 
     name: str
     configuration: type  # the class that declares its properties, if it has any
@@ -355,8 +342,22 @@ class ActionDefaults:
         """Its own name alone."""
         return (self.name,)
 
+    def planned(self, table: OpenTable, reason: str, detail: object = None, **more: Any) -> tuple[TriggerVerdict, Plan]:
+        """The verdict that there is something to do, and its plan, pinned to the table's head.
+
+        `detail`: what is needed of the plan later, as values of JSON; `more`: further fields of the plan.
+        """
+        facts = table.facts
+        stored = "" if detail is None else json.dumps(detail, separators=(",", ":"))
+        head = facts.snapshot_id or 0, facts.sequence_number
+        return TriggerVerdict(True, reason), Plan(self.name, reason, *head, detail=stored, **more)
+
     def preparing(self) -> Prepare:
-        """Raises IllegalState: it commits nothing."""
+        """A function that makes the change by what the present table says alone."""
+        return self.change
+
+    def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+        """The change of a process for the head of that moment, staged. Raises like `Prepare`."""
         raise IllegalState(f"{self.name} commits nothing")
 
     def enabled(self, properties: Mapping[str, str]) -> bool:
@@ -407,13 +408,10 @@ def staged_change(
     case: ProcessContext, staged: StagedCommit, words: str, figures: tuple[Figure, ...], now: datetime
 ) -> Change:
     """The change of a process that adds a snapshot without new files, with what it did in words and figures."""
-    receipt = replace(
-        Receipt.brief(words, staged.snapshot_id, figures),
-        base_snapshot_id=staged.parent_snapshot_id,
-        duration_ms=duration_ms(case.process, now),
-    )
     evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
-    return Change(staged.payload, evidence, receipt, metadata_files=staged.metadata_files)
+    change = metadata_change(case, staged.payload, evidence, words, figures, now)
+    receipt = replace(change.receipt, snapshot_id=staged.snapshot_id, base_snapshot_id=staged.parent_snapshot_id)
+    return replace(change, receipt=receipt, metadata_files=staged.metadata_files)
 
 
 log = get_logger("amoro.committing")

@@ -364,8 +364,8 @@ def _plan(
     contexts = {spec_id: table.context(spec_id) for spec_id in {group.key.spec_id for group in made.groups}}
     tasks = []
     for group in made.groups:
-        task = TaskPlan(group.key, group.files, (), group.output_count, group.cost)
-        rewrite = rewrite_work(task, contexts[group.key.spec_id], made.sequence_number, situation.config)
+        task_plan = TaskPlan(group.key, group.files, (), group.output_count, group.cost)
+        rewrite = rewrite_work(task_plan, contexts[group.key.spec_id], made.sequence_number, situation.config)
         work = ClusterInput(
             # Rows in another order can't be followed by their positions.
             rewrite=replace(rewrite, tells_left_out=False),
@@ -374,16 +374,9 @@ def _plan(
             seed=group.seed,
             sort_order_id=made.sort_order_id,
         )
-        tasks.append(
-            PlannedTask(
-                work=Work(CLUSTER, encode_cluster_input(work)),
-                cost=group.cost,
-                partition=table.partition_path(group.key),
-                input_files=len(group.files),
-                input_bytes=group.input_bytes,
-                input_rows=sum(file.data.record_count for file in group.files),
-            )
-        )
+        read, place = [file.data for file in group.files], table.partition_path(group.key)
+        task = PlannedTask.reading(Work(CLUSTER, encode_cluster_input(work)), read, group.cost, place)
+        tasks.append(replace(task, input_bytes=group.input_bytes))  # of deletes, too
     plan_state = ClusterPlanState(
         columns=tuple(key.field_id for key in made.layout.keys),
         registers=config.register_sort_order and made.layout.strategy is Strategy.LINEAR,

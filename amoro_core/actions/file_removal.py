@@ -1,6 +1,5 @@
 """Removal of files in a snapshot: data files with only expired rows, and delete files that no live data file needs."""
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -80,18 +79,14 @@ class ExpireData(ActionDefaults):
             f"{until:%Y-%m-%d %H:%M:%S} UTC, {config.retention} before {base:%Y-%m-%d %H:%M:%S}"
         )
         kept = {key: situation.properties[key] for key in _KEYS if key in situation.properties}
-        plan = Plan(
-            EXPIRE_DATA,
+        return self.planned(
+            table,
             reason,
-            scan.snapshot_id,
-            scan.sequence_number,
-            (),
-            json.dumps({"until_us": limit.until, "properties": kept}),
+            {"until_us": limit.until, "properties": kept},
             held=f"{found.rows} of {found.total_rows} rows would go, more than half" if found.is_most else "",
             measures={"rows": found.rows, "data_files": len(found.every)},
             document=_document(table, found, deletes, until),
         )
-        return TriggerVerdict(True, reason), plan
 
     def preparing(self) -> Prepare:
         """A function that stages the planned removal, as far as the present head still has the files."""
@@ -128,7 +123,7 @@ def _limit(table: AnyTable, properties: Mapping[str, str], until: datetime) -> L
 
 
 def _change(table: AnyTable, case: ProcessContext, now: datetime, planned: list[Expired]) -> Change:
-    detail, process = json.loads(case.process.detail), case.process
+    detail, process = case.detail, case.process
     if not planned:
         scan = table.scan_of(process.snapshot_id)
         if scan is None:
@@ -213,40 +208,29 @@ class CleanDanglingDeletes(ActionDefaults):
         if scan is None or not going:
             return TriggerVerdict(False, "no dangling delete files"), None
         reason = f"{many(len(going), 'delete file')} without a data file to apply to"
-        plan = Plan(DANGLING, reason, scan.snapshot_id, scan.sequence_number, (), document=_dangling_document(going))
-        return TriggerVerdict(True, reason), plan
+        counts = {figure.name: figure.value for figure in _dangling_figures(going)}
+        paths = [delete.path for delete in going]
+        document = {"removed_delete_files_count": len(going), **counts, "delete_files": paths}
+        return self.planned(table, reason, document=document)
 
-    def preparing(self) -> Prepare:
-        """A function that stages the removal of deletes that dangle on the present head."""
-        return _dangling_change
-
-
-def _dangling_change(table: Rewritable, case: ProcessContext, now: datetime) -> Change:
-    head = table.head(case.process.snapshot_id, case.process.sequence_number)
-    going = dangling_deletes(head.scan)
-    if not going:
-        raise CommitConflict("no dangling delete files any more")
-    failpoint("commit.before_intent")
-    staged = table.stage(head, CommitContent((), (), going, (), ()), summary_of(case.process, "CLEAN_DANGLING_DELETE"))
-    failpoint("commit.after_stage")
-    figures = tuple(
-        Figure(name, value, "bytes" if name == "bytes" else "files") for name, value in _dangling_counts(going)
-    )
-    return staged_change(case, staged, f"removed {many(len(going), 'dangling delete file')}", figures, now)
+    def change(self, table: Rewritable, case: ProcessContext, now: datetime) -> Change:
+        """Stages the removal of deletes that dangle on the present head."""
+        head = table.head(case.process.snapshot_id, case.process.sequence_number)
+        going = dangling_deletes(head.scan)
+        if not going:
+            raise CommitConflict("no dangling delete files any more")
+        failpoint("commit.before_intent")
+        content, summary = CommitContent((), (), going, (), ()), summary_of(case.process, "CLEAN_DANGLING_DELETE")
+        staged = table.stage(head, content, summary)
+        failpoint("commit.after_stage")
+        words = f"removed {many(len(going), 'dangling delete file')}"
+        return staged_change(case, staged, words, _dangling_figures(going), now)
 
 
-def _dangling_counts(going: tuple[DeleteFile, ...]) -> tuple[tuple[str, int], ...]:
+def _dangling_figures(going: tuple[DeleteFile, ...]) -> tuple[Figure, ...]:
     position = sum(delete.kind is DeleteKind.POSITION for delete in going)
     return (
-        ("removed_position_delete_files", position),
-        ("removed_equality_delete_files", len(going) - position),
-        ("bytes", sum(delete.size_bytes for delete in going)),
+        Figure("removed_position_delete_files", position, "files"),
+        Figure("removed_equality_delete_files", len(going) - position, "files"),
+        Figure("bytes", sum(delete.size_bytes for delete in going), "bytes"),
     )
-
-
-def _dangling_document(going: tuple[DeleteFile, ...]) -> dict[str, object]:
-    return {
-        "removed_delete_files_count": len(going),
-        **dict(_dangling_counts(going)),
-        "delete_files": [delete.path for delete in going],
-    }

@@ -1,6 +1,5 @@
 """Rewriting manifests: small ones are merged and entries sorted by partition, so that scans read few of them."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -9,7 +8,6 @@ from amoro_core.actions.action_api import (
     ActionDefaults,
     Plan,
     PlanningContext,
-    Prepare,
     Request,
     TriggerVerdict,
     staged_change,
@@ -40,36 +38,28 @@ class RewriteManifests(ActionDefaults):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The manifests worth rewriting by the table's properties; on request, any gain suffices."""
         config = parse_into(ManifestConfig, situation.properties)
-        snapshot_id = table.facts.snapshot_id
-        if (why := table.skip_reason()) is not None or snapshot_id is None:
+        if (why := table.skip_reason()) is not None or table.facts.snapshot_id is None:
             return TriggerVerdict(False, why or "the table has no snapshot"), None
         min_count = None if request.name else config.min_count
         found = table.manifest_clusters(min_count)
         if not found:
             return TriggerVerdict(False, "no manifest is worth rewriting"), None
         reason = "; ".join(manifest_cluster.reason for manifest_cluster in found)
-        detail = json.dumps({"min_count": min_count})
-        plan = Plan(NAME, reason, snapshot_id, table.facts.sequence_number, (), detail, document=_document(found))
-        return TriggerVerdict(True, reason), plan
+        return self.planned(table, reason, {"min_count": min_count}, document=_document(found))
 
-    def preparing(self) -> Prepare:
-        """A function that rewrites the manifests of the present head that are worth it."""
-        return _change
-
-
-def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    failpoint("commit.before_intent")
-    summary = summary_of(case.process, "REWRITE_MANIFESTS")
-    staged = table.stage_manifests(json.loads(case.process.detail)["min_count"], summary)
-    failpoint("commit.after_stage")
-    figures = (
-        Figure("replaced_manifests", staged.replaced, "files"),
-        Figure("created_manifests", staged.created, "files"),
-        Figure("kept_manifests", staged.kept, "files"),
-        Figure("entries", staged.entries, "files"),
-    )
-    words = f"rewrote {many(staged.replaced, 'manifest')} as {staged.created}"
-    return staged_change(case, staged.commit, "; ".join((words, *staged.dropped)), figures, now)
+    def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+        """Rewrites the manifests of the present head that are worth it."""
+        failpoint("commit.before_intent")
+        staged = table.stage_manifests(case.detail["min_count"], summary_of(case.process, "REWRITE_MANIFESTS"))
+        failpoint("commit.after_stage")
+        figures = (
+            Figure("replaced_manifests", staged.replaced, "files"),
+            Figure("created_manifests", staged.created, "files"),
+            Figure("kept_manifests", staged.kept, "files"),
+            Figure("entries", staged.entries, "files"),
+        )
+        words = f"rewrote {many(staged.replaced, 'manifest')} as {staged.created}"
+        return staged_change(case, staged.commit, "; ".join((words, *staged.dropped)), figures, now)
 
 
 def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:

@@ -1,21 +1,13 @@
 """Orphan files and files that are due to be deleted; on large tables both by tasks of optimizers."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby, islice
 from operator import attrgetter
 
-from amoro_core.actions.action_api import (
-    ActionDefaults,
-    Plan,
-    PlannedTask,
-    PlanningContext,
-    Request,
-    TriggerVerdict,
-)
+from amoro_core.actions.action_api import ActionDefaults, Plan, PlannedTask, PlanningContext, Request, TriggerVerdict
 from amoro_core.documents.formatting import format_bytes, format_count, many
 from amoro_core.errors import CatalogUnavailable, CheckFailed, InvalidArgument
 from amoro_core.files.storage.inventory import inventory, keys_in_ranges, table_uuids
@@ -183,12 +175,12 @@ class CleanOrphanFiles(ActionDefaults):
         "authority"); CatalogUnavailable for an implausible listing."""
         inputs = _search_inputs(table, situation, request.options)
         if not request.is_preview and is_large(table.snapshots()):  # a preview starts nothing
-            return _listing(table, inputs, request.options.file_list)
+            return self._listing(table, inputs, request.options.file_list)
         search = Search(inputs.ground, table.named(), inputs.terms)
         for place, page in _pages(table, inputs.places, request.options):
             search.see(place, page)
         _open_metadata(table, search)
-        plan = _planned(table, search.end(), inputs)
+        plan = self._condemning(table, search.end(), inputs)
         return TriggerVerdict(bool(plan.condemned), plan.reason), plan if plan.condemned else None
 
     def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
@@ -200,13 +192,13 @@ class CleanOrphanFiles(ActionDefaults):
         gathered(search, case.results)
         _open_metadata(table, search)
         try:
-            return _planned(table, search.end(), inputs)
+            return self._condemning(table, search.end(), inputs)
         except CatalogUnavailable as error:  # here the tasks' listings are implausible
             raise CheckFailed(error.message, hint=error.hint) from error
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of condemned files, as planned."""
-        plan = json.loads(case.process.detail)
+        plan = case.detail
         figures = [Figure("condemned_files", plan["files"], "files"), Figure("condemned_bytes", plan["bytes"], "bytes")]
         words = f"marked {many(plan['files'], 'orphan file')} ({format_bytes(plan['bytes'])}) for deletion"
         if more := plan.get("more_files"):
@@ -216,10 +208,48 @@ class CleanOrphanFiles(ActionDefaults):
 
     def tidy(self, table: AnyTable, case: ProcessContext) -> int:
         """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""
-        age = timedelta(seconds=json.loads(case.process.detail)["age_s"])
+        age = timedelta(seconds=case.detail["age_s"])
         ground, before = table.ground(), case.process.created_at - age
         access, places = table.access(), (one for one in ground.places if one != ground.metadata_place)
         return sum(access.remove_empty_folders(place, before) for place in places)
+
+    def _listing(self, table: AnyTable, inputs: "_SearchInputs", file_list: str) -> tuple[TriggerVerdict, Plan]:
+        if file_list:
+            next(iter(inventory(table.access(), file_list)), None)  # an unreadable one is refused immediately
+        known = count_files(table.snapshots())
+        tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, known, file_list)
+        beside = f"go by {file_list}" if file_list else "list what lies beside them"
+        return self.planned(
+            table,
+            f"{many(known, 'known file')}: {many(len(tasks), 'task')} to {beside}",
+            {"files": 0, "bytes": 0, "age_s": inputs.terms.age.total_seconds()},
+            tasks=tasks,
+            commits=False,
+            keep=inputs.config.trash_keep,
+            document={"known_files": known, "tasks": len(tasks)},
+            blobs=blobs,
+        )
+
+    def _condemning(self, table: AnyTable, seen: SearchResult, inputs: "_SearchInputs") -> Plan:
+        result = replace(seen, orphans=_still_files(table, seen.orphans))
+        kept = ", ".join(f"{count} {_KEPT.get(reason, reason)}" for reason, count in sorted(result.kept.items()))
+        size = sum(one.size_bytes or 0 for one in result.orphans)
+        figures = {"files": len(result.orphans), "bytes": size}
+        more = {"more_files": result.kept[BEYOND], "more_bytes": result.beyond_bytes} if result.kept[BEYOND] else {}
+        reason = f"{many(len(result.orphans), 'orphan')} among {many(result.files, 'file')}"
+        if not result.orphans:
+            reason = f"no orphans among {many(result.files, 'file')}{kept and f'; kept: {kept}'}"
+        return self.planned(
+            table,
+            reason,
+            {**figures, **more, "age_s": inputs.terms.age.total_seconds()},
+            commits=False,
+            held=breaker(result),
+            measures=figures,
+            condemned=tuple(result.orphans),
+            keep=inputs.config.trash_keep,
+            document=_document(result, inputs),
+        )[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,28 +277,6 @@ def _search_inputs(table: AnyTable, situation: PlanningContext, options: Options
         ground = replace(ground, must_be_listed=tuple(listed))
     terms = OrphanConditions(situation.now, age, situation.task_limit, around, frozenset(in_flight))
     return _SearchInputs(config, ground, places, terms)
-
-
-def _listing(table: AnyTable, inputs: _SearchInputs, file_list: str) -> tuple[TriggerVerdict, Plan]:
-    if file_list:
-        next(iter(inventory(table.access(), file_list)), None)  # an unreadable one is refused immediately
-    facts, known = table.facts, count_files(table.snapshots())
-    tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, known, file_list)
-    beside = f"go by {file_list}" if file_list else "list what lies beside them"
-    reason = f"{many(known, 'known file')}: {many(len(tasks), 'task')} to {beside}"
-    plan = Plan(
-        CLEAN_ORPHANS,
-        reason,
-        facts.snapshot_id or 0,
-        facts.sequence_number,
-        tasks,
-        json.dumps({"files": 0, "bytes": 0, "age_s": inputs.terms.age.total_seconds()}),
-        commits=False,
-        keep=inputs.config.trash_keep,
-        document={"known_files": known, "tasks": len(tasks)},
-        blobs=blobs,
-    )
-    return TriggerVerdict(True, reason), plan
 
 
 def _open_metadata(table: AnyTable, search: Search) -> None:
@@ -331,46 +339,25 @@ def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemne
 _KEPT = {"condemned already": "already marked for deletion"}  # reasons in words, where the public key is another
 
 
-def _planned(table: AnyTable, seen: SearchResult, inputs: _SearchInputs) -> Plan:
-    facts, result = table.facts, replace(seen, orphans=_still_files(table, seen.orphans))
-    kept = ", ".join(f"{count} {_KEPT.get(reason, reason)}" for reason, count in sorted(result.kept.items()))
-    size = sum(one.size_bytes or 0 for one in result.orphans)
-    figures = {"files": len(result.orphans), "bytes": size}
-    more = {"more_files": result.kept[BEYOND], "more_bytes": result.beyond_bytes} if result.kept[BEYOND] else {}
-    reason = f"{many(len(result.orphans), 'orphan')} among {many(result.files, 'file')}"
-    if not result.orphans:
-        reason = f"no orphans among {many(result.files, 'file')}{kept and f'; kept: {kept}'}"
-    return Plan(
-        CLEAN_ORPHANS,
-        reason,
-        facts.snapshot_id or 0,
-        facts.sequence_number,
-        (),
-        json.dumps({**figures, **more, "age_s": inputs.terms.age.total_seconds()}),
-        commits=False,
-        held=breaker(result),
-        measures=figures,
-        condemned=tuple(result.orphans),
-        keep=inputs.config.trash_keep,
-        document={
-            "orphan_files_count": len(result.orphans),
-            "bytes": size,
-            "listed_files": result.files,
-            "listed_bytes": result.bytes,
-            "older_than_seconds": round(inputs.terms.age.total_seconds()),
-            "kept": dict(sorted(result.kept.items())),
-            "orphan_files": [
-                {
-                    "orphan_file_location": one.path,
-                    "bytes": one.size_bytes,
-                    "kind": one.kind.value,
-                    "modified_at": None if one.modified_at is None else one.modified_at.isoformat(),
-                    "reason": one.reason,
-                }
-                for one in result.orphans[:_NAMED]
-            ],
-        },
-    )
+def _document(result: SearchResult, inputs: _SearchInputs) -> dict[str, object]:
+    return {
+        "orphan_files_count": len(result.orphans),
+        "bytes": sum(one.size_bytes or 0 for one in result.orphans),
+        "listed_files": result.files,
+        "listed_bytes": result.bytes,
+        "older_than_seconds": round(inputs.terms.age.total_seconds()),
+        "kept": dict(sorted(result.kept.items())),
+        "orphan_files": [
+            {
+                "orphan_file_location": one.path,
+                "bytes": one.size_bytes,
+                "kind": one.kind.value,
+                "modified_at": None if one.modified_at is None else one.modified_at.isoformat(),
+                "reason": one.reason,
+            }
+            for one in result.orphans[:_NAMED]
+        ],
+    }
 
 
 #: Files of a task that deletes.
@@ -456,13 +443,10 @@ class EmptyTrash(ActionDefaults):
         words = f"{many(due.files, 'file')} in the trash ({format_bytes(due.bytes)}) due to be deleted"
         if trash is not None:
             words += f", or to be moved to {trash.root}"
-        facts = table.facts
         document = {"files": due.files, "bytes": due.bytes, "batches": due.batches}
         # A move is cheap, and is done here whatever the size of the table.
         tasks = delete_tasks(table, situation) if trash is None and is_large(table.snapshots()) else ()
-        snapshot_id, number = facts.snapshot_id or 0, facts.sequence_number
-        plan = Plan(EMPTY_TRASH, words, snapshot_id, number, tasks, commits=False, document=document)
-        return TriggerVerdict(True, words), plan
+        return self.planned(table, words, tasks=tasks, commits=False, document=document)
 
     def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
         """The files that a task deletes, by batch."""

@@ -1,7 +1,7 @@
 """Minor, major and full optimizing: plans of tasks, and the commit of their outputs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -23,15 +23,7 @@ from amoro_core.files.schema.write_options import writer_options
 from amoro_core.formats.ports import Rewritable
 from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.clustering import OTHERS, PLANNED, EncodedFiles, commonest, is_copied
-from amoro_core.model.commits import (
-    OPTIMIZING_TYPE,
-    CommitContent,
-    FileFacts,
-    Group,
-    Head,
-    PlanRecord,
-    SnapshotAdded,
-)
+from amoro_core.model.commits import OPTIMIZING_TYPE, CommitContent, FileFacts, Group, Head, PlanRecord, SnapshotAdded
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     NO_METRICS,
@@ -153,17 +145,9 @@ def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) ->
     tasks = []
     for task in made.tasks:
         work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config, made.type)
-        files = (*task.rewritten, *task.converted)
-        tasks.append(
-            PlannedTask(
-                work=Work(REWRITE, codec.encode_input(work).SerializeToString(deterministic=True)),
-                cost=task.cost,
-                partition=table.partition_path(task.key),
-                input_files=len(files),
-                input_bytes=sum(file.data.size_bytes for file in files),
-                input_rows=sum(file.data.record_count for file in files),
-            )
-        )
+        files = [file.data for file in (*task.rewritten, *task.converted)]
+        payload = codec.encode_input(work).SerializeToString(deterministic=True)
+        tasks.append(PlannedTask.reading(Work(REWRITE, payload), files, task.cost, table.partition_path(task.key)))
     return tuple(tasks)
 
 
@@ -213,33 +197,30 @@ def rewrite_work(
 def _carried(file: ScannedFile) -> ColumnMetrics:
     """The bounds and NaN counts of the file, which hold for an output it is copied into, except long bounds."""
     told = file.data.metrics
-    return ColumnMetrics(
-        nan_value_counts=dict(told.nan_value_counts),
-        lower_bounds={field_id: one for field_id, one in told.lower_bounds.items() if len(one) <= _CARRIED_BYTES},
-        upper_bounds={field_id: one for field_id, one in told.upper_bounds.items() if len(one) <= _CARRIED_BYTES},
-    )
+    bounds = _bounds(told, lambda field_id, bound: len(bound) <= _CARRIED_BYTES)
+    return replace(bounds, nan_value_counts=dict(told.nan_value_counts))
 
 
 def _key_bounds(file: ScannedFile) -> ColumnMetrics:
     """The bounds of the key columns of the file's equality deletes, except long strings and binaries."""
     named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
-    bounds = file.data.metrics
-
-    def bounds_of(of: Mapping[int, bytes]) -> dict[int, bytes]:
-        return {field_id: bound for field_id, bound in of.items() if field_id in named and len(bound) <= _NUMBER_BYTES}
-
-    return ColumnMetrics(lower_bounds=bounds_of(bounds.lower_bounds), upper_bounds=bounds_of(bounds.upper_bounds))
+    return _bounds(file.data.metrics, lambda field_id, bound: field_id in named and len(bound) <= _NUMBER_BYTES)
 
 
 def _slim(delete: DeleteFile) -> DeleteFile:
-    bounds = delete.metrics
     if delete.kind is DeleteKind.EQUALITY:
         return replace(delete, metrics=NO_METRICS, split_offsets=())
-    column_metrics = ColumnMetrics(
-        lower_bounds={k: v for k, v in bounds.lower_bounds.items() if k == DELETE_PATH_FIELD_ID},
-        upper_bounds={k: v for k, v in bounds.upper_bounds.items() if k == DELETE_PATH_FIELD_ID},
+    path_bounds = _bounds(delete.metrics, lambda field_id, bound: field_id == DELETE_PATH_FIELD_ID)
+    return replace(delete, metrics=path_bounds, split_offsets=())
+
+
+def _bounds(metrics: ColumnMetrics, is_kept: Callable[[int, bytes], bool]) -> ColumnMetrics:
+    """Only those bounds."""
+    lower, upper = (
+        {field_id: bound for field_id, bound in bounds.items() if is_kept(field_id, bound)}
+        for bounds in (metrics.lower_bounds, metrics.upper_bounds)
     )
-    return replace(delete, metrics=column_metrics, split_offsets=())
+    return ColumnMetrics(lower_bounds=lower, upper_bounds=upper)
 
 
 #: Keys of the summary of a snapshot that carries deletes of others over to its outputs: how many tasks, and rows.

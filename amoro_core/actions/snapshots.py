@@ -11,7 +11,6 @@ from amoro_core.actions.action_api import (
     ActionDefaults,
     Plan,
     PlanningContext,
-    Prepare,
     Request,
     TriggerVerdict,
     metadata_change,
@@ -89,26 +88,37 @@ class ExpireSnapshots(ActionDefaults):
             "properties": {key: text for key, text in situation.properties.items() if key in _KEYS},
             "target": _target_to_json(target),
         }
-        plan = Plan(
-            NAME,
-            reason,
-            table.facts.snapshot_id or 0,
-            table.facts.sequence_number,
-            (),
-            json.dumps(detail, separators=(",", ":")),
-            keep=config.trash_keep,
-            document={
-                **{name: counts[name] for name in _EVERY_COUNT},
-                "bytes": size,
-                "deleted_at": (situation.now + config.trash_keep).isoformat(),
-                **_document(history, selected, going, refs),
-            },
-        )
-        return TriggerVerdict(True, reason), plan
+        document = {
+            **{name: counts[name] for name in _EVERY_COUNT},
+            "bytes": size,
+            "deleted_at": (situation.now + config.trash_keep).isoformat(),
+            **_document(history, selected, going, refs),
+        }
+        return self.planned(table, reason, detail, keep=config.trash_keep, document=document)
 
-    def preparing(self) -> Prepare:
-        """A function that stages the planned removal, except for snapshots that the present table needs."""
-        return _change
+    def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+        """Stages the planned removal, except for snapshots that the present table needs."""
+        detail = case.detail
+        history = table.history(anew=True)
+        properties = {**detail["properties"], **history.properties}
+        if not parse_value(_GC, properties.get(_GC, "true"), boolean):
+            raise CommitConflict(f"{_GC}=false was set on the table meanwhile")
+        config, target = parse_into(RetentionConfig, properties), _target_from_json(detail["target"])
+        selected = select(history.snapshots, history.refs, config, target, case.process.created_at)
+        going = frozenset(detail["ids"]) & selected.go.keys()
+        refs = [name for name in detail["refs"] if name in selected.refs and _may_go(history, selected, going, name)]
+        if not going and not refs:
+            raise CommitConflict("no planned snapshot is past its time any more")
+        payload, evidence = table.stage_expiry(going, refs, clean=config.clean_metadata)
+        figures = (
+            Figure("snapshots_before", len(history.snapshots), "snapshots"),
+            Figure("snapshots_expired", len(going), "snapshots"),
+            Figure("refs_removed", len(refs), "refs"),
+        )
+        words = f"expired {len(going)} of {many(len(history.snapshots), 'snapshot')}"
+        if refs:
+            words += f", removed {', '.join(refs)}"
+        return metadata_change(case, payload, evidence, words, figures, now)
 
     def restore_lost_refs(self, table: AnyTable, case: ProcessContext) -> tuple[str, ...]:
         """Restore branches and tags that others created on a removed snapshot meanwhile."""
@@ -123,12 +133,11 @@ class ExpireSnapshots(ActionDefaults):
 
     def base(self, case: ProcessContext) -> str:
         """The state that still knew the snapshots."""
-        base: str = json.loads(case.process.detail)["base"]
-        return base
+        return str(case.detail["base"])
 
     def keep(self, case: ProcessContext) -> timedelta:
         """The table's property at the time of planning."""
-        return timedelta(seconds=json.loads(case.process.detail)["keep_s"])
+        return timedelta(seconds=case.detail["keep_s"])
 
 
 def _refuse(options: Options) -> None:
@@ -212,30 +221,6 @@ def _document(
     }
 
 
-def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    detail = json.loads(case.process.detail)
-    history = table.history(anew=True)
-    properties = {**detail["properties"], **history.properties}
-    if not parse_value(_GC, properties.get(_GC, "true"), boolean):
-        raise CommitConflict(f"{_GC}=false was set on the table meanwhile")
-    config, target = parse_into(RetentionConfig, properties), _target_from_json(detail["target"])
-    selected = select(history.snapshots, history.refs, config, target, case.process.created_at)
-    going = frozenset(detail["ids"]) & selected.go.keys()
-    refs = [name for name in detail["refs"] if name in selected.refs and _may_go(history, selected, going, name)]
-    if not going and not refs:
-        raise CommitConflict("no planned snapshot is past its time any more")
-    payload, evidence = table.stage_expiry(going, refs, clean=config.clean_metadata)
-    figures = (
-        Figure("snapshots_before", len(history.snapshots), "snapshots"),
-        Figure("snapshots_expired", len(going), "snapshots"),
-        Figure("refs_removed", len(refs), "refs"),
-    )
-    words = f"expired {len(going)} of {many(len(history.snapshots), 'snapshot')}"
-    if refs:
-        words += f", removed {', '.join(refs)}"
-    return metadata_change(case, payload, evidence, words, figures, now)
-
-
 def _removed(case: ProcessContext) -> SnapshotsRemoved:
     """The files and snapshots that the landed commit has removed."""
     landed = next(attempt for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE)
@@ -274,9 +259,13 @@ class AutoCreateTags(ActionDefaults):
         reason = f"{verdict.reason}: on snapshot {snapshot.snapshot_id}"
         return verdict, Plan(AUTO_TAGS, reason, snapshot.snapshot_id, snapshot.sequence_number, (), detail)
 
-    def preparing(self) -> Prepare:
-        """A function that stages the planned tag on the present table."""
-        return _tag_change
+    def change(self, table: Maintainable, case: ProcessContext, now: datetime) -> Change:
+        """Stages the planned tag on the present table."""
+        detail = case.detail
+        name, snapshot_id = detail["tag"], case.process.snapshot_id
+        payload = table.stage_tag(name, snapshot_id, detail["max_age_ms"])
+        words = f"created tag {name} on snapshot {snapshot_id}"
+        return metadata_change(case, payload, RefAt(name, snapshot_id), words, (), now)
 
 
 def main_history(table: Readable) -> list[SnapshotFacts]:
@@ -291,11 +280,3 @@ def _tag_config(properties: Mapping[str, str]) -> TagConfig:
 def _tag_verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:
     refs = {name for snapshot in table.snapshots() for name in snapshot.refs}
     return evaluate_tag(config, now, main_history(table), refs)
-
-
-def _tag_change(table: Maintainable, case: ProcessContext, now: datetime) -> Change:
-    detail = json.loads(case.process.detail)
-    name, snapshot_id = detail["tag"], case.process.snapshot_id
-    payload = table.stage_tag(name, snapshot_id, detail["max_age_ms"])
-    words = f"created tag {name} on snapshot {snapshot_id}"
-    return metadata_change(case, payload, RefAt(name, snapshot_id), words, (), now)

@@ -1,11 +1,9 @@
 """Column statistics; on large tables sketched by tasks of optimizers, some files each."""
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Event
-from typing import Any
 
 import numpy as np
 
@@ -92,14 +90,8 @@ def _task(readings: list[RewriteInput], columns: list[int]) -> PlannedTask:
         message.ClearField("table")
         work.readings.append(message)
     files = [file.data for reading in readings for file in reading.rewritten]
-    return PlannedTask(
-        Work(SKETCH, work.SerializeToString(deterministic=True)),
-        cost=sum(file.size_bytes for file in files),
-        partition="",
-        input_files=len(files),
-        input_bytes=sum(file.size_bytes for file in files),
-        input_rows=sum(file.record_count for file in files),
-    )
+    sketch = Work(SKETCH, work.SerializeToString(deterministic=True))
+    return PlannedTask.reading(sketch, files, cost=sum(file.size_bytes for file in files))
 
 
 def _slim(reading: RewriteInput) -> RewriteInput:
@@ -170,16 +162,8 @@ class ComputeStatistics(ActionDefaults):
             "partition_statistics": partitions,
             "replaced_files": [{"path": one.path, "bytes": one.size_bytes} for one in replaced],
         }
-        plan = Plan(
-            NAME,
-            verdict.reason,
-            head.snapshot_id,
-            head.sequence_number,
-            _tasks(table, head.snapshot_id, columns, request),
-            json.dumps(detail),
-            document=document,
-        )
-        return verdict, plan
+        tasks = _tasks(table, head.snapshot_id, columns, request)
+        return verdict, self.planned(table, verdict.reason, detail, tasks=tasks, document=document)[1]
 
     def preparing(self) -> Prepare:
         """A function that reads the snapshot's rows, once for all attempts, and stages its statistics."""
@@ -200,7 +184,7 @@ class ComputeStatistics(ActionDefaults):
         return prepare
 
     def _read(self, table: AnyTable, case: ProcessContext, is_stopped: Callable[[], bool]) -> tuple[ColumnSketch, ...]:
-        columns = frozenset(_detail(case)["columns"])
+        columns = frozenset(case.detail["columns"])
         if not columns:
             return ()
         if case.tasks:
@@ -221,7 +205,7 @@ class ComputeStatistics(ActionDefaults):
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files whose entries were replaced, or belong to removed snapshots, unless they are referenced again."""
         named = {statistics_entry.path for statistics_entry in table.statistics().every}
-        for one in _detail(case)["replaced"]:
+        for one in case.detail["replaced"]:
             if one["path"] not in named:
                 reason = f"statistics of snapshot {one['snapshot_id']}, replaced or of a snapshot that is gone"
                 yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, reason)
@@ -243,14 +227,9 @@ def _column_sketches(sketches: Mapping[int, ThetaSketch]) -> tuple[ColumnSketch,
     return tuple(ColumnSketch(key, int(sketch.estimate), sketch.serialized()) for key, sketch in sketches.items())
 
 
-def _detail(case: ProcessContext) -> dict[str, Any]:
-    detail: dict[str, Any] = json.loads(case.process.detail)
-    return detail
-
-
 def _change(table: AnyTable, case: ProcessContext, sketches: tuple[ColumnSketch, ...], now: datetime) -> Change:
     snapshot_id = case.process.snapshot_id
-    staged = table.stage_statistics(snapshot_id, sketches, partitions=_detail(case)["partitions"])
+    staged = table.stage_statistics(snapshot_id, sketches, partitions=case.detail["partitions"])
     paths = tuple(statistics_entry.path for statistics_entry in staged.written)
     figures = (
         Figure("columns", len(sketches), ""),

@@ -82,17 +82,14 @@ class EngineService(ActionDefaults, ABC):
         payload = Work(PROCEDURES[self.format], work.SerializeToString(deterministic=True))
         reason = verdict.reason if verdict.is_due else f"asked for: {verdict.reason}"
         instant = {"instant": work.instant} if work.instant else {}
-        plan = Plan(
-            self.name,
+        return self.planned(
+            table,
             reason,
-            facts.snapshot_id or 0,
-            facts.sequence_number,
-            (PlannedTask(payload, min(size, config.io_bound), "", files, size),),
-            json.dumps({"before": _sizes(contents)}),
+            {"before": _sizes(contents)},
+            tasks=(PlannedTask(payload, min(size, config.io_bound), "", files, size),),
             commits=False,
             document={"options": masked(dict(work.options)), "files": contents.kinds, **instant},
         )
-        return TriggerVerdict(True, reason), plan
 
     def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
         """What was done, as the reloaded table shows it. Raises CheckFailed, CommitConflict."""
@@ -100,17 +97,16 @@ class EngineService(ActionDefaults, ABC):
         work, output = pb.ProcedureWork.FromString(result.input), pb.ProcedureOutput.FromString(result.output)
         words = self.outcome(table, work, output)
         notes = "; ".join((*output.notes, "rows were not compared"))
-        detail = json.loads(case.process.detail) | {
+        done = {
             "after": _sizes(table.contents),
             "words": f"{words}, by {self.format.capitalize()} {output.engine_version}; {notes}",
             "duration_ms": output.duration_ms,
         }
-        done = json.dumps(detail)
-        return Plan(self.name, case.process.reason, table.facts.snapshot_id or 0, 0, (), done, commits=False)
+        return self.planned(table, case.process.reason, case.detail | done, commits=False)[1]
 
     def receipt(self, case: ProcessContext) -> Receipt | None:
         """Files and bytes of the table before and after, what others wrote meanwhile included."""
-        detail = json.loads(case.process.detail)
+        detail = case.detail
         figures = tuple(
             Figure(f"{name}_{when}", detail[when].get(name, 0), name.rpartition("_")[2])
             for name in sorted(detail["before"].keys() | detail["after"].keys())

@@ -213,7 +213,7 @@ def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail
 
 
 def _detail(case: ProcessContext) -> _Detail:
-    stored = detail_of(case)
+    stored = case.detail
     return _Detail(**{**stored, "more": tuple((before, after) for before, after in stored["more"])})
 
 
@@ -283,42 +283,28 @@ def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
     }
 
 
-def plan_of(
-    name: str,
-    case: ProcessContext,
-    table: AnyTable,
-    detail: Mapping[str, object],
-    document: Mapping[str, object],
-    *,
-    commits: bool = True,
-) -> tuple[TriggerVerdict, Plan]:
-    """The verdict and the plan of an undo of that process, which stores the detail beside its id and type."""
-    facts, reason = table.facts, f"undoes process {case.process.process_id} ({case.process.type})"
-    known = {"process_id": case.process.process_id, "type": case.process.type}
-    plan = Plan(
-        name,
-        reason,
-        facts.snapshot_id or 0,
-        facts.sequence_number,
-        (),
-        json.dumps({**known, **detail}),
-        commits=commits,
-        document={**known, **document},
-    )
-    return TriggerVerdict(True, reason), plan
+class _Undo(ActionDefaults):
+    """What all but the undo of files have in common: the detail holds the id and type of the undone process."""
 
-
-def detail_of(case: ProcessContext) -> dict[str, Any]:
-    """The stored plan of an undo."""
-    detail: dict[str, Any] = json.loads(case.process.detail)
-    return detail
+    def undo(
+        self,
+        table: AnyTable,
+        case: ProcessContext,
+        detail: Mapping[str, object],
+        shown: Mapping[str, object],
+        **more: Any,
+    ) -> tuple[TriggerVerdict, Plan]:
+        """The plan that takes the process back."""
+        reason = f"undoes process {case.process.process_id} ({case.process.type})"
+        known = {"process_id": case.process.process_id, "type": case.process.type}
+        return self.planned(table, reason, {**known, **detail}, document={**known, **shown}, **more)
 
 
 #: Readers may still open a file that is no longer referenced.
 _KEPT = timedelta(days=1)
 
 
-class UndoTags(ActionDefaults):
+class UndoTags(_Undo):
     """The action that removes an automatic tag, or those that undoing an expiry made, if they point where they did."""
 
     name = "undo-auto-create-tags"
@@ -330,18 +316,24 @@ class UndoTags(ActionDefaults):
         """The removal of the tags. Raises CannotUndo if none is left, or if the automatic one was moved."""
         case = process_of_table(table, request)
         made = commits_of(case)[0]
-        tags = [made] if isinstance(made, RefAt) else _restored_tags(table, detail_of(case)["ids"])
+        tags = [made] if isinstance(made, RefAt) else _restored_tags(table, case.detail["ids"])
         if not tags:
             raise refused(case, "none of its tags is left")
         if (why := _tag_change(table, tags[0], anew=False)) is not None:
             raise refused(case, why)
         detail = {"tags": [(tag.name, tag.snapshot_id) for tag in tags]}
         one = {"removed_tag": made.name, "snapshot_id": made.snapshot_id} if isinstance(made, RefAt) else None
-        return plan_of(self.name, case, table, detail, one or {"removed_tags": [tag.name for tag in tags]})
+        return self.undo(table, case, detail, one or {"removed_tags": [tag.name for tag in tags]})
 
-    def preparing(self) -> Prepare:
-        """A function that stages it, if the tag is unchanged."""
-        return _remove_tag
+    def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+        """Stages it, if the tags are unchanged."""
+        tags = [RefAt(*tag) for tag in case.detail["tags"]]
+        for tag in tags:
+            if (why := _tag_change(table, tag, anew=True)) is not None:
+                raise CommitConflict(why)
+        payload, evidence = table.stage_expiry(frozenset(), [tag.name for tag in tags], clean=False)
+        words = f"removed tag {tags[0].name}" if len(tags) == 1 else f"removed {len(tags)} tags"
+        return metadata_change(case, payload, evidence, words, (), now)
 
 
 def _restored_tags(table: AnyTable, snapshot_ids: Iterable[int]) -> list[RefAt]:
@@ -364,17 +356,7 @@ def _tag_change(table: AnyTable, tag: RefAt, *, anew: bool) -> str | None:
     return None
 
 
-def _remove_tag(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    tags = [RefAt(*tag) for tag in detail_of(case)["tags"]]
-    for tag in tags:
-        if (why := _tag_change(table, tag, anew=True)) is not None:
-            raise CommitConflict(why)
-    payload, evidence = table.stage_expiry(frozenset(), [tag.name for tag in tags], clean=False)
-    words = f"removed tag {tags[0].name}" if len(tags) == 1 else f"removed {len(tags)} tags"
-    return metadata_change(case, payload, evidence, words, (), now)
-
-
-class UndoStatistics(ActionDefaults):
+class UndoStatistics(_Undo):
     """The action that removes the entries of statistics, if they are unchanged."""
 
     name = "undo-compute-statistics"
@@ -393,32 +375,28 @@ class UndoStatistics(ActionDefaults):
             raise refused(case, f"its statistics {gone[0]} were replaced or removed")
         files = [{"path": path, "bytes": sizes[path]} for path in made.paths]
         detail = {"snapshot_id": made.snapshot_id, "files": files}
-        return plan_of(self.name, case, table, detail, {"snapshot_id": made.snapshot_id, "removed_files": files})
+        return self.undo(table, case, detail, {"snapshot_id": made.snapshot_id, "removed_files": files})
 
-    def preparing(self) -> Prepare:
-        """A function that stages the removal of the entries."""
-        return _remove_statistics
+    def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+        """Stages the removal of the entries."""
+        detail = case.detail
+        paths = tuple(one["path"] for one in detail["files"])
+        payload = table.stage_statistics_removal(paths)
+        evidence = StatisticsRemoved(detail["snapshot_id"], paths)
+        return metadata_change(
+            case, payload, evidence, f"removed the statistics of snapshot {detail['snapshot_id']}", (), now
+        )
 
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that are no longer referenced."""
         named = {statistics_entry.path for statistics_entry in table.statistics().every}
-        for one in detail_of(case)["files"]:
+        for one in case.detail["files"]:
             if one["path"] not in named:
                 yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were undone")
 
     def keep(self, case: ProcessContext) -> timedelta:
         """How long the files are kept."""
         return _KEPT
-
-
-def _remove_statistics(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    detail = detail_of(case)
-    paths = tuple(one["path"] for one in detail["files"])
-    payload = table.stage_statistics_removal(paths)
-    evidence = StatisticsRemoved(detail["snapshot_id"], paths)
-    return metadata_change(
-        case, payload, evidence, f"removed the statistics of snapshot {detail['snapshot_id']}", (), now
-    )
 
 
 #: Files whose existence is checked at once.
@@ -428,7 +406,7 @@ _CONDEMNED = "_files_condemned"
 _FILES_GONE = "are being deleted, or were moved to a trash, from which `amoro trash restore` brings them back"
 
 
-class UndoExpiry(ActionDefaults):
+class UndoExpiry(_Undo):
     """The action that restores expired snapshots as new ones, each under a tag `restored-ID`."""
 
     name = "undo-expire-snapshots"
@@ -447,7 +425,7 @@ class UndoExpiry(ActionDefaults):
         condemned = sum(figure.value for figure in figures if figure.name.endswith(_CONDEMNED))
         if waiting is None or waiting.files < condemned:
             raise refused(case, f"files of its snapshots {_FILES_GONE}")
-        base = detail_of(case)["base"]
+        base = case.detail["base"]
         try:
             _, _, tags = table.stage_return(base, removed)
             others = {normalise(path): path for path in request.condemned_by_others}
@@ -458,19 +436,27 @@ class UndoExpiry(ActionDefaults):
             raise refused(case, f"files of its snapshots {_FILES_GONE}")
         document = {"restored_snapshots": list(tags), "files": waiting.files, "bytes": waiting.bytes}
         detail = {"base": base, "ids": removed.snapshot_ids, "spared": spared}
-        return plan_of(self.name, case, table, detail, document)
+        return self.undo(table, case, detail, document)
 
-    def preparing(self) -> Prepare:
-        """A function that stages the snapshots, if their files still exist."""
-        return _restore_snapshots
+    def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+        """Stages the snapshots, if their files still exist."""
+        detail = case.detail
+        removed = SnapshotsRemoved(tuple(detail["ids"]))
+        _require_expired_files(table, detail["base"], removed)
+        payload, evidence, tags = table.stage_return(detail["base"], removed)
+        figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
+        words = f"restored {many(len(tags), 'snapshot')}, tagged {tags[0]}" + (
+            f" … {tags[-1]}" if len(tags) > 1 else ""
+        )
+        return metadata_change(case, payload, evidence, words, figures, now)
 
     def restores(self, case: ProcessContext) -> str:
         """The expiry, whose condemned files are needed again."""
-        return str(detail_of(case)["process_id"])
+        return str(case.detail["process_id"])
 
     def spares(self, case: ProcessContext) -> tuple[str, ...]:
         """Files that the snapshots share with others that have expired since, or that are orphans without them."""
-        return tuple(detail_of(case)["spared"])
+        return tuple(case.detail["spared"])
 
 
 def _require_expired_files(
@@ -488,17 +474,7 @@ def _require_expired_files(
     return tuple(found)
 
 
-def _restore_snapshots(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    detail = detail_of(case)
-    removed = SnapshotsRemoved(tuple(detail["ids"]))
-    _require_expired_files(table, detail["base"], removed)
-    payload, evidence, tags = table.stage_return(detail["base"], removed)
-    figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
-    words = f"restored {many(len(tags), 'snapshot')}, tagged {tags[0]}" + (f" … {tags[-1]}" if len(tags) > 1 else "")
-    return metadata_change(case, payload, evidence, words, figures, now)
-
-
-class UndoOrphans(ActionDefaults):
+class UndoOrphans(_Undo):
     """The action that releases files condemned as orphans."""
 
     name = "undo-clean-orphan-files"
@@ -515,11 +491,11 @@ class UndoOrphans(ActionDefaults):
         if not waiting.files:
             raise refused(case, "none of its files is marked for deletion any more")
         detail: dict[str, object] = {"files": waiting.files, "bytes": waiting.bytes}
-        return plan_of(self.name, case, table, detail, detail, commits=False)
+        return self.undo(table, case, detail, detail, commits=False)
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of released files."""
-        detail = detail_of(case)
+        detail = case.detail
         figures = (
             Figure("files_restored", detail["files"], "files"),
             Figure("bytes_restored", detail["bytes"], "bytes"),
@@ -530,7 +506,7 @@ class UndoOrphans(ActionDefaults):
 
     def restores(self, case: ProcessContext) -> str:
         """The cleaning, whose condemned files are released."""
-        return str(detail_of(case)["process_id"])
+        return str(case.detail["process_id"])
 
     def spares(self, case: ProcessContext) -> tuple[str, ...]:
         """Nothing: no file is condemned twice."""

@@ -42,11 +42,10 @@ class Configuration:
     #: Whether a catalog's property under `table.` is the default of its tables. Properties that other writers use are
     #: set on tables only.
     has_catalog_defaults: bool = True
-    is_of_services: bool = False  # only of tables whose format's own engine does services
 
 
-def _parsed(subject: str, kind: type[Any], *, is_of_services: bool = False) -> Configuration:
-    return Configuration(subject, properties_of(kind), partial(parse_into, kind), is_of_services=is_of_services)
+def _parsed(subject: str, kind: type[Any]) -> Configuration:
+    return Configuration(subject, properties_of(kind), partial(parse_into, kind))
 
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
@@ -70,10 +69,12 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     _parsed("Maintenance", MaintenanceConfig),
     _parsed("Orphan files", OrphanConfig),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
-    _parsed("Services of Hudi and Paimon tables", ServiceConfig, is_of_services=True),
+    _parsed("Services of Hudi and Paimon tables", ServiceConfig),
 )
 
 
+#: The prefix of keys that only tables have whose format's own engine does services.
+_SERVICES = "table-service."
 #: Prefixes of our own keys: an unknown key with such a prefix is probably a typo.
 _OURS = (
     "self-optimizing.",
@@ -84,7 +85,7 @@ _OURS = (
     "clean-orphan-file.",
     "data-expire.",
     "table-trash.",
-    "table-service.",
+    _SERVICES,
 )
 
 
@@ -139,10 +140,9 @@ def effective_config(
     found: list[EffectiveProperty] = []
     defaults = catalog_defaults(catalog)
     for configuration in CONFIGURATIONS:
-        if configuration.is_of_services and not serviced:
-            continue
         for known in configuration.properties:
-            found += _effective(known, defaults if configuration.has_catalog_defaults else {}, table)
+            if serviced or not known.key.startswith(_SERVICES):
+                found += _effective(known, defaults if configuration.has_catalog_defaults else {}, table)
     keys, every = {item.key for item in found}, {**defaults, **table}
     unknown = sorted(key for key in every if key.startswith(_OURS) and key not in keys)
     return (*found, *(EffectiveProperty(key, every[key], Origin.UNKNOWN) for key in unknown))

@@ -25,14 +25,7 @@ from amoro_core.maintenance.table_services import delta_commits
 from amoro_core.model.maintenance import KeyRange
 from amoro_core.model.paths import key_in_place
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.table_services import (
-    COMPLETED,
-    INFLIGHT,
-    REQUESTED,
-    FileGroup,
-    TableContents,
-    TimelineEntry,
-)
+from amoro_core.model.table_services import COMPLETED, INFLIGHT, REQUESTED, FileGroup, TableContents, TimelineEntry
 from amoro_core.model.tables import TableFacts, TableIdentifier
 from amoro_core.model.text_sanitizing import briefly
 
@@ -104,21 +97,17 @@ class HudiTable(DirectoryTable):
         try:
             from hudi import HudiReadOptions
             from hudi import HudiTable as Reader
-        except ImportError as error:
-            raise self._unreadable("the package hudi is not installed") from error
-        try:
-            reader = Reader(self.directory.location)
-            for batch in reader.read_stream(HudiReadOptions().with_as_of_timestamp(str(state))):
-                yield batch.select(sorted(name for name in batch.schema.names if not name.startswith("_hoodie_")))
-        except Exception as error:  # it raises errors of its own for whatever it can't read
-            raise self._unreadable(f"the package hudi says: {briefly(str(error))}") from error
 
-    def _unreadable(self, why: str) -> TableRefused:
-        return TableRefused(
-            f"rows of {self.directory.identifier} can't be compared: {why}",
-            reason="format",
-            hint="Install the reader with: pip install 'amoro[hudi]'; or compare them by Spark.",
-        )
+            for batch in Reader(self.directory.location).read_stream(
+                HudiReadOptions().with_as_of_timestamp(str(state))
+            ):
+                yield batch.select(sorted(name for name in batch.schema.names if not name.startswith("_hoodie_")))
+        except Exception as error:  # it is not installed, or raises errors of its own for what it can't read
+            raise TableRefused(
+                f"rows of {self.directory.identifier} can't be compared by the package hudi: {briefly(str(error))}",
+                reason="format",
+                hint="Install the reader with: pip install 'amoro[hudi]'; or compare them by Spark.",
+            ) from error
 
     @cached_property
     def contents(self) -> TableContents:

@@ -60,13 +60,11 @@ class OpenTable(Protocol):
     then. Every method may raise CatalogUnavailable, DataFileMissing (a metadata file) or StorageFull.
     """
 
+    roles: frozenset[Role]  # of the table, which has their methods
+
     @property
     def facts(self) -> TableFacts:
         """Facts about the table from loading it."""
-
-    @property
-    def roles(self) -> frozenset[Role]:
-        """The roles of the table, whose methods it has."""
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Raise TableRefused, by name, for an unsupported feature; `for_commit`: also for one that is only supported
@@ -365,13 +363,8 @@ class Maintainable(OpenTable, Protocol):
 class Serviced(OpenTable, Protocol):
     """A table whose services are done by its format's own engine."""
 
-    @property
-    def timeline(self) -> tuple[TimelineEntry, ...]:
-        """Its timeline as it was loaded, the oldest first."""
-
-    @property
-    def contents(self) -> TableContents:
-        """All that it consists of; reads once what loading it has not read."""
+    timeline: tuple[TimelineEntry, ...]  # as it was loaded, the oldest first
+    contents: TableContents  # all that it consists of; reads once what loading it has not read
 
 
 @runtime_checkable
@@ -429,9 +422,7 @@ def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused
 class TableFormat(Protocol):
     """A table format and its catalogs."""
 
-    @property
-    def name(self) -> str:
-        """Its name in a catalog's `table-formats`, in lower case; stored with each of its tables."""
+    name: str  # in a catalog's `table-formats`, in lower case; stored with each of its tables
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""

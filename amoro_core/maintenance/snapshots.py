@@ -116,10 +116,6 @@ class KeepReason(StrEnum):
     LEASE = "lease"  # newer than a lease's
 
 
-#: Protections beyond Iceberg's own rules.
-PROTECTIONS = (KeepReason.CHAIN, KeepReason.PIN, KeepReason.LEASE)
-
-
 @dataclass(frozen=True, slots=True)
 class RetainedSnapshot:
     """Why one snapshot is kept."""
@@ -175,7 +171,7 @@ def select(
     Without writers, pins and leases the result is that of Java's `RemoveSnapshots`. A requested snapshot expires unless
     a reference, a writer, a pin or a lease needs it: then it is refused.
     """
-    history = _History(snapshots)
+    history = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
     cutoff = now - (config.max_age if target.max_age is None else target.max_age)
     count = max(config.min_count if target.min_count is None else target.min_count, 1)
     expired = _expired_refs(history, refs, config, now)
@@ -188,13 +184,13 @@ def select(
     for ref in kept:
         if ref.is_branch:
             _keep_branch(stay, history, ref, cutoff, count, now)
-    reached = set(history.reached(kept))
+    reached = set(_reached(history, kept))
     for one in snapshots:
         if one.snapshot_id not in reached and one.committed_at >= cutoff:
             _keep(stay, [one.snapshot_id], KeepReason.UNREFERENCED, "no branch or tag reaches it, but it is too recent")
     needed = dict(of_refs)
     _keep_needed(needed, history, kept, config, target, now)
-    named = {one for one in target.snapshot_ids if one in history.known}
+    named = {one for one in target.snapshot_ids if one in history}
     refused = {one: needed[one].reason for one in sorted(named) if one in needed}
     for snapshot_id in named:
         stay.pop(snapshot_id, None)
@@ -203,22 +199,19 @@ def select(
     known = sorted(snapshots, key=lambda one: (one.committed_at, one.sequence_number))
     go = {one.snapshot_id: "no branch or tag reaches it" for one in known if one.snapshot_id not in stay}
     go |= {key: "named" if key in named else "past its retention" for key in go if key in named or key in reached}
-    return SnapshotSelection({one: why for one, why in stay.items() if one in history.known}, go, expired, refused)
+    return SnapshotSelection({one: why for one, why in stay.items() if one in history}, go, expired, refused)
 
 
-class _History:
-    """Snapshots by their ids."""
+_Known = Mapping[int, SnapshotFacts]  # the table's snapshots, by their ids
 
-    def __init__(self, snapshots: Sequence[SnapshotFacts]) -> None:
-        self.known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
 
-    def reached(self, refs: Iterable[Ref]) -> Iterator[int]:
-        """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
-        for ref in refs:
-            if ref.is_branch:
-                yield from (snapshot_facts.snapshot_id for snapshot_facts in ancestors(self.known, ref.snapshot_id))
-            else:
-                yield ref.snapshot_id
+def _reached(known: _Known, refs: Iterable[Ref]) -> Iterator[int]:
+    """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
+    for ref in refs:
+        if ref.is_branch:
+            yield from (snapshot_facts.snapshot_id for snapshot_facts in ancestors(known, ref.snapshot_id))
+        else:
+            yield ref.snapshot_id
 
 
 def _keep(stay: dict[int, RetainedSnapshot], snapshot_ids: Iterable[int], ground: KeepReason, reason: str) -> None:
@@ -226,11 +219,11 @@ def _keep(stay: dict[int, RetainedSnapshot], snapshot_ids: Iterable[int], ground
         stay.setdefault(snapshot_id, RetainedSnapshot(ground, reason))
 
 
-def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
+def _expired_refs(history: _Known, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
     """The branches and tags past their age, never main. One whose snapshot is unknown protects nothing, and is kept."""
     found = {}
     for ref in refs:
-        snapshot = history.known.get(ref.snapshot_id)
+        snapshot = history.get(ref.snapshot_id)
         age = config.max_ref_age if ref.max_ref_age is None else ref.max_ref_age
         if ref.name != MAIN and snapshot is not None and age is not None and now - snapshot.committed_at > age:
             found[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {duration_text(age)}"
@@ -238,13 +231,13 @@ def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfi
 
 
 def _keep_branch(
-    stay: dict[int, RetainedSnapshot], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
+    stay: dict[int, RetainedSnapshot], history: _Known, ref: Ref, cutoff: datetime, count: int, now: datetime
 ) -> None:
     if ref.max_snapshot_age is not None:
         cutoff = now - ref.max_snapshot_age
     if ref.min_snapshots_to_keep is not None:
         count = max(ref.min_snapshots_to_keep, 1)
-    for number, snapshot in enumerate(ancestors(history.known, ref.snapshot_id), 1):
+    for number, snapshot in enumerate(ancestors(history, ref.snapshot_id), 1):
         if snapshot.committed_at >= cutoff:
             _keep(stay, [snapshot.snapshot_id], KeepReason.AGE, f"recent, in the history of {ref.name}")
         elif number <= count:
@@ -255,7 +248,7 @@ def _keep_branch(
 
 def _keep_needed(
     stay: dict[int, RetainedSnapshot],
-    history: _History,
+    history: _Known,
     kept: Sequence[Ref],
     config: RetentionConfig,
     target: Target,
@@ -264,17 +257,17 @@ def _keep_needed(
     """Keep what a writer, a process, an undo or a lease needs."""
     for ref in kept:
         if ref.is_branch:
-            chain = list(ancestors(history.known, ref.snapshot_id))
+            chain = list(ancestors(history, ref.snapshot_id))
             _keep_chains(stay, chain, _states(chain, config, now), KeepReason.CHAIN)
             pins = {
                 at: target.pinned[one.snapshot_id] for at, one in enumerate(chain) if one.snapshot_id in target.pinned
             }
             _keep_chains(stay, chain, pins, KeepReason.PIN)
     for snapshot_id, reason in target.pinned.items():
-        if snapshot_id in history.known:  # of no branch, or not any more
+        if snapshot_id in history:  # of no branch, or not any more
             _keep(stay, [snapshot_id], KeepReason.PIN, reason)
     for snapshot_id, reason in target.since.items():
-        if (oldest := history.known.get(snapshot_id)) is not None:
+        if (oldest := history.get(snapshot_id)) is not None:
             _keep(stay, [snapshot_id, *_newer(history, oldest)], KeepReason.LEASE, reason)
 
 
@@ -296,9 +289,9 @@ def _keep_chains(
         _keep(stay, (snapshot.snapshot_id for snapshot in chain[: end + 1]), ground, ends[end])
 
 
-def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
+def _newer(history: _Known, oldest: SnapshotFacts) -> Iterator[int]:
     """Snapshots that are later by number or by time: format 1 has no numbers, and clocks differ."""
-    for snapshot in history.known.values():
+    for snapshot in history.values():
         if snapshot.sequence_number > oldest.sequence_number or snapshot.committed_at >= oldest.committed_at:
             yield snapshot.snapshot_id
 

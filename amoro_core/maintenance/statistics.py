@@ -6,7 +6,7 @@ from datetime import datetime
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.commits import StatisticsEntries
-from amoro_core.model.properties import boolean, declared, fraction
+from amoro_core.model.properties import boolean, column_names, declared, fraction
 from amoro_core.model.tables import SnapshotFacts, summary_count
 
 _COLUMNS_KEY = "maintenance.compute-statistics.columns"
@@ -16,10 +16,7 @@ _REPLACE = "replace"
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
-    if "" in names:
-        raise ValueError("expected names of columns with commas between them")
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(column_names(text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.paths import normalise, scheme_of
-from amoro_core.model.properties import boolean, declared, duration, integer, milliseconds, parse_into, size, whole
+from amoro_core.model.properties import boolean, column_names, declared, duration, integer, parse_into, size, whole
 from amoro_core.model.table_services import COMPLETED, LOCK_PROVIDER, FileGroup, TableContents, TimelineEntry
 from amoro_core.model.tables import MAIN, TableFacts
 
@@ -25,13 +25,6 @@ _NO_BUCKETS = -1
 _LEVEL_0 = "level 0"
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",")] if text.strip() else []
-    if not all(names):
-        raise ValueError("expected names of columns, separated by commas")
-    return tuple(names)
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The properties of a table for the services of its format's own engine; sizes in bytes."""
@@ -40,7 +33,7 @@ class ServiceConfig:
     delta_commits: int = declared("table-service.compact.delta-commits", "5", whole(1))
     compact_interval: timedelta = declared("table-service.compact.interval", "1h", duration)  # of level 0 (Paimon)
     io_bound: int = declared("table-service.io-bound", "500MB", size)  # read and written by one plan
-    cluster_columns: tuple[str, ...] = declared("table-service.cluster.columns", "", _columns)
+    cluster_columns: tuple[str, ...] = declared("table-service.cluster.columns", "", column_names)
     cluster_commits: int = declared("table-service.cluster.commits", "4", whole(1))
     clean_commits: int = declared("table-service.clean.commits", "10", whole(1))  # that stay readable, too
     expire_snapshots: int = declared("table-service.expire.snapshots", "10", whole(1))  # that are due (Paimon)
@@ -85,7 +78,7 @@ def delta_commits(timeline: tuple[TimelineEntry, ...]) -> int:
 
 
 def _age(text: str) -> timedelta:
-    return milliseconds(0)(text) if text.strip().isdigit() else duration(text)
+    return duration(f"{text}ms" if text.strip().isdigit() else text)
 
 
 @dataclass(frozen=True, slots=True)

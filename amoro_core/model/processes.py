@@ -1,5 +1,6 @@
 """Processes, their lanes, tasks and attempts, and the context of a process."""
 
+import json
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, EncodedFiles
@@ -451,6 +452,11 @@ class ProcessContext:
     tasks: int  # all that were planned
     open_work: tuple[Work, ...] = ()  # of the tasks that have not succeeded (yet)
     undone_by: str = ""  # the process that took it back
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """The detail of its plan, of an action that stores values of JSON."""
+        return dict(json.loads(self.process.detail))
 
 
 @dataclass(frozen=True, slots=True)

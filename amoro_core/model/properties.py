@@ -239,6 +239,14 @@ def name(text: str) -> str:
     return text.strip()
 
 
+def column_names(text: str) -> tuple[str, ...]:
+    """The names of columns, with commas between them; none of an empty text."""
+    names = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    if "" in names:
+        raise ValueError("expected names of columns with commas between them")
+    return names
+
+
 def optional(text: str) -> str | None:
     """A string stripped of spaces; None for an empty one."""
     return text.strip() or None

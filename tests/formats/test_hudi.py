@@ -9,22 +9,25 @@ import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hive_metastore.ttypes import Database, StorageDescriptor, Table
 
 from amoro_cli.views.tables import table_detail
+from amoro_core.actions.table_services import HudiCompact
 from amoro_core.admin import tables as admin_tables
 from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services, installed
 from amoro_core.errors import (
     AmoroError,
     CatalogMisconfigured,
     CatalogUnavailable,
+    CheckFailed,
     TableNotFound,
     TableRefused,
 )
 from amoro_core.formats.hudi import HudiFormat, HudiTable
+from amoro_core.formats.ports import AnyTable
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.maintenance.table_services import ServiceConfig
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus, ResourceGroup
@@ -36,6 +39,7 @@ from amoro_core.protocol import admin_pb2 as admin_pb
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.maintenance import ActionStatus
 from amoro_core.store import groups
+from amoro_core.transactions.task_reports import Failure
 from tests.formats.hudi_tables import LOCK, HudiTableOnDisk, avro
 from tests.iceberg.catalog_services import Metastore, served
 from tests.services.world import SETTINGS
@@ -287,6 +291,10 @@ class World:
         self.services.committing.commit(process_id)
         return self.services.optimizing.find_process(process_id).process
 
+    def fail(self, why: str) -> None:
+        """The optimizer says that the task has failed."""
+        self.services.optimizing.complete(self.optimizer_id, self.handed.attempt, Failure("AMORO-6000", why))
+
     def request(self, action: str) -> str:
         table_id = self.services.tables.ensure(TABLE).table_id
         return self.services.maintaining.begin(table_id, action, trigger="request").process_id
@@ -434,6 +442,12 @@ def test_an_instant_that_has_left_the_timeline_was_completed(world: World) -> No
         file.unlink()
     world.made.instant(9, "deltacommit")
     assert world.done(instant=instant).status is ProcessStatus.SUCCESS
+    for place, newer in ((TABLE, "20261130070010000"), (TableIdentifier("lake", ("db",), "none"), instant)):
+        if place != TABLE:  # of a table without any instant nothing was completed
+            HudiTableOnDisk(world.made.place.with_name(place.name))
+        table = cast(AnyTable, load(world.made.place.parents[1], place))
+        with pytest.raises(CheckFailed, match="is not in the timeline, and not completed as the optimizer says"):
+            HudiCompact().outcome(table, pb.ProcedureWork(instant=newer), pb.ProcedureOutput())
 
 
 def test_malformed_properties_of_services_are_refused_by_key_and_value(world: World) -> None:
@@ -492,6 +506,8 @@ def test_rows_around_a_clustering_are_compared_by_the_package_hudi(
     world.made.commit_rows(3, "g2", [1, 2, 2], "CLUSTER", replaced="g1")
     assert not world.services.verifying.verify(rows, None, None, lambda: False).is_sound
     monkeypatch.setitem(sys.modules, "hudi", None)
-    with pytest.raises(TableRefused, match="the package hudi is not installed") as refused:
+    with pytest.raises(
+        TableRefused, match=r"rows of lake\.db\.rows can.t be compared by the package hudi: "
+    ) as refused:
         world.services.verifying.verify(rows, None, None, lambda: False)
     assert "pip install 'amoro[hudi]'" in refused.value.hint

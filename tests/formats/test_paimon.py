@@ -21,7 +21,7 @@ from amoro_core.model.group_config import Capacity
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.table_services import FileGroup
-from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableState
 from amoro_core.model.task_payload import PROCEDURE_PAIMON
 from amoro_core.protocol import maintenance_pb2 as pb
 from tests.formats.test_hudi import World
@@ -313,7 +313,12 @@ def test_a_due_compaction_is_begun_by_the_schedule_and_its_end_is_read_from_the_
     [process_id] = world.look()
     work = world.task()
     assert (work.service, work.location, chosen(work)) == ("compact", str(place), [(0, False)])
+    runtime = world.services.tables.find(TABLE)
+    assert (runtime.status, runtime.state) == (OptimizingStatus.IDLE, TableState.DUE)  # not pending: it is not ours
+    assert runtime.status_reason.endswith("; Paimon does it, on an optimizer with Spark")
     assert world.look() == []  # not twice
+    world.fail("File deletion conflicts detected")  # its commit lost to another one: it is tried again
+    assert world.task() == work  # with the marker by which a commit that landed is known
     table.commit(File("merged", level=5, size=6500), deleted=files(7), kind="COMPACT", user=f"{work.marker}_5c0e")
     table.commit(File("newer"))
     ended = world.done()

@@ -1,4 +1,7 @@
-"""A Spark driver with Paimon's jar, in a process of its own: executes each work of standard input, a line of hex."""
+"""A Spark driver with Paimon's jar, in a process of its own: executes each work of standard input, a line of hex.
+
+A second word has the work stopped at once.
+"""
 
 import sys
 
@@ -13,9 +16,9 @@ context = SparkContext(conf=conf)
 print("ready", flush=True)
 for line in sys.stdin:
     try:
-        answer = (
-            "done " + run_paimon(context, pb.ProcedureWork.FromString(bytes.fromhex(line))).SerializeToString().hex()
-        )
+        given, *stopped = line.split()
+        output = run_paimon(context, pb.ProcedureWork.FromString(bytes.fromhex(given)), lambda: bool(stopped))  # noqa: B023
+        answer = f"done {output.SerializeToString().hex()}"
     except Exception as error:
         answer = f"{type(error).__name__} {str(error).splitlines()[0]}"
     print(answer, flush=True)

@@ -47,10 +47,10 @@ class Driver:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def run(self, work: pb.ProcedureWork) -> pb.ProcedureOutput | str:
+    def run(self, work: pb.ProcedureWork, stopped: str = "") -> pb.ProcedureOutput | str:
         """The output, or the error."""
         assert self.process.stdin is not None
-        print(work.SerializeToString().hex(), file=self.process.stdin, flush=True)
+        print(work.SerializeToString().hex(), stopped, file=self.process.stdin, flush=True)
         word, _, rest = self._answer().partition(" ")
         return pb.ProcedureOutput.FromString(bytes.fromhex(rest)) if word == "done" else f"{word} {rest}"
 
@@ -145,6 +145,9 @@ def test_a_table_is_compacted_beside_a_writer_that_does_not_stop_and_pypaimon_re
     table, stop = Table(tmp_path / "lake", "orders", *options), tmp_path / "stop"
     assert table.levels() == {"level 0": 28}  # two partitions of two buckets, seven commits
     assert table.read() == _newest(table.written)
+    before, abandoned = _files(table.warehouse), driver.run(table.plan(PaimonCompact()), "stopped")
+    assert str(abandoned).startswith("AttemptAbandoned the compaction of lake.db.orders was stopped before its commit")
+    assert _files(table.warehouse) == before
     writer = table.writing(stop)
     try:
         head = table.loaded().facts.snapshot_id

@@ -14,6 +14,7 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.properties import (
     Parse,
     boolean,
+    column_names,
     declared,
     duration,
     fraction,
@@ -113,9 +114,7 @@ def partitions(text: str) -> PartitionChoice:
 
 def columns(text: str) -> tuple[str, ...]:
     """The names of columns, with commas between them; none: the table's sort order. Raises ValueError."""
-    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
-    if "" in names:
-        raise ValueError("expected names of columns with commas between them")
+    names = column_names(text)
     if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
         raise ValueError(f"names {twice} twice")
     return names

@@ -19,14 +19,7 @@ from pyspark.sql import SparkSession
 from amoro_core.errors import AmoroError, AttemptAbandoned, InvalidSettings, OptimizerError, TableRefused
 from amoro_core.logger import get_logger
 from amoro_core.model.table_services import LOCK_PROVIDER
-from amoro_core.model.task_payload import (
-    PROCEDURE_GRACE,
-    PROCEDURE_HUDI,
-    PROCEDURE_PAIMON,
-    TAKE_OVER,
-    Work,
-    WorkResult,
-)
+from amoro_core.model.task_payload import PROCEDURE_GRACE, PROCEDURE_HUDI, PROCEDURE_PAIMON, TAKE_OVER, Work, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_optimizer.backends.spark.paimon_procedures import run_paimon
 from amoro_optimizer.backends.spark.shuffle import reason_of
@@ -48,26 +41,17 @@ class Jar:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    kind: str
-    name: str
-    title: re.Pattern[str]  # of its jars; a group is the series of Spark that they are for
-    least: tuple[int, int]  # of its versions
-    below: tuple[int, int]
-
-
+#: Kind of work, name, title of the jars (a group is the series of Spark that they are for), and the least version.
 _ENGINES = (
     # Since 1.2 two executions of one compaction exclude each other.
-    _Engine(PROCEDURE_HUDI, "Hudi", re.compile(r"hudi-spark(\d+\.\d+)-bundle_.*"), (1, 2), (2, 0)),
-    _Engine(PROCEDURE_PAIMON, "Paimon", re.compile(r"Paimon : (?:Bundle|Spark : (\d+\.\d+).*)"), (0, 9), (2, 0)),
+    (PROCEDURE_HUDI, "Hudi", re.compile(r"hudi-spark(\d+\.\d+)-bundle_.*"), (1, 2)),
+    (PROCEDURE_PAIMON, "Paimon", re.compile(r"Paimon : (?:Bundle|Spark : (\d+\.\d+).*)"), (0, 9)),
 )
-#: Settings of Spark that an engine cannot do without.
-_SETTINGS = {
-    PROCEDURE_HUDI: {
-        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-    }
+_BELOW = (2, 0)  # both engines' versions, as the error says
+#: Settings of Spark that Hudi cannot do without.
+_FOR_HUDI = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
 
 
@@ -84,16 +68,15 @@ def engine_of(path: str, spark: str) -> Jar | None:
         raise InvalidSettings(f"the jar {path} can't be read: {error}", hint="Name a jar of this machine.") from error
     facts = dict(line.split(": ", 1) for line in manifest.splitlines() if ": " in line)
     title, version = facts.get("Implementation-Title", ""), facts.get("Implementation-Version", "")
-    for engine in _ENGINES:
-        if (found := engine.title.fullmatch(title)) is None:
+    for kind, name, titles, least in _ENGINES:
+        if (found := titles.fullmatch(title)) is None:
             continue
         numbers, series = tuple(map(int, re.findall(r"\d+", version)[:2])), ".".join(spark.split(".")[:2])
-        if engine.least <= numbers < engine.below and found[1] in (None, series):
-            return Jar(engine.kind, version)
-        least, below = (".".join(map(str, one)) for one in (engine.least, engine.below))
+        if least <= numbers < _BELOW and found[1] in (None, series):
+            return Jar(kind, version)
         raise InvalidSettings(
-            f"the jar {path} has {engine.name} {version}{f' for Spark {found[1]}' if found[1] else ''}: "
-            f"{engine.name} from {least} to below {below} is needed, for Spark {series}",
+            f"the jar {path} has {name} {version}{f' for Spark {found[1]}' if found[1] else ''}: "
+            f"{name} from {least[0]}.{least[1]} to below 2.0 is needed, for Spark {series}",
             hint="Give another jar, or install PySpark of the jar's series; without the jar the optimizer rewrites.",
         )
     return None
@@ -102,11 +85,9 @@ def engine_of(path: str, spark: str) -> Jar | None:
 def settings_for(jars: Sequence[str], spark: str) -> tuple[dict[str, str], list[Jar]]:
     """The settings of Spark by which it has these jars, and their engines. Raises InvalidSettings."""
     engines = [engine for path in jars if (engine := engine_of(path, spark)) is not None]
-    settings = {}
+    settings = dict(_FOR_HUDI) if any(engine.kind == PROCEDURE_HUDI for engine in engines) else {}
     if jars and "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has them
         settings["spark.jars"] = ",".join(jars)
-    for engine in engines:
-        settings |= _SETTINGS.get(engine.kind, {})
     return settings, engines
 
 
@@ -116,12 +97,9 @@ class Procedures:
     def __init__(self, context: SparkContext, engines: Sequence[Jar]) -> None:
         self._context = context
         self._versions = {engine.kind: engine.version for engine in engines}
+        #: The kinds of work that the jars can do.
+        self.kinds = tuple(self._versions)
         self._jvm_pid = int(_jvm(context).java.lang.ProcessHandle.current().pid())
-
-    @property
-    def kinds(self) -> Sequence[str]:
-        """The kinds of work that the jars can do."""
-        return tuple(self._versions)
 
     def execute(self, work: Work, run: Run) -> WorkResult:
         """Do the work. Raises AttemptAbandoned when it was stopped, TableRefused, OptimizerError."""

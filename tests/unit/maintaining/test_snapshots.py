@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from amoro_core.errors import TableRefused
 from amoro_core.maintenance.snapshots import (
-    PROTECTIONS,
     KeepReason,
     RetentionConfig,
     SnapshotSelection,
@@ -187,7 +186,7 @@ def test_what_writers_processes_and_leases_need_only_keeps_more(
     assert set(selected.go) <= plain
     assert set(selected.refs) == dropped
     assert {one for one in plain if one in selected.stay} == {
-        one for one, why in selected.stay.items() if why.ground in PROTECTIONS
+        one for one, why in selected.stay.items() if why.ground in (KeepReason.CHAIN, KeepReason.PIN, KeepReason.LEASE)
     }
     assert not {*pinned, *since} & selected.go.keys()
     for ref in refs:
