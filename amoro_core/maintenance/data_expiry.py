@@ -161,16 +161,12 @@ def _retention(text: str) -> timedelta | None:
     return min(timedelta(microseconds=min(micros, _LONGEST // _MICRO)), _LONGEST)
 
 
-def _column(text: str) -> str:
-    return name(text) if text else ""
-
-
 @dataclass(frozen=True, slots=True)
 class DataExpiryConfig:
     """The properties of a table for data expiry."""
 
     enabled: bool = declared(SWITCH, "false", boolean)
-    column: str = declared("data-expire.field", "", _column)
+    column: str = declared("data-expire.field", "", lambda text: name(text) if text else "")
     level: Level = declared("data-expire.level", "partition", one_of({one.value: one for one in Level}))
     retention: timedelta | None = declared("data-expire.retention-time", "", _retention)
     base: BaseRule = declared(

@@ -332,14 +332,8 @@ class Comparison:
 
 def totals_of(summary: Mapping[str, str]) -> SnapshotTotals:
     """The totals of a snapshot's summary; what is missing or no number is not known."""
-    return SnapshotTotals(
-        data_files=summary_count(summary, "total-data-files"),
-        delete_files=summary_count(summary, "total-delete-files"),
-        records=summary_count(summary, "total-records"),
-        position_deletes=summary_count(summary, "total-position-deletes"),
-        equality_deletes=summary_count(summary, "total-equality-deletes"),
-        bytes=summary_count(summary, "total-files-size"),
-    )
+    totals = ("data-files", "delete-files", "records", "position-deletes", "equality-deletes", "files-size")
+    return SnapshotTotals(*(summary_count(summary, f"total-{name}") for name in totals))
 
 
 def compare(snapshots: Sequence[SnapshotFacts], before: SnapshotFacts, after: SnapshotFacts) -> Comparison:

@@ -15,17 +15,13 @@ _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added
 _REPLACE = "replace"
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(column_names(text)))
-
-
 @dataclass(frozen=True, slots=True)
 class StatisticsConfig:
     """The properties of a table for computing statistics."""
 
     enabled: bool = declared("maintenance.compute-statistics.enabled", "false", boolean)
     #: None named: all top-level columns of a primitive type.
-    columns: tuple[str, ...] = declared(_COLUMNS_KEY, "", _columns)
+    columns: tuple[str, ...] = declared(_COLUMNS_KEY, "", lambda text: tuple(dict.fromkeys(column_names(text))))
     partition: bool = declared("maintenance.compute-statistics.partition", "true", boolean)
     min_change: float = declared("maintenance.compute-statistics.min-change", "0.1", fraction(0))
 

@@ -46,10 +46,6 @@ class TagPeriod(StrEnum):
         return self.start_of(start + timedelta(days=days, hours=1 if self is TagPeriod.HOURLY else 0))
 
 
-def _pattern(text: str) -> DatePattern | None:
-    return DatePattern(text) if text else None
-
-
 @dataclass(frozen=True, slots=True)
 class TagConfig:
     """The properties of a table for automatic tags, and the zone in which their periods begin."""
@@ -62,7 +58,9 @@ class TagConfig:
     #: 0: however late the snapshot comes.
     max_delay: timedelta = declared("tag.auto-create.trigger.max-delay.minutes", "60", minutes)
     #: None: the period's own.
-    pattern: DatePattern | None = declared("tag.auto-create.tag-format", "", _pattern)
+    pattern: DatePattern | None = declared(
+        "tag.auto-create.tag-format", "", lambda text: DatePattern(text) if text else None
+    )
     #: None: the tag is kept for ever.
     max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", lambda text: interval(text) or None)
     zone: ZoneInfo = UTC  # that of `MaintenanceConfig`
