@@ -167,6 +167,8 @@ PROPERTIES = {
     "self-optimizing.rewrite.copy.max-row-groups": "copied row groups of an output, at most; further ones are encoded",
     "self-optimizing.rebase.enabled": "rows that other writers delete by position during a rewrite are deleted in its outputs, too; `false`: the outputs are dropped",
     "self-optimizing.rebase.max-hidden-ratio": "share of an output that may come from an input that is gone at the commit; above that its task is dropped",
+    "self-optimizing.conflict-granularity": "when `amoro table block --where` refuses a writer because of a process that runs: `file`: never, since "
+    "commits compare files; `partition`: while it rewrites one of these partitions; `table`: while any runs",
     "self-optimizing.polaris-rollback": "in a Polaris catalog: commits of optimizing and clustering may be rolled back by the server for a writer that would conflict with them; needs Polaris's `polaris.config.rollback.compaction.on-conflicts.enabled`",
     "self-optimizing.commit.timeout": "how long a commit is retried after conflicts with faster writers, in ms",
     "self-optimizing.major.trigger.coarse-interval": "time after the last major or full in a partition at which major encodes files of target size with small row groups that minor copied. `-1`: until major or full runs for another reason",

@@ -1,4 +1,4 @@
-"""amoro catalog."""
+"""amoro catalog, amoro policy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,10 +8,11 @@ from amoro_cli.connection import Connection, Kind
 from amoro_cli.context import OutputOption, Session, argument, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.views.services import CATALOGS, catalog_detail, removed
+from amoro_cli.views.services import CATALOGS, applied_policies, catalog_detail, policies_document, removed
 from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.snapshots_pb2 import ApplyPoliciesRequest, GetPoliciesRequest
 
 NameArgument = Annotated[
     str, argument(metavar="NAME", help="The catalog's name here.", autocompletion=names_of(Kind.CATALOG))
@@ -125,21 +126,47 @@ def remove(session: Session, name: NameArgument, output: OutputOption = OutputFo
     session.change(pb.RemoveCatalogRequest(name=name), removed("Catalog"), output)
 
 
+def apply_policies(
+    session: Session,
+    file: Annotated[Path, option("--file", "-f", metavar="FILE", help="The policies, in YAML.")],
+    dry_run: Annotated[bool, option("--dry-run", help="Only check them, and show what would change.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Apply policies. They are defaults of table properties by patterns of names.
+
+    The file takes the place of all policies, as a whole or, with anything wrong, not at all. It is told for which
+    tables effective properties change.
+    """
+    request = ApplyPoliciesRequest(text=_text_of(file), dry_run=dry_run)
+    session.change(request, lambda answer: applied_policies(answer, dry_run), output)
+
+
+def show_policies(
+    session: Session,
+    version: Annotated[int | None, option("--version", help="An earlier version, by its number.", min=1)] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show the file of policies that holds, or an earlier one."""
+    session.show(GetPoliciesRequest(version=version or 0), policies_document, output)
+
+
 def read_sites(paths: Sequence[Path]) -> dict[str, str]:
     """The files' contents by their names. Raises InvalidArgument."""
     files: dict[str, str] = {}
     for path in paths:
         if path.name in files:
             raise InvalidArgument(f"Two files are named {path.name}", hint="A catalog keeps one file of each name.")
-        try:
-            files[path.name] = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InvalidArgument(
-                f"{path} can't be read: {error.strerror}", hint="Check its name and rights."
-            ) from error
-        except UnicodeDecodeError as error:
-            raise InvalidArgument(f"{path} is not UTF-8", hint="Name a file of text.") from error
+        files[path.name] = _text_of(path)
     return files
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"{path} can't be read: {error.strerror}", hint="Check its name and rights.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path} is not UTF-8", hint="Name a file of text.") from error
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:

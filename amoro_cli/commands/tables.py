@@ -242,14 +242,24 @@ def block(
         timedelta | None,
         duration_option("--for", help_="How long it lasts, at most 1d [default: 1m, or what blocker-timeout says]."),
     ] = None,
+    where: Annotated[
+        str,
+        option(
+            "--where", metavar="CONDITION", help="Only partitions in which it may hold, such as day = '2026-11-30'."
+        ),
+    ] = "",
+    yields: Annotated[bool, option("--yield", help="Let processes that run give way, there or as a whole.")] = False,
     reason: Annotated[str, option("--reason", help="Shown to whoever is blocked.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Block optimizing, or batch writers that ask, for a while.
 
     It is refused while a process is active on the table (5), and while another blocker covers the same operation (5).
+    With a condition self-optimizing.conflict-granularity says whether a process that runs refuses it.
     """
-    request = pb.BlockTableRequest(table=table, operations=operations, hold_ms=milliseconds(hold), reason=reason)
+    request = pb.BlockTableRequest(
+        table=table, operations=operations, hold_ms=milliseconds(hold), reason=reason, condition=where, yields=yields
+    )
     session.change(request, blocker_detail, output)
 
 

@@ -67,6 +67,26 @@ def catalog_detail(catalog: pb.Catalog, found: str = "") -> Document:
     return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), blocks)
 
 
+def applied_policies(answer: snapshots_pb.AppliedPolicies, dry_run: bool) -> Document:
+    """Schema amoro.applied-policies/v1: `version`, `tables` with `changes`. The names are tables."""
+    names = tuple(effect.table for effect in answer.tables)
+    rows = tuple(
+        (effect.table, change.key, change.before or "-", change.after or "-", effect.becomes)
+        for effect in answer.tables
+        for change in effect.changes
+    )
+    said = f"Version {answer.version} of the policies holds." if answer.version else "No policies hold."
+    told = f"{many(len(names), 'table')} {'would change' if dry_run else 'changed'}. {said}"
+    grids = (Grid(("TABLE", "KEY", "BEFORE", "AFTER", "BECOMES"), rows),) if rows else ()
+    return Document("amoro.applied-policies/v1", encode(answer), names, (*grids, told))
+
+
+def policies_document(answer: snapshots_pb.Policies) -> Document:
+    """Schema amoro.policies/v1: `version`, `applied_at`, `applied_by`, `text`."""
+    applied = f"# version {answer.version}, applied {format_time(answer.applied_ms)} by {answer.applied_by}"
+    return Document("amoro.policies/v1", encode(answer), (str(answer.version),), (applied, answer.text.rstrip()))
+
+
 def removed(noun: str, verb: str = "removed") -> Callable[[Any], Document]:
     """A view of schema amoro.removed/v1: `name`; of a catalog `tables`, the number removed with it."""
 

@@ -18,7 +18,7 @@ BLOCKERS: Listing[pb.Blocker] = Listing(
     (
         Column("BLOCKER", lambda blocker: blocker.blocker_id, short_id),
         Column("TABLE", lambda blocker: blocker.table),
-        Column("BLOCKS", lambda blocker: ", ".join(blocker.operations)),
+        Column("BLOCKS", lambda blocker: _blocks(blocker)),
         Column("EXPIRES", lambda blocker: blocker.expires_ms, format_time),
         Column("REASON", lambda blocker: blocker.reason or "-"),
     ),
@@ -36,6 +36,7 @@ def blocker_detail(blocker: pb.Blocker) -> Document:
         ("blocker", blocker.blocker_id),
         ("table", blocker.table),
         ("blocks", ", ".join(blocker.operations)),
+        ("where", blocker.condition),
         ("expires", format_time(blocker.expires_ms)),
         ("reason", blocker.reason),
     )
@@ -220,13 +221,18 @@ def _state(table: pb.Table) -> str:
         case TableState.REFUSED:
             since_ms = table.status_since_ms
     since = f" since {format_time(since_ms)}" if since_ms else ""
-    waits = "a blocker to end" if table.blockers else "an optimizer" if table.no_optimizer else "its plan"
+    is_blocked = any(not blocker.condition for blocker in table.blockers)
+    waits = "a blocker to end" if is_blocked else "an optimizer" if table.no_optimizer else "its plan"
     why = (table.status_reason, f"it waits for {waits}" if table.status == OptimizingStatus.PENDING else "")
     return ": ".join(filter(None, (f"{state}{since}", "; ".join(filter(None, why)))))
 
 
+def _blocks(blocker: pb.Blocker) -> str:
+    return ", ".join(blocker.operations) + (f" where {blocker.condition}" if blocker.condition else "")
+
+
 def _blocked(blocker: pb.Blocker) -> str:
-    until = f"{', '.join(blocker.operations)} until {format_time(blocker.expires_ms)}"
+    until = f"{_blocks(blocker)} until {format_time(blocker.expires_ms)}"
     return f"{until}: {blocker.reason}" if blocker.reason else until
 
 

@@ -124,7 +124,7 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
     ready = [
         _Done(result.number, decode_cluster_input(result.input), decode_cluster_output(result.output))
         for result in case.results
-        if result.number not in _committed(case)
+        if result.number not in _committed(case) | case.dropped
     ]
     plan_state = ClusterPlanState.of(case.process)
     record = record_of(case.process, [_group(one, plan_state) for one in ready])

@@ -323,7 +323,7 @@ def _groups(case: ProcessContext) -> list[Group]:
 
 def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
     """Validate, check, stage."""
-    record = record_of(case.process, _groups(case))
+    record = record_of(case.process, [group for group in _groups(case) if group.number not in case.dropped])
     check_maps(record)
     head = table.head(record.snapshot_id, record.sequence_number)
     view = known.view_of(table, record, head)

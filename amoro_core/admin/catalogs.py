@@ -1,4 +1,4 @@
-"""Operations on catalogs."""
+"""Operations on catalogs, and on policies for their tables."""
 
 import time
 from functools import partial
@@ -10,6 +10,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, masked, without_secrets
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.operations import CHECKING
+from amoro_core.protocol.snapshots_pb2 import AppliedPolicies, ApplyPoliciesRequest, GetPoliciesRequest, Policies
 from amoro_core.services.catalogs import CatalogChange
 
 
@@ -100,3 +101,13 @@ def _catalog(services: Services, config: CatalogConfig) -> pb.Catalog:
         commits=refusal is None,
         refusal=refusal,
     )
+
+
+def apply_policies(services: Services, request: ApplyPoliciesRequest, call: Call) -> AppliedPolicies:
+    """Let the policies in the text hold, or with `dry_run` say what they would change."""
+    return as_message(AppliedPolicies, services.policies.apply(request.text, call.caller, dry_run=request.dry_run))
+
+
+def get_policies(services: Services, request: GetPoliciesRequest, call: Call) -> Policies:
+    """A version of the policies, by default the last one."""
+    return as_message(Policies, services.policies.show(request.version))

@@ -27,6 +27,7 @@ from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.planning import PlanningService, StartingService
+from amoro_core.services.policies import PolicyService
 from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
 from amoro_core.services.tables import InspectionService, TableService
@@ -103,6 +104,7 @@ class Services(Protocol):
     users: UserService
     sessions: SessionService
     blockers: BlockerService
+    policies: PolicyService
     containers: ContainerService
     conditions: ConditionService
     meters: Meters

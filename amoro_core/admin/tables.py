@@ -299,7 +299,11 @@ def block_table(services: Services, request: pb.BlockTableRequest, call: Call) -
     named = [word(BlockedOperation, text, "kind of work") for text in request.operations]
     operations = frozenset(item for item in named if item is not None) or frozenset({BlockedOperation.OPTIMIZE})
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    return _blocker(services.blockers.block(runtime.table_id, operations, duration(request.hold_ms), request.reason))
+    hold, condition = duration(request.hold_ms), request.condition.strip()
+    taken = services.blockers.block(
+        runtime.table_id, operations, hold, request.reason, condition, yields=request.yields
+    )
+    return _blocker(taken)
 
 
 def renew_blocker(services: Services, request: pb.RenewBlockerRequest, call: Call) -> pb.Blocker:

@@ -51,6 +51,7 @@ from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService, MeteringService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.planning import PlanningService, StartingService
+from amoro_core.services.policies import PolicyService
 from amoro_core.services.post_commit_cleanup import ClearingService
 from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
@@ -209,7 +210,10 @@ class Services:
         )
         self.groups = GroupService(store, clock, parts.policies, self.containers)
         self.queue = QueueService(store, clock, self.optimizing.accounts, parts.policies, parts.monotonic)
-        self.blockers = BlockerService(store, clock, settings.blocker_timeout)
+        self.policies, self.blockers = (
+            PolicyService(store, self.catalogs.list_catalogs, clock),
+            BlockerService(store, tables_of, clock, signals, settings.blocker_timeout),
+        )
         self.sweeping = SweepingService(store, tables_of, find_action, clock, meters, settings.delete_rate)
         self.trash = TrashService(store, tables_of, clock)
         self.leasing = LeaseService(store, tables_of, clock)

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from amoro_core.maintenance.tags import TagConfig
 from amoro_core.maintenance.trash import TrashConfig
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
+    POLICY_PREFIX,
     EffectiveProperty,
     OptimizingConfig,
     Origin,
@@ -129,6 +130,17 @@ def check_change(changes: Mapping[str, str | None]) -> None:
         raise InvalidArgument(error.message, hint="Give another value; nothing was changed.") from error
 
 
+def check_policy(name: str, values: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for properties of a policy that are unknown, malformed, or of tables alone."""
+    known = {item.key for one in CONFIGURATIONS if one.has_catalog_defaults for item in one.properties}
+    try:
+        check_change(values)
+        if other := next((key for key in values if key not in known), ""):
+            raise InvalidArgument(f"{other} is no property that policies set", hint="See: amoro table set")
+    except InvalidArgument as error:
+        raise InvalidArgument(f"policy {name}: {error.message}", hint=error.hint) from error
+
+
 def effective_config(
     catalog: Mapping[str, str], table: Mapping[str, str], *, serviced: bool = False
 ) -> tuple[EffectiveProperty, ...]:
@@ -143,6 +155,9 @@ def effective_config(
         for known in configuration.properties:
             if serviced or not known.key.startswith(_SERVICES):
                 found += _effective(known, defaults if configuration.has_catalog_defaults else {}, table)
+    for at, item in enumerate(found):
+        if item.origin == Origin.CATALOG and (policy := catalog.get(f"{POLICY_PREFIX}{item.key}")):
+            found[at] = replace(item, origin=f"{Origin.POLICY} {policy}")
     keys, every = {item.key for item in found}, {**defaults, **table}
     unknown = sorted(key for key in every if key.startswith(_OURS) and key not in keys)
     return (*found, *(EffectiveProperty(key, every[key], Origin.UNKNOWN) for key in unknown))

@@ -172,7 +172,7 @@ class IcebergTable:
         self._refuse_unsupported(self._table.metadata)
 
     def _refuse_unsupported(self, metadata: TableMetadata) -> None:
-        refuse_table(metadata, dict(self._config.properties))
+        refuse_table(metadata, self._config.defaults_for(self._identifier))
         refuse_locations(metadata, self._grant())
 
     def skip_reason(self) -> str | None:
@@ -213,8 +213,8 @@ class IcebergTable:
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         return partition_filter.selector(self._table.metadata, condition)
 
-    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        return partition_filter.chooser(self._table.metadata, condition)
+    def chooses(self, condition: str, *, widely: bool = False) -> Callable[[PartitionKey], bool]:
+        return partition_filter.chooser(self._table.metadata, condition, widely=widely)
 
     def context(self, spec_id: int) -> TableContext:
         table_context = self._context(spec_id, equality_ids(self._scanned))
@@ -223,8 +223,8 @@ class IcebergTable:
         return replace(table_context, properties={**table_context.properties, FORMAT_KEY: FileFormat.PARQUET.value})
 
     def _properties(self, table: Table) -> Mapping[str, str]:
-        """The table's properties over the defaults of its catalog."""
-        return effective_properties(dict(self._config.properties), table.metadata.properties)
+        """The table's properties over those of policies and the defaults of its catalog."""
+        return effective_properties(self._config.defaults_for(self._identifier), table.metadata.properties)
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
         access = self.access()
@@ -268,7 +268,7 @@ class IcebergTable:
         return committing.tag(self._renewed(), name, snapshot_id, max_age_ms, again=again)
 
     def stage_upgrade(self) -> bytes:
-        refuse_table(self._renewed().metadata, dict(self._config.properties))
+        refuse_table(self._renewed().metadata, self._config.defaults_for(self._identifier))
         return table_support.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
     def stage_properties(self, changes: Mapping[str, str | None]) -> bytes:

@@ -109,8 +109,11 @@ class Readable(OpenTable, Protocol):
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         """A predicate: whether a data file may contain rows that satisfy the condition. Raises TableRefused."""
 
-    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        """A predicate: whether a partition may contain such rows. Raises InvalidArgument where it can't decide."""
+    def chooses(self, condition: str, *, widely: bool = False) -> Callable[[PartitionKey], bool]:
+        """A predicate: whether a partition may contain such rows; `widely`: also where its spec can't decide it.
+
+        Raises InvalidArgument for a condition that no spec of the table can decide.
+        """
 
     def partition_path(self, key: PartitionKey) -> str:
         """The partition as Iceberg writes it in paths, "" when unpartitioned."""

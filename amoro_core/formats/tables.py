@@ -240,8 +240,8 @@ class Tables:
         self._on_answer = on_answer
 
     def effective_properties(self, catalog: str, table: OpenTable) -> dict[str, str]:
-        """The table's properties over the defaults of its catalog."""
-        return effective_properties(dict(self.catalog(catalog).properties), table.facts.properties)
+        """The table's properties over those of policies and the defaults of its catalog."""
+        return effective_properties(self.catalog(catalog).defaults_for(table.facts.identifier), table.facts.properties)
 
     def list_all(self, config: CatalogConfig) -> list[TableIdentifier]:
         """As `Formats.list_tables`."""

@@ -183,11 +183,12 @@ def _promoted(bounds: Mapping[int, bytes], kinds: Mapping[int, IcebergType]) -> 
     return found
 
 
-def chooser(metadata: TableMetadata, text: str) -> Callable[[PartitionKey], bool]:
+def chooser(metadata: TableMetadata, text: str, *, widely: bool = False) -> Callable[[PartitionKey], bool]:
     """A predicate of partitions that can contain rows which satisfy the condition.
 
-    Partitions of a spec that can't decide it are not selected. Raises InvalidArgument for a condition that is malformed
-    or that no spec can decide: on a column that is not partitioned by, or a range over buckets.
+    Partitions of a spec that can't decide it are not selected, or with `widely` unless what it can decide excludes
+    them. Raises InvalidArgument for a condition that is malformed or that no spec can decide: on a column that is not
+    partitioned by, or a range over buckets.
     """
     schema = metadata.schema()
     try:
@@ -195,13 +196,12 @@ def chooser(metadata: TableMetadata, text: str) -> Callable[[PartitionKey], bool
     except ValueError as error:
         raise InvalidArgument(f"the condition {briefly(text, 100)!r} is malformed: {error}", hint=GRAMMAR) from error
     leaves = _predicates(rewrite_not(expression))
-    tests: dict[int, PartitionTest] = {}
-    for spec_id, spec in metadata.specs().items():
-        if all(_tells(spec, schema, leaf) for leaf in leaves):
-            tests[spec_id] = partition_test(metadata, spec, expression)
-    if not tests:
+    specs = metadata.specs()
+    deciding = [one for one, spec in specs.items() if all(_tells(spec, schema, leaf) for leaf in leaves)]
+    if not deciding:
         raise _untold(text, metadata, leaves)
-    return lambda key: key.spec_id in tests and tests[key.spec_id](key.partition)
+    tests = {one: partition_test(metadata, specs[one], expression) for one in (specs if widely else deciding)}
+    return lambda key: tests[key.spec_id](key.partition) if key.spec_id in tests else widely
 
 
 def _tells(spec: PartitionSpec, schema: Schema, leaf: UnboundPredicate) -> bool:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.tables import Blocker
 
 
 class TimeKind(StrEnum):
@@ -240,10 +241,11 @@ NOTHING_WAITS = Waiting()
 
 @dataclass(frozen=True, slots=True)
 class ReservedFiles:
-    """The files that plans of a table have which have not ended."""
+    """The files that a new plan leaves alone: those of plans which have not ended, and those in blocked partitions."""
 
-    paths: Mapping[str, str] = field(default_factory=dict)  # by normalised path, the process in words
+    paths: Mapping[str, str] = field(default_factory=dict)  # by normalised path, the holder in words
     processes: frozenset[str] = frozenset()  # ids of those whose files these are
+    blockers: tuple[Blocker, ...] = ()  # of some partitions
 
 
 NOTHING_TAKEN = ReservedFiles()

@@ -14,6 +14,7 @@ from amoro_core.model.properties import (
     interval,
     milliseconds,
     name,
+    one_of,
     optional,
     parse_into,
     parse_value,
@@ -28,6 +29,8 @@ FILTER_KEY = "self-optimizing.filter"
 WRITE_FORMAT_KEY = "self-optimizing.write-format"
 #: The prefix of a catalog's properties that are defaults for its tables.
 CATALOG_PREFIX = "table."
+#: Beside such a default that comes from a policy: its name, by the table's key.
+POLICY_PREFIX = "policy:"
 
 
 def _write_format(text: str) -> str | None:
@@ -35,6 +38,14 @@ def _write_format(text: str) -> str | None:
     if wanted not in (None, "parquet"):
         raise ValueError("expected parquet, the only format that is written")
     return wanted
+
+
+class ConflictGranularity(StrEnum):
+    """At which level a writer that announces partitions conflicts with a process that runs."""
+
+    FILE = "file"  # never before the commit, which compares files
+    PARTITION = "partition"
+    TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,9 @@ class OptimizingConfig:
     )
     rebase: bool = declared("self-optimizing.rebase.enabled", "true", boolean)
     max_hidden_ratio: float = declared("self-optimizing.rebase.max-hidden-ratio", "0.2", fraction(0.0, 1.0))
+    conflict_granularity: ConflictGranularity = declared(
+        "self-optimizing.conflict-granularity", "file", one_of({word.value: word for word in ConflictGranularity})
+    )
     polaris_rollback: bool = declared("self-optimizing.polaris-rollback", "false", boolean)
     commit_timeout: timedelta = declared("self-optimizing.commit.timeout", "600000", milliseconds(1))
     #: None: minor copies, major and full encode what has small row groups.
@@ -116,6 +130,7 @@ class Origin(StrEnum):
     """Where a property's value comes from."""
 
     TABLE = "table"
+    POLICY = "policy"  # followed by its name
     CATALOG = "catalog"  # as a default for its tables, under `table.`
     DEFAULT = "default"
     UNKNOWN = "unknown"  # set, but not a property of ours: it has no effect
@@ -127,7 +142,7 @@ class EffectiveProperty:
 
     key: str
     value: str
-    origin: Origin
+    origin: str  # an Origin; a policy with its name
     default: str = ""  # the value if it is not set; "" for none
 
 
@@ -186,9 +201,11 @@ def catalog_defaults(catalog: Mapping[str, str]) -> dict[str, str]:
     return {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
 
 
-def is_switched_off(override: bool | None, table: Mapping[str, str]) -> bool:
-    """Whether optimizing is switched off: by the table's own property, or by `amoro table disable`."""
-    return override is False or table.get(ENABLED_KEY, "").strip().lower() == "false"
+def is_switched_off(override: bool | None, table: Mapping[str, str], origin: str = "") -> bool:
+    """Whether optimizing is switched off: by the table's own property, by `amoro table disable`, or by a policy, which
+    `origin`, what decided last, tells."""
+    by_policy = origin.startswith(f"{Origin.POLICY} ") and origin.endswith("=false")
+    return override is False or by_policy or table.get(ENABLED_KEY, "").strip().lower() == "false"
 
 
 def decide_enabled(
@@ -196,7 +213,8 @@ def decide_enabled(
 ) -> Enabled:
     """Whether the table is optimized: any "false" disables it, else any "true" enables it, else it is only observed.
 
-    `override` is `amoro table enable|disable`, `key` the property. Raises TableRefused for a malformed value.
+    The "false" of a catalog's default, which a policy overrides, is none. `override` is `amoro table enable|disable`,
+    `key` the property. Raises TableRefused for a malformed value.
     """
     own = parse_value(key, table[key], boolean) if key in table else None
     default = parse_value(f"table.{key}", catalog[f"table.{key}"], boolean) if f"table.{key}" in catalog else None
@@ -204,10 +222,14 @@ def decide_enabled(
         return Enabled(False, f"the table's property {key}=false")
     if override is False:
         return Enabled(False, "amoro table disable")
+    policy = catalog.get(f"{POLICY_PREFIX}{key}")
+    if policy is not None and default is False:
+        return Enabled(False, f"{Origin.POLICY} {policy}: {key}=false")
     if own:
         return Enabled(True, f"the table's property {key}=true")
     if override:
         return Enabled(True, "amoro table enable")
     if default:
-        return Enabled(True, f"the catalog's default table.{key}=true")
+        by = f"{Origin.POLICY} {policy}: {key}" if policy is not None else f"the catalog's default table.{key}"
+        return Enabled(True, f"{by}=true")
     return Enabled(False, "observed only: it was never enabled")

@@ -68,6 +68,7 @@ def parse_pattern(text: str, *, within_parts: bool = False) -> "TablePattern":
     backticks matches itself. `within_parts`: `*` stays within a part, `**` does not. Raises InvalidArgument.
     """
     expression, first, position, parts = "", "", 0, 1
+    literal, characters, is_wild = 0, 0, False
     some_chars = f"[^{_DOT}]*" if within_parts else ".*"
     while match := _PIECE.match(text, position):
         quoted, some, special, plain = match.groups()
@@ -81,13 +82,18 @@ def parse_pattern(text: str, *, within_parts: bool = False) -> "TablePattern":
         else:
             expression += re.escape(plain)
         position = match.end()
+        characters += len(quoted.replace("``", "`")) if quoted is not None else plain is not None
+        is_wild |= some is not None or special in ("*", "**", "?")
+        if special == ".":
+            literal, is_wild = literal + (not is_wild), False
         parts += special == "."
         if special == "." and not first:
             first = text[: match.start()]
     try:
         if position != len(text) or not text:
             raise ValueError("it has invalid characters")
-        return TablePattern(text, re.compile(expression, re.DOTALL), first, parts)
+        rank = (literal + (not is_wild), characters)
+        return TablePattern(text, re.compile(expression, re.DOTALL), first, parts, rank)
     except (ValueError, re.error) as error:
         raise InvalidArgument(
             f"{text!r} is not a pattern for tables",
@@ -98,10 +104,12 @@ def parse_pattern(text: str, *, within_parts: bool = False) -> "TablePattern":
 class TablePattern:
     """A pattern of table names."""
 
-    def __init__(self, text: str, expression: re.Pattern[str], first: str, parts: int) -> None:
-        """Use `parse_pattern`; `first` is the part before the first dot, `parts` how many parts are written."""
+    def __init__(self, text: str, expression: re.Pattern[str], first: str, parts: int, rank: tuple[int, int]) -> None:
+        """Use `parse_pattern`; `first` is the part before the first dot, `parts` how many parts are written, `rank` how
+        specific it is: literal parts, then literal characters."""
         self.text = text
         self.parts = parts
+        self.rank = rank
         self._expression = expression
         self._first = first
 

@@ -22,7 +22,8 @@ from amoro_core.model.commits import (
     StatisticsNamed,
     StatisticsRemoved,
 )
-from amoro_core.model.tables import OptimizingType, TableRuntime
+from amoro_core.model.policies import Policies, values_for, with_policies
+from amoro_core.model.tables import OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, Work
 
 FILES = "files"
@@ -394,6 +395,11 @@ class CatalogConfig:
     origin: str = "amoro"  # or "pyiceberg"
     site_files: tuple[SiteFile, ...] = ()  # in order of their names
     strict_locations: bool = False  # from settings; the property of that name sets it too
+    policies: Policies = ()  # that hold, of all catalogs
+
+    def defaults_for(self, table: TableIdentifier) -> dict[str, str]:
+        """Its properties, with what policies say as defaults for the table (`table.KEY`) over its own."""
+        return with_policies(dict(self.properties), values_for(self.policies, table))
 
     def with_rules(self, rules: "CatalogRules") -> "CatalogConfig":
         """The catalog with the rules that settings have for it added to its own."""
@@ -452,6 +458,7 @@ class ProcessContext:
     tasks: int  # all that were planned
     open_work: tuple[Work, ...] = ()  # of the tasks that have not succeeded (yet)
     undone_by: str = ""  # the process that took it back
+    dropped: frozenset[int] = frozenset()  # tasks that were given up: what they have made is committed no more
 
     @property
     def detail(self) -> dict[str, Any]:

@@ -503,10 +503,12 @@ class Blocker:
     expires_at: datetime
     held_for: timedelta  # from each renewal
     reason: str = ""  # who holds it and what for
+    condition: str = ""  # on partition columns, of the partitions that it blocks; "": the whole table
 
     @property
     def words(self) -> str:
         """What is blocked, until when and by which blocker; to follow the name of the table in a message."""
         why = f" ({self.reason})" if self.reason else ""
         until = f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"blocked for {', '.join(sorted(self.operations))} until {until} by {self.blocker_id}{why}"
+        where = f" where {self.condition}" if self.condition else ""
+        return f"blocked for {', '.join(sorted(self.operations))}{where} until {until} by {self.blocker_id}{why}"

@@ -1040,12 +1040,15 @@ class Blocker(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
     blocker_id: _builtins.str
     table: _builtins.str
     reason: _builtins.str
     """who holds it and what for"""
     created_ms: _builtins.int
     expires_ms: _builtins.int
+    condition: _builtins.str
+    """on partition columns: other partitions are free; "": the whole table is blocked"""
     @_builtins.property
     def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """optimize, batch-write"""
@@ -1059,10 +1062,11 @@ class Blocker(_message.Message):
         reason: _builtins.str = ...,
         created_ms: _builtins.int = ...,
         expires_ms: _builtins.int = ...,
+        condition: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocker_id", b"blocker_id", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "operations", b"operations", "reason", b"reason", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocker_id", b"blocker_id", "condition", b"condition", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "operations", b"operations", "reason", b"reason", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1988,10 +1992,16 @@ class BlockTableRequest(_message.Message):
     OPERATIONS_FIELD_NUMBER: _builtins.int
     HOLD_MS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    YIELDS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     hold_ms: _builtins.int
     """from now; 0: as the coordinator's settings say"""
     reason: _builtins.str
+    condition: _builtins.str
+    """on partition columns; "": the whole table"""
+    yields: _builtins.bool
+    """running processes give way there"""
     @_builtins.property
     def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """none: optimize"""
@@ -2003,10 +2013,12 @@ class BlockTableRequest(_message.Message):
         operations: _abc.Iterable[_builtins.str] | None = ...,
         hold_ms: _builtins.int = ...,
         reason: _builtins.str = ...,
+        condition: _builtins.str = ...,
+        yields: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_ms", b"hold_ms", "operations", b"operations", "reason", b"reason", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "hold_ms", b"hold_ms", "operations", b"operations", "reason", b"reason", "table", b"table", "yields", b"yields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -225,6 +225,16 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_snapshots__pb2.TableUpgrade.FromString,
                 _registered_method=True)
+        self.ApplyPolicies = channel.unary_unary(
+                '/amoro.v1.AdminService/ApplyPolicies',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.ApplyPoliciesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.AppliedPolicies.FromString,
+                _registered_method=True)
+        self.GetPolicies = channel.unary_unary(
+                '/amoro.v1.AdminService/GetPolicies',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.GetPoliciesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.Policies.FromString,
+                _registered_method=True)
         self.BlockTable = channel.unary_unary(
                 '/amoro.v1.AdminService/BlockTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.BlockTableRequest.SerializeToString,
@@ -697,6 +707,18 @@ class AdminServiceServicer:
     def UpgradeTable(self, request, context):
         """Changes the version of the table's format, which can't be taken back.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1188,6 +1210,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.UpgradeTable,
                     request_deserializer=amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_snapshots__pb2.TableUpgrade.SerializeToString,
+            ),
+            'ApplyPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyPolicies,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.ApplyPoliciesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.AppliedPolicies.SerializeToString,
+            ),
+            'GetPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicies,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.GetPoliciesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.Policies.SerializeToString,
             ),
             'BlockTable': grpc.unary_unary_rpc_method_handler(
                     servicer.BlockTable,
@@ -2434,6 +2466,60 @@ class AdminService:
             '/amoro.v1.AdminService/UpgradeTable',
             amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.SerializeToString,
             amoro_dot_v1_dot_snapshots__pb2.TableUpgrade.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ApplyPolicies',
+            amoro_dot_v1_dot_snapshots__pb2.ApplyPoliciesRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.AppliedPolicies.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetPolicies',
+            amoro_dot_v1_dot_snapshots__pb2.GetPoliciesRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.Policies.FromString,
             options,
             channel_credentials,
             insecure,

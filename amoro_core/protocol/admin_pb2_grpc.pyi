@@ -83,6 +83,8 @@ class AdminServiceStub:
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
     UpgradeTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]
     """Changes the version of the table's format, which can't be taken back."""
+    ApplyPolicies: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.ApplyPoliciesRequest, _snapshots_pb2.AppliedPolicies]
+    GetPolicies: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.GetPoliciesRequest, _snapshots_pb2.Policies]
     BlockTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]
     RenewBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]
     ReleaseBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]
@@ -183,6 +185,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
     UpgradeTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]  # type: ignore[assignment]
     """Changes the version of the table's format, which can't be taken back."""
+    ApplyPolicies: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.ApplyPoliciesRequest, _snapshots_pb2.AppliedPolicies]  # type: ignore[assignment]
+    GetPolicies: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.GetPoliciesRequest, _snapshots_pb2.Policies]  # type: ignore[assignment]
     BlockTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     RenewBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     ReleaseBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
@@ -502,6 +506,20 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_snapshots_pb2.TableUpgrade, _abc.Awaitable[_snapshots_pb2.TableUpgrade]]:
         """Changes the version of the table's format, which can't be taken back."""
+
+    @_abc_1.abstractmethod
+    def ApplyPolicies(
+        self,
+        request: _snapshots_pb2.ApplyPoliciesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.AppliedPolicies, _abc.Awaitable[_snapshots_pb2.AppliedPolicies]]: ...
+
+    @_abc_1.abstractmethod
+    def GetPolicies(
+        self,
+        request: _snapshots_pb2.GetPoliciesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.Policies, _abc.Awaitable[_snapshots_pb2.Policies]]: ...
 
     @_abc_1.abstractmethod
     def BlockTable(

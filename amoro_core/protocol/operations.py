@@ -138,6 +138,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "ListCatalogs": _read(VIEWER, QUICK, _items("/catalogs", "catalogs")),
     "UpdateCatalog": _change(ADMIN, TOUCHING, _patch("/catalogs/{name}", "amoro.catalog/v1")),
     "RemoveCatalog": _change(ADMIN, TOUCHING, _delete("/catalogs/{name}")),
+    "ApplyPolicies": _change(ADMIN, TOUCHING, _post("/policies", "amoro.applied-policies/v1", "text")),
+    "GetPolicies": _read(VIEWER, QUICK, _get("/policies", "amoro.policies/v1")),
     "ListTables": _read(VIEWER, QUICK, _items("/tables", "tables")),
     "SelectTables": _read(VIEWER, TOUCHING, _get("/selection", "amoro.selection/v1")),
     "GetTable": _read(VIEWER, TOUCHING, _get("/tables/{table}", "amoro.table/v1")),

@@ -626,3 +626,128 @@ class ChangedProperties(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChangedProperties: _TypeAlias = ChangedProperties  # noqa: Y015
+
+@_typing.final
+class ApplyPoliciesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """of the whole file, in YAML: it replaces all policies"""
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyPoliciesRequest: _TypeAlias = ApplyPoliciesRequest  # noqa: Y015
+
+@_typing.final
+class PolicyEffect(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    BECOMES_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    becomes: _builtins.str
+    """due, not due: optimizing is, or is no longer; looked at: its next look decides"""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangedProperty]:
+        """of its effective properties"""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        changes: _abc.Iterable[Global___ChangedProperty] | None = ...,
+        becomes: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["becomes", b"becomes", "changes", b"changes", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyEffect: _TypeAlias = PolicyEffect  # noqa: Y015
+
+@_typing.final
+class AppliedPolicies(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """that holds now; 0: none"""
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyEffect]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        tables: _abc.Iterable[Global___PolicyEffect] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tables", b"tables", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppliedPolicies: _TypeAlias = AppliedPolicies  # noqa: Y015
+
+@_typing.final
+class GetPoliciesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """0: the last one"""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPoliciesRequest: _TypeAlias = GetPoliciesRequest  # noqa: Y015
+
+@_typing.final
+class Policies(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_MS_FIELD_NUMBER: _builtins.int
+    APPLIED_BY_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    applied_ms: _builtins.int
+    applied_by: _builtins.str
+    text: _builtins.str
+    """as it was applied, in YAML"""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        applied_ms: _builtins.int = ...,
+        applied_by: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_by", b"applied_by", "applied_ms", b"applied_ms", "text", b"text", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Policies: _TypeAlias = Policies  # noqa: Y015

@@ -1,16 +1,30 @@
 """Blockers, which keep kinds of work off a table for a while."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from amoro_core.actions.action_api import OPTIMIZING_ROLES
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
+from amoro_core.formats.ports import with_roles
+from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
+from amoro_core.model.optimizing_config import ConflictGranularity, parse_config
 from amoro_core.model.paging import Page, Window, page_limit
-from amoro_core.model.processes import IN_NO_LANE, uuid7
-from amoro_core.model.tables import LONGEST_HOLD, BlockedOperation, Blocker, OptimizingStatus, TableIdentifier
-from amoro_core.store import actions, processes, tables
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import FILES, IN_NO_LANE, LAYOUT, ProcessStatus, uuid7
+from amoro_core.model.tables import (
+    LONGEST_HOLD,
+    BlockedOperation,
+    Blocker,
+    OptimizingStatus,
+    TableIdentifier,
+    TableRuntime,
+)
+from amoro_core.store import actions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.advance_process import Effects, Signals
+from amoro_core.transactions.process_context import give_up, holder
 
 log = get_logger("amoro.blockers")
 
@@ -23,6 +37,13 @@ class TableBlocker:
     table: TableIdentifier
 
 
+_Paths = frozenset[str] | None
+#: What a new blocker is about: the condition ("": the whole table), the paths of its partitions in which processes
+#: hinder it (None: everywhere), and the ids of blockers of other partitions.
+_Scope = tuple[str, _Paths, frozenset[str]]
+_WHOLE: _Scope = ("", None, frozenset())
+
+
 @dataclass
 class BlockerService:
     """Blockers of all tables.
@@ -32,7 +53,9 @@ class BlockerService:
     """
 
     store: Store
+    tables: Tables
     clock: Callable[[], datetime]
+    signals: Signals
     held_for: timedelta
 
     def block(
@@ -41,41 +64,46 @@ class BlockerService:
         operations: frozenset[BlockedOperation],
         held_for: timedelta | None = None,
         reason: str = "",
+        condition: str = "",
+        *,
+        yields: bool = False,
     ) -> TableBlocker:
-        """A new blocker against the operations.
+        """A new blocker against the operations; with a condition against optimizing of these partitions alone.
 
-        Raises TableBlocked while another one is held against any of them, TableBusy for optimizing while a process
-        is planned or active on the table, TableNotFound, and InvalidArgument for no operation or a time that is not
-        above zero and at most a day.
+        With `yields` processes that run give way. Raises TableBlocked while another one is held against any of the
+        operations, TableBusy for optimizing while a process is planned or active on the table (of some partitions: as
+        `self-optimizing.conflict-granularity` says), TableNotFound, InvalidArgument for no operation, a time that is
+        not above zero and at most a day, or a condition that selects no whole partitions, and what loading raises.
         """
         if not operations:
             raise InvalidArgument(
                 "a blocker needs at least one operation", hint=f"One of: {', '.join(BlockedOperation)}."
             )
         duration = _checked(held_for or self.held_for)
+        if (condition or yields) and operations != {BlockedOperation.OPTIMIZE}:
+            raise InvalidArgument(
+                f"a condition, and giving way, concern optimizing, not {', '.join(sorted(operations))}",
+                hint="Block other operations for the whole table.",
+            )
+        where, paths, apart = self._scope(table_id, condition, yields=yields) if condition else _WHOLE
+        effects = Effects()
 
         def take(db: Connection) -> TableBlocker:
             now = self.clock()
             runtime = tables.get(db, table_id)
-            held = actions.find_blocker_against(db, table_id, operations, now)
-            if held is not None:
-                raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
+            # Who refuses writers refuses those that announce partitions, too, unless it gives way.
+            against = operations | ({BlockedOperation.BATCH_WRITE} if where and not yields else set())
+            for held in actions.list_blockers(db, now, table_id):
+                if held.operations & against and held.blocker_id not in apart:
+                    raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
+            blocker = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason, where)
             if BlockedOperation.OPTIMIZE in operations:
-                under_way = (one for one in processes.list_active_of(db, table_id) if one.status not in IN_NO_LANE)
-                active = next(under_way, None)
-                if active is not None:
-                    raise TableBusy(
-                        f"process {active.process_id} ({active.type}, {active.status}) is active on "
-                        f"{runtime.identifier}",
-                        hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {active.process_id}",
-                    )
-                if runtime.status is OptimizingStatus.PLANNING:
-                    raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.")
-            actions.remove_expired_blockers(db, now)
-            blocker = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason)
+                _clear_way(db, runtime, blocker, paths, effects, yields=yields)
+            self._remove(db, actions.list_expired_blockers(db, now))
             return _named(db, actions.add_blocker(db, blocker))
 
         table_blocker = self.store.write(take)
+        self.signals.announce(effects)
         log.info(
             "blocker.taken",
             blocker=table_blocker.blocker.blocker_id,
@@ -84,6 +112,23 @@ class BlockerService:
             until=table_blocker.blocker.expires_at.isoformat(),
         )
         return table_blocker
+
+    def _scope(self, table_id: int, condition: str, *, yields: bool) -> _Scope:
+        """What a condition means on the table as it is now. Raises InvalidArgument, and what loading raises."""
+        runtime = self.store.read(lambda db: tables.get(db, table_id))
+        table = with_roles(self.tables.open(runtime.identifier), OPTIMIZING_ROLES, "a condition")
+        config = parse_config(self.tables.effective_properties(runtime.identifier.catalog, table))
+        holds, granularity = table.chooses(condition, widely=True), config.conflict_granularity
+        if granularity is ConflictGranularity.TABLE:
+            return _WHOLE
+        held = self.store.read(lambda db: actions.list_blockers(db, self.clock(), table_id))
+        others = [one for one in held if one.condition and one.condition != condition]
+        passes = granularity is ConflictGranularity.FILE and not yields
+        scan = None if passes and not others else table.scan()
+        keys = {PartitionKey(one.data.spec_id, one.data.partition) for one in (scan.files if scan else ())}
+        there = list(filter(holds, keys))
+        apart = frozenset(one.blocker_id for one in others if not any(map(holder(table, one.condition), there)))
+        return condition, frozenset(() if passes else map(table.partition_path, there)), apart
 
     def renew(self, blocker_id: str, held_for: timedelta | None = None) -> TableBlocker:
         """Extend the blocker from now, by its original duration or the given one. The id may be a prefix.
@@ -109,7 +154,7 @@ class BlockerService:
 
         def drop(db: Connection) -> TableBlocker:
             held = actions.find_blocker_by_part(db, blocker_id, self.clock())
-            actions.remove_blocker(db, held.blocker_id)
+            self._remove(db, [held])
             return _named(db, held)
 
         released = self.store.write(drop)
@@ -133,13 +178,43 @@ class BlockerService:
         return self.store.read(read)
 
     def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
-        """The tables on which the operation is blocked now."""
+        """The tables on which the operation is blocked now, as a whole."""
         held = self.store.read(lambda db: actions.list_blockers(db, self.clock()))
-        return frozenset(blocker.table_id for blocker in held if operation in blocker.operations)
+        return frozenset(one.table_id for one in held if operation in one.operations and not one.condition)
 
     def trim(self) -> int:
         """Delete expired blockers, and return their number."""
-        return self.store.write(lambda db: actions.remove_expired_blockers(db, self.clock()))
+        return self.store.write(lambda db: self._remove(db, actions.list_expired_blockers(db, self.clock())))
+
+    def _remove(self, db: Connection, ended: Sequence[Blocker]) -> int:
+        """Delete blockers, and let tables be evaluated with the partitions that these held; how many there were."""
+        for blocker in ended:
+            actions.remove_blocker(db, blocker.blocker_id)
+        tables.refresh_at_once(db, {blocker.table_id for blocker in ended if blocker.condition}, evaluates=True)
+        return len(ended)
+
+
+def _clear_way(
+    db: Connection, runtime: TableRuntime, blocker: Blocker, paths: _Paths, effects: Effects, *, yields: bool
+) -> None:
+    """Let processes with files there give way to the blocker, if `yields`. Raises TableBusy for one that does not."""
+    for process in processes.list_active_of(db, runtime.table_id):
+        replaces = process.lane in (FILES, LAYOUT)
+        found = {one.task_id.number: one.partition for one in tasks.list_for_process(db, process.process_id)}
+        there = [number for number, path in found.items() if paths is None or not path or path in paths]
+        is_apart = paths is not None and (not replaces or not paths or (found and not there))
+        if process.status in IN_NO_LANE or is_apart:
+            continue
+        if not (yields and replaces and process.status is ProcessStatus.RUNNING):
+            raise TableBusy(
+                f"process {process.process_id} ({process.type}, {process.status}) is active on {runtime.identifier}"
+                + (f" where {blocker.condition}" if blocker.condition else ""),
+                hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {process.process_id}",
+            )
+        why = f"it gives way to a writer{f' ({blocker.reason})' if blocker.reason else ''}: {blocker.blocker_id}"
+        give_up(db, process, there, why, effects, blocker.created_at)
+    if runtime.status is OptimizingStatus.PLANNING and paths is None:
+        raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.")
 
 
 def _named(db: Connection, blocker: Blocker) -> TableBlocker:

@@ -21,10 +21,12 @@ from amoro_core.model.location_policy import is_strict
 from amoro_core.model.optimizing_config import check_defaults
 from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.paths import flaw_of_prefix
+from amoro_core.model.policies import PolicyVersion
 from amoro_core.model.principals import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
 from amoro_core.model.tables import TableFilter, TableIdentifier, discovery_filter, parse_table
 from amoro_core.model.text_sanitizing import LONGEST_REASON, NAMES, briefly, is_name, without_secrets
+from amoro_core.services.policies import parse_policies
 from amoro_core.store import catalogs, table_listing, tables
 from amoro_core.store.database import Connection, Store
 
@@ -78,9 +80,9 @@ class CatalogService:
 
     def list_catalogs(self) -> list[CatalogConfig]:
         """All known catalogs, in order of their names."""
-        known = {config.name: self._whole(config) for config in self.foreign()}
-        known |= {config.name: self._whole(config) for config in self.store.read(catalogs.list_catalogs)}
-        return [known[name] for name in sorted(known)]
+        own, policies = self.store.read(lambda db: (catalogs.list_catalogs(db), catalogs.find_policies(db)))
+        known = {config.name: config for config in (*self.foreign(), *own)}
+        return [self._whole(known[name], policies) for name in sorted(known)]
 
     def page(self, window: Window) -> Page[CatalogConfig]:
         """Known catalogs after a name, in order of their names; those of pyiceberg's configuration are read anew."""
@@ -99,9 +101,9 @@ class CatalogService:
 
     def get(self, name: str) -> CatalogConfig:
         """Raises CatalogNotFound."""
-        own = self.store.read(lambda db: catalogs.find(db, name))
+        own, policies = self.store.read(lambda db: (catalogs.find(db, name), catalogs.find_policies(db)))
         if own is not None:
-            return self._whole(own)
+            return self._whole(own, policies)
         known = {config.name: config for config in self.list_catalogs()}
         if name in known:
             return known[name]
@@ -155,8 +157,9 @@ class CatalogService:
         log.info("catalog.updated", catalog=name)
         return self._whole(after)
 
-    def _whole(self, config: CatalogConfig) -> CatalogConfig:
-        return config.with_site_files().with_rules(self.rules(config.name))
+    def _whole(self, config: CatalogConfig, version: PolicyVersion | None = None) -> CatalogConfig:
+        policies = parse_policies(version.text) if version else ()
+        return replace(config.with_site_files().with_rules(self.rules(config.name)), policies=policies)
 
     def _check(self, config: CatalogConfig) -> None:
         whole = config.with_site_files()

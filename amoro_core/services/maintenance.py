@@ -66,6 +66,7 @@ from amoro_core.transactions.process_context import (
     open_planned,
     require_unreserved,
     undo_request,
+    with_blocked,
 )
 from amoro_core.transactions.process_context import close as close_process
 from amoro_core.transactions.store_plan import (
@@ -360,7 +361,7 @@ class MaintenanceService:
             present = replace(runtime, uuid=table.facts.uuid)
             require_may_begin(db, present, action, process_request, self.clock(), stored=True)
             require_no_lease_since(db, runtime, action.lane, context.now, self.clock())
-            require_unreserved(db, process, plan.data_files, context.taken, self.actions.of)
+            require_unreserved(db, process, plan.data_files, context.taken, self.actions.of, self.clock())
             store_planned(db, runtime, process, () if held else works, self.clock())
             keep_plan(db, process, plan, request.options, self.clock(), start_at if waits else None)
             if waits and not plan.waits and (not is_scheduled or start_at == now):
@@ -434,6 +435,7 @@ class MaintenanceService:
         if runtime is not None and isinstance(action, Clustering):
             whose = (context, runtime.table_id, table.facts.uuid)
             context = self.store.read(lambda db: with_clustered(db, *whose, self.actions.of))
+            context = replace(context, taken=with_blocked(context.taken, table))
         return table, context
 
     def _context(
@@ -459,7 +461,7 @@ class MaintenanceService:
 
     def _evaluate_schedule(self, runtime: TableRuntime, table: OpenTable) -> tuple[dict[str, str], Looks]:
         """The properties of the table's catalog, and the state of each scheduled action without its last run."""
-        defaults = dict(self.tables.catalog(runtime.identifier.catalog).properties)
+        defaults = self.tables.catalog(runtime.identifier.catalog).defaults_for(runtime.identifier)
         enabled = enabled_of(table, defaults, runtime.enabled_override)
         return defaults, self.schedule.look(table, defaults, enabled, runtime.enabled_override)
 

@@ -29,19 +29,20 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdent
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.state import tables as table_machine
-from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import groups, plans, processes, table_stats, tables, tasks
+from amoro_core.store import groups, plans, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, Signals, advance_process, renew_block
-from amoro_core.transactions.journal import advance_task, keep_table
+from amoro_core.transactions.advance_process import Effects, Signals, renew_block
+from amoro_core.transactions.journal import keep_table
 from amoro_core.transactions.process_context import (
     Ending,
     close,
+    drop_groups,
     open_planned,
     read_context,
     require_unreserved,
     reserved_files,
+    with_blocked,
 )
 from amoro_core.transactions.store_plan import (
     EVALUATION,
@@ -135,7 +136,8 @@ class PlanningService:
         now, request = self.clock(), asked.request
         last = self.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
         capacity = self.store.read(lambda db: groups.capacity(db, config.group))
-        others = self.store.read(lambda db: reserved_files(db, runtime.table_id, table.facts.uuid, self.find_action))
+        ours = (runtime.table_id, table.facts.uuid, self.find_action, now)
+        others = with_blocked(self.store.read(lambda db: reserved_files(db, *ours)), table)
         situation = PlanningContext(config, properties, last, capacity, now, taken=others)
         evaluation, made = self.action.plan(table, situation, request)
         if made is None:
@@ -152,7 +154,7 @@ class PlanningService:
 
         def store(db: Connection) -> None:
             now = self.clock()
-            require_unreserved(db, process, data_files, others, self.find_action)
+            require_unreserved(db, process, data_files, others, self.find_action, now)
             store_planned(db, tables.get(db, runtime.table_id), process, works, now)
             begun = table_machine.planned(OptimizingType(process.type), process.reason)
             tables.save(db, table_machine.advance(tables.get(db, runtime.table_id), begun, now))
@@ -359,12 +361,7 @@ class StartingService:
             now = self.clock()
             if processes.get(db, process.process_id).status not in _GOING:
                 return
-            table_stats.add_dropped_groups(db, process.process_id, gone)
-            for task in tasks.list_for_process(db, process.process_id):
-                reason = gone.get(task.task_id.number)
-                if reason is not None and task.status in _OPEN:
-                    advance_task(db, task, task_machine.Cancel(reason), now)
-            advance_process(db, process.process_id, effects, now)
+            drop_groups(db, process.process_id, gone, effects, now)
 
         self.store.write(drop)
         for number, reason in gone.items():

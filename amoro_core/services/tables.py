@@ -17,11 +17,13 @@ from amoro_core.formats.tables import SERVICED_FORMATS, Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
     FILTER_KEY,
     EffectiveProperty,
     Enabled,
+    Origin,
     decide_enabled,
     effective_properties,
     is_switched_off,
@@ -58,7 +60,7 @@ from amoro_core.store import actions, events, groups, table_listing, table_stats
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_record, keep_table
 from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
-from amoro_core.transactions.process_context import config_of, reserved_files
+from amoro_core.transactions.process_context import config_of, reserved_files, with_blocked
 from amoro_core.transactions.table_registry import (
     BUSY,
     Evaluated,
@@ -199,7 +201,8 @@ class TableService:
         scan = table.scan()
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
-        others = self.store.read(lambda db: self._reserved(db, known, loaded.table.facts.uuid))
+        reserved = self.store.read(lambda db: self._reserved(db, known, loaded.table.facts.uuid))
+        others = with_blocked(reserved, table).paths
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
             scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan)
@@ -227,7 +230,7 @@ class TableService:
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
         table = self.tables.load(catalog, runtime.identifier, runtime)
-        defaults = dict(catalog.properties)
+        defaults = catalog.defaults_for(runtime.identifier)
         own = table.facts.properties
         config = parse_config(effective_properties(defaults, own))
         decide_enabled(runtime.enabled_override, own, defaults)  # a malformed value refuses the table
@@ -281,9 +284,10 @@ class TableService:
             if spared is not None:
                 return Evaluated(spared, runtime.scanned_at)
         scan = table.scan()
-        last, others = self.store.read(
+        last, reserved = self.store.read(
             lambda db: (tables.partitions_last_optimized(db, runtime.table_id), self._reserved(db, runtime, facts.uuid))
         )
+        others = with_blocked(reserved, table).paths
         self.late_deletes.search(runtime, table, scan)
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
@@ -292,11 +296,11 @@ class TableService:
         document = None if evaluation.digest is None else table_stats.pack_digest(evaluation.digest)
         return Evaluated(with_reserved(evaluation, scan, others), now, document)
 
-    def _reserved(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
-        """The files that are in plans which have not ended, each with its process in words."""
+    def _reserved(self, db: Connection, runtime: TableRuntime, uuid: str) -> ReservedFiles:
+        """What is left to plans which have not ended, and to writers."""
         if not runtime.table_id:
-            return {}
-        return reserved_files(db, runtime.table_id, uuid, self.find_action).paths
+            return NOTHING_TAKEN
+        return reserved_files(db, runtime.table_id, uuid, self.find_action, self.clock())
 
     def _save_refreshed(
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
@@ -337,7 +341,7 @@ class TableService:
         what `condition` raises of the table as it is before.
         """
         table_id = (before := self.ensure(identifier)).table_id
-        if enabled and is_switched_off(None, before.properties):
+        if enabled and is_switched_off(None, before.properties, before.enabled_origin):
             before = _require_on(replace(_require_existing(identifier, self.refresh(table_id)), enabled_override=None))
         if condition is not None:
             condition(self.find(identifier))
@@ -493,8 +497,10 @@ def _require_on(runtime: TableRuntime) -> TableRuntime:
     """Raise TableRefused, with what to change, where optimizing the table is switched off."""
     identifier = runtime.identifier
     by_property = is_switched_off(None, runtime.properties)
-    if by_property or runtime.enabled_override is False:
+    if is_switched_off(runtime.enabled_override, runtime.properties, runtime.enabled_origin):
         command = f"table set {identifier} {ENABLED_KEY}-" if by_property else f"table enable {identifier}"
+        if runtime.enabled_origin.startswith(Origin.POLICY):
+            command = "policy apply -f FILE, with that policy changed"
         raise TableRefused(
             f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
             reason="disabled",
@@ -545,7 +551,7 @@ class InspectionService:
         `known_only`: the table's own are those of its last refresh; raises TableNotFound for one that is not known.
         Raises TableRefused("configuration") only for a malformed `self-optimizing.enabled`.
         """
-        defaults = dict(self.tables.catalog(identifier.catalog).properties)
+        defaults = self.tables.catalog(identifier.catalog).defaults_for(identifier)
         find = tables.get_by_name if known_only else tables.find
         runtime = self.store.read(lambda db: find(db, identifier))
         known = runtime if known_only and runtime else self.tables.open(identifier).facts

@@ -75,7 +75,7 @@ Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndCommitted | EndWork 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Committed and dropped groups of a process that commits several times."""
+    """Dropped groups of a process, and the committed ones of one that commits several times."""
 
     committed: frozenset[int] = frozenset()
     dropped: Mapping[int, str] = field(default_factory=dict)  # those that won't be committed, with the reason
@@ -123,9 +123,12 @@ def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask], settled:
         return _by_groups(process, ordered, lost, settled, is_open=is_open)
     if is_open:
         return Wait()
-    done = tuple(task.task_id.number for task in ordered if task.status is TaskStatus.SUCCESS)
+    numbers = (task.task_id.number for task in ordered if task.status is TaskStatus.SUCCESS)
+    done = tuple(number for number in numbers if number not in settled.dropped)
     if lost and not done:
         return _failure(lost[0])
+    if settled.dropped and not done:
+        return FailProcess(CommitConflict.code, next(iter(settled.dropped.values())))
     return StartCommit(done) if process.commits else EndWork()
 
 

@@ -148,9 +148,9 @@ def remove_blocker(db: Connection, blocker_id: str) -> None:
     db.execute("DELETE FROM table_blocker WHERE blocker_id = :blocker_id", {"blocker_id": blocker_id})
 
 
-def remove_expired_blockers(db: Connection, now: datetime) -> int:
-    """Delete expired blockers; returns how many."""
-    return db.execute("DELETE FROM table_blocker WHERE expires_at_ms <= :now_ms", {"now_ms": to_ms(now)})
+def list_expired_blockers(db: Connection, now: datetime) -> list[Blocker]:
+    """Blockers that have expired and are there still."""
+    return _BLOCKERS.select(db, "SELECT * FROM table_blocker WHERE expires_at_ms <= :now", {"now": to_ms(now)})
 
 
 def find_blocker_by_part(db: Connection, text: str, now: datetime) -> Blocker:
@@ -180,11 +180,12 @@ def blocker_page(db: Connection, now: datetime, table_id: int | None, after: str
 
 
 def find_blocker_against(
-    db: Connection, table_id: int, operations: Iterable[BlockedOperation], now: datetime
+    db: Connection, table_id: int, operations: Iterable[BlockedOperation], now: datetime, *, partly: bool = False
 ) -> Blocker | None:
-    """The oldest unexpired blocker of any of these operations on the table."""
+    """The oldest unexpired blocker of any of these operations on the table; `partly`: also of some partitions."""
     wanted = frozenset(operations)
-    return next((blocker for blocker in list_blockers(db, now, table_id) if blocker.operations & wanted), None)
+    held = (one for one in list_blockers(db, now, table_id) if partly or not one.condition)
+    return next((blocker for blocker in held if blocker.operations & wanted), None)
 
 
 def _missing_blocker(blocker_id: str) -> BlockerNotFound:

@@ -1,10 +1,11 @@
-"""Catalogs added by users, in `catalog_metadata`."""
+"""Catalogs added by users, in `catalog_metadata`, and the versions of policies for their tables."""
 
 import json
 from collections.abc import Iterable
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
 from amoro_core.model.paging import Page
+from amoro_core.model.policies import PolicyVersion
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.store.connection import Codec, Connection, Duplicate, RowMapping, to_json
 
@@ -12,7 +13,7 @@ _CATALOGS = RowMapping(
     CatalogConfig,
     name="catalog_name",
     site_files="site_files_json",
-    without=["strict_locations"],
+    without=["strict_locations", "policies"],
     codecs={
         "site_files": Codec(
             lambda files: to_json([(file.name, file.content, dict(file.properties)) for file in files]),
@@ -70,6 +71,20 @@ def remove(db: Connection, name: str) -> None:
     """Delete the catalog; its tables' runtimes stay. Raises CatalogNotFound."""
     if not db.execute("DELETE FROM catalog_metadata WHERE catalog_name = :name", {"name": name}):
         raise _missing(name)
+
+
+_VERSIONS = RowMapping(PolicyVersion, text="policies")
+
+
+def add_policies(db: Connection, version: PolicyVersion) -> None:
+    """Keep a version of the policies, which holds from now on. Raises Duplicate for a number that is there."""
+    db.insert("policy_version", _VERSIONS.to_row(version))
+
+
+def find_policies(db: Connection, version: int = 0) -> PolicyVersion | None:
+    """That version of the policies, or with 0 the last one; None when there is none."""
+    sql = "SELECT * FROM policy_version WHERE :version IN (0, version) ORDER BY version DESC LIMIT 1"
+    return _VERSIONS.find(db, sql, {"version": version})
 
 
 def _missing(name: str) -> CatalogNotFound:

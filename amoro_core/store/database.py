@@ -310,8 +310,17 @@ def states_of_tables(db: Database) -> None:
     db.execute("CREATE INDEX table_action_failing ON table_action (failing_since_ms) WHERE failures > 0")
 
 
+def conditions_and_policies(db: Database) -> None:
+    """Blockers of some partitions, and policies."""
+    db.execute("ALTER TABLE table_blocker ADD COLUMN condition TEXT NOT NULL DEFAULT ''")
+    db.execute(
+        "CREATE TABLE policy_version (version INTEGER PRIMARY KEY CHECK (version > 0), policies TEXT NOT NULL, "
+        "applied_by TEXT NOT NULL, applied_at_ms INTEGER NOT NULL) STRICT"
+    )
+
+
 #: In their order.
-MIGRATIONS = (first_schema, states_of_tables)
+MIGRATIONS = (first_schema, states_of_tables, conditions_and_policies)
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:
     SCHEMA()(_migration)

@@ -450,6 +450,14 @@ def list_metadata_locations(db: Connection, catalog: str) -> list[MetadataLocati
     return found
 
 
+def refresh_at_once(db: Connection, table_ids: Iterable[int], *, evaluates: bool = False) -> None:
+    """Let the tables be refreshed now, whether their catalogs report changes or not; `evaluates`: and evaluated."""
+    also = ", evaluated_snapshot_id = NULL" if evaluates else ""
+    ids = "SELECT value FROM json_each(:ids)"
+    sql = f"UPDATE table_runtime SET refresh_at_ms = NULL{also} WHERE table_id IN ({ids})"
+    db.execute(sql, {"ids": to_json(sorted(table_ids))})
+
+
 def list_due_locations(db: Connection, catalog: str, until: datetime, since: datetime) -> list[DueTable]:
     """The catalog's evaluated tables that are refreshed by `until`, and were refreshed since; in no order.
 

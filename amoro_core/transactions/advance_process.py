@@ -36,9 +36,11 @@ from amoro_core.transactions.journal import advance_task, keep_process, keep_rec
 _AGAINST = frozenset({BlockedOperation.BATCH_WRITE})
 
 
-def refuse_blocked(db: Connection, runtime: TableRuntime, against: Set[BlockedOperation], now: datetime) -> None:
-    """Raise TableBlocked for a blocker of any of these operations."""
-    held = actions.find_blocker_against(db, runtime.table_id, against, now)
+def refuse_blocked(
+    db: Connection, runtime: TableRuntime, against: Set[BlockedOperation], now: datetime, *, partly: bool = False
+) -> None:
+    """Raise TableBlocked for a blocker of any of these operations; `partly`: also for one of some partitions alone."""
+    held = actions.find_blocker_against(db, runtime.table_id, against, now, partly=partly)
     if held is not None:
         raise TableBlocked(
             f"{runtime.identifier} is {held.words}",
@@ -81,11 +83,11 @@ def _block_reason(process: OptimizingProcess) -> str:
 
 
 def settled_groups(db: Connection, process: OptimizingProcess) -> Settled:
-    """The groups that are committed or dropped; empty for a process with a single commit."""
-    if not process.max_commits:
-        return NOTHING_SETTLED
-    committed = committed_groups(processes.list_commits(db, process.process_id))
+    """The groups that are dropped, and of a process that commits group by group those that are committed."""
     dropped = table_stats.list_dropped_groups(db, process.process_id)
+    if not process.max_commits:
+        return Settled(dropped=dropped) if dropped else NOTHING_SETTLED
+    committed = committed_groups(processes.list_commits(db, process.process_id))
     return Settled(committed, {number: why for number, why in dropped.items() if number not in committed})
 
 

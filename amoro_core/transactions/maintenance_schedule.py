@@ -42,7 +42,7 @@ def with_clustered(
     """The situation with the files of other plans, the groups that are known, how the table is read, and the choice."""
     return replace(
         situation,
-        taken=reserved_files(db, table_id, uuid, find_action),
+        taken=reserved_files(db, table_id, uuid, find_action, situation.now),
         known_groups=table_stats.list_cluster_groups(db, table_id, uuid),
         scans=table_stats.list_scans(db, table_id),
         choice=table_stats.find_choice(db, table_id),

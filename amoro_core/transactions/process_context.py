@@ -2,14 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action, Based, Request, Undoing
 from amoro_core.documents.formatting import many
-from amoro_core.errors import CannotUndo, CatalogNotFound, CommitConflict, TableBusy, TableRefused
-from amoro_core.formats.ports import OpenTable
+from amoro_core.errors import CannotUndo, CatalogNotFound, CommitConflict, InvalidArgument, TableBusy, TableRefused
+from amoro_core.formats.ports import OpenTable, Rewritable
 from amoro_core.formats.tables import Tables
 from amoro_core.model.clustering import ClusteredGroup
 from amoro_core.model.commits import (
@@ -41,6 +41,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import SnapshotFacts, TableRuntime
 from amoro_core.model.task_payload import Work
 from amoro_core.state import processes as process_machine
+from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import Outcome
 from amoro_core.store import actions, pending_deletions, processes, queue_stats, table_stats, tables, tasks
 from amoro_core.store.database import Connection
@@ -52,7 +53,9 @@ from amoro_core.transactions.advance_process import (
     move_process,
     partial_end,
     release_table,
+    settled_groups,
 )
+from amoro_core.transactions.journal import advance_task
 
 
 def read_context(db: Connection, process_id: str) -> ProcessContext:
@@ -60,6 +63,7 @@ def read_context(db: Connection, process_id: str) -> ProcessContext:
     process = processes.get(db, process_id)
     listed = tasks.list_for_process(db, process_id)
     results, open_work = [], []
+    dropped = frozenset(table_stats.list_dropped_groups(db, process_id))
     for task in listed:
         stored = tasks.read_output(db, task.task_id)
         given = tasks.read_input(db, task.task_id)
@@ -68,9 +72,8 @@ def read_context(db: Connection, process_id: str) -> ProcessContext:
         else:
             results.append(TaskResult(task.task_id.number, task.kind, given, stored[1]))
     attempts = tuple(processes.list_commits(db, process_id))
-    return ProcessContext(
-        process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work)
-    )
+    runtime = tables.get(db, process.table_id)
+    return ProcessContext(process, runtime, tuple(results), attempts, len(listed), tuple(open_work), dropped=dropped)
 
 
 def open_planned(tables_of: Tables, case: ProcessContext) -> OpenTable:
@@ -163,10 +166,12 @@ def reserved_files(
     table_id: int,
     table_uuid: str,
     find_action: Callable[[str], Action],
+    now: datetime,
     known: ReservedFiles = NOTHING_TAKEN,
     own: str = "",
 ) -> ReservedFiles:
-    """The files of every plan of the table, under any of its names, that replaces files; not those of `own`.
+    """The files of every plan of the table, under any of its names, that replaces files; not those of `own`. And the
+    blockers of some of its partitions, whose files `with_blocked` adds.
 
     `find_action` finds one by its own name. `known` is what was read before: the files of a plan never change, so
     these are not read again.
@@ -179,18 +184,48 @@ def reserved_files(
         words = f"process {process.process_id} ({process.type}, {process.status})"
         action = find_action(process.action)
         paths.update(dict.fromkeys(map(normalise, action.inputs(read_context(db, process.process_id))), words))
-    return ReservedFiles(paths, frozenset(found))
+    blockers = tuple(one for one in actions.list_blockers(db, now, table_id) if one.condition)
+    return ReservedFiles(paths, frozenset(found), blockers)
+
+
+def with_blocked(reserved: ReservedFiles, table: Rewritable) -> ReservedFiles:
+    """The same with the live files in the partitions that are blocked, also in those that may be."""
+    if not reserved.blockers or (scan := table.scan()) is None:
+        return reserved
+    paths = dict(reserved.paths)
+    for blocker in reserved.blockers:
+        holds, words = holder(table, blocker.condition), f"a writer (blocker {blocker.blocker_id}: {blocker.condition})"
+        for file in (one.data for one in scan.files):
+            if holds(PartitionKey(file.spec_id, file.partition)):
+                paths.setdefault(normalise(file.path), words)
+    return replace(reserved, paths=paths)
+
+
+def holder(table: Rewritable, condition: str) -> Callable[[PartitionKey], bool]:
+    """Whether a blocker's condition may hold in a partition; in every one if it tells nothing about the table as it is
+    by now."""
+    try:
+        return table.chooses(condition, widely=True)
+    except InvalidArgument:
+        return lambda key: True
 
 
 def require_unreserved(
     db: Connection,
     process: OptimizingProcess,
-    data_files: Iterable[str],
+    data_files: Collection[str],
     known: ReservedFiles,
     find_action: Callable[[str], Action],
+    now: datetime,
 ) -> None:
-    """Raise TableBusy where a plan that is not in `known` has one of the files that the process is to replace."""
-    since = reserved_files(db, process.table_id, process.table_uuid, find_action, known, process.process_id)
+    """Raise TableBusy where a plan that is not in `known` has one of the files that the process is to replace, or some
+    partitions were blocked since."""
+    since = reserved_files(db, process.table_id, process.table_uuid, find_action, now, known, process.process_id)
+    taken = [blocker.blocker_id for blocker in known.blockers]
+    if data_files and (new := [blocker for blocker in since.blockers if blocker.blocker_id not in taken]):
+        raise TableBusy(
+            f"while this was planned the table was {new[0].words}", hint="Try again: that is left out then."
+        )
     both = [path for path in data_files if normalise(path) in since.paths]
     if both:
         raise TableBusy(
@@ -240,7 +275,7 @@ _LONGEST_WAIT_S = 2.0
 def config_of(tables: Tables, runtime: TableRuntime) -> OptimizingConfig:
     """The table's configuration as last loaded; Amoro's defaults while it is malformed or its catalog unknown."""
     try:
-        defaults = dict(tables.catalog(runtime.identifier.catalog).properties)
+        defaults = tables.catalog(runtime.identifier.catalog).defaults_for(runtime.identifier)
         return parse_config(effective_properties(defaults, runtime.properties))
     except (TableRefused, CatalogNotFound):
         return OptimizingConfig()
@@ -286,6 +321,27 @@ def keep_landed(
     advance_process(db, attempt.process_id, effects, now)
 
 
+def drop_groups(db: Connection, process_id: str, gone: Mapping[int, str], effects: Effects, now: datetime) -> None:
+    """Give up tasks of a process, with the reasons: the process goes on with the others, or ends."""
+    table_stats.add_dropped_groups(db, process_id, gone)
+    for task in tasks.list_for_process(db, process_id):
+        if task.task_id.number in gone and task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
+            advance_task(db, task, task_machine.Cancel(gone[task.task_id.number]), now)
+    advance_process(db, process_id, effects, now)
+
+
+def give_up(
+    db: Connection, process: OptimizingProcess, numbers: Collection[int], reason: str, effects: Effects, now: datetime
+) -> None:
+    """Give up tasks of a running process; the process, where no other is left."""
+    every = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
+    if every - settled_groups(db, process).numbers - set(numbers):
+        drop_groups(db, process.process_id, dict.fromkeys(numbers, reason), effects, now)
+        return
+    close(db, process, Ending(reason), now)
+    effects.left_over.append((process.process_id, tables.get(db, process.table_id).identifier.catalog))
+
+
 def keep_dropped(db: Connection, process_id: str, dropped: Mapping[int, str], effects: Effects, now: datetime) -> None:
     """None of the groups that were ready can be committed; the process goes on with the others, or ends."""
     table_stats.add_dropped_groups(db, process_id, dropped)
@@ -310,7 +366,9 @@ def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] 
         if runtime.uuid not in ("", active.table_uuid):
             reason = f"{runtime.identifier} is another table: UUID {runtime.uuid}, planned on {active.table_uuid}"
             return active, Ending(reason, CommitConflict.code)
-        if active.is_optimizing and is_switched_off(runtime.enabled_override, runtime.properties):
+        if active.is_optimizing and is_switched_off(
+            runtime.enabled_override, runtime.properties, runtime.enabled_origin
+        ):
             return active, Ending("optimizing was switched off")
     return None
 

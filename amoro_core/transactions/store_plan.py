@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.actions.action_api import Action, Clustering, Plan, PlannedTask, Request
-from amoro_core.errors import ConfirmationRequired, GroupNotFound, IllegalState, TableBusy
+from amoro_core.errors import ConfirmationRequired, GroupNotFound, IllegalState, TableBlocked, TableBusy
 from amoro_core.formats.ports import OpenTable
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import REJECTS
@@ -25,7 +25,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import BlockedOperation, TableRuntime
 from amoro_core.state import processes as process_machine
 from amoro_core.state.process_decisions import conflicting_process
-from amoro_core.store import groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
+from amoro_core.store import actions, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.plans import StoredPlan
 from amoro_core.transactions.advance_process import (
@@ -83,11 +83,14 @@ def require_free(
 def require_unblocked(
     db: Connection, runtime: TableRuntime, lane: str, now: datetime, *, maintains: bool = False
 ) -> None:
-    """Raise TableBlocked for a blocker against what is to begin in the lane."""
+    """Raise TableBlocked for a blocker against what is to begin in the lane.
+
+    Plans of optimizing and clustering leave out partitions that are blocked; of others a condition blocks all.
+    """
     against = {BlockedOperation.MAINTAIN if maintains else BlockedOperation.OPTIMIZE}
     if lane in (FILES, LAYOUT):
         against.add(BlockedOperation.OPTIMIZE)
-    refuse_blocked(db, runtime, against, now)
+    refuse_blocked(db, runtime, against, now, partly=maintains and lane == FILES)
 
 
 def require_no_lease_since(db: Connection, runtime: TableRuntime, lane: str, since: datetime, now: datetime) -> None:
@@ -282,6 +285,9 @@ def start(db: Connection, process: OptimizingProcess, effects: Effects, now: dat
     """Let a plan begin. Raises TableBusy or TableBlocked, and IllegalState for one that has begun or has ended."""
     refuse_starting(process)
     runtime = tables.get(db, process.table_id)
+    for blocker in actions.list_blockers(db, now, process.table_id):
+        if blocker.condition and blocker.created_at > process.created_at:
+            raise TableBlocked(f"since this was planned {runtime.identifier} is {blocker.words}")
     require_free(db, runtime, process.lane, now, maintains=True, own=process.process_id, action=process.action)
     if plans.get_plan(db, process.process_id).document.get(REJECTS):
         block_writers(db, runtime, process, now)

@@ -41,6 +41,8 @@ CheckCatalog        look  checking
 ListCatalogs        look  quick     catalog list
 UpdateCatalog       rule  touching  *catalog update sales a=b
 RemoveCatalog       rule  touching  *catalog remove sales
+ApplyPolicies       rule  touching  *policy apply -f {file}
+GetPolicies         look  quick     policy show
 ListTables          look  quick     table list
 SelectTables        look  touching  plan a.b.*
 GetTable            look  touching  table show a.b.c
@@ -173,6 +175,13 @@ WRONG: tuple[Wrong, ...] = (
     _wrong(
         "a..b", "OptimizeTable", "optimize a..b", rest=("POST", "/tables/a..b/optimize", {}),
         request={"table": "a..b"},
+    ),
+    _wrong(
+        "found a mapping", "ApplyPolicies", rest=("POST", "/policies", {"text": "a: b"}), request={"text": "a: b"},
+    ),
+    _wrong(
+        "has no column day", "BlockTable",
+        rest=("POST", f"{_T}/blockers", {"condition": "day=1"}), request={"table": "lake.db.t", "condition": "day=1"},
     ),
     _wrong(
         "sleeping", "ListTables", "table list --status sleeping", rest=("GET", "/tables?status=sleeping", None),

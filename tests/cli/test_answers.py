@@ -368,6 +368,36 @@ ROWS = (
         ),
         BLOCKER_TEXT,
     ),
+    Row(
+        f'table block {TABLE} --where "part=\'a\'" --yield', "BlockTable",
+        pb.Blocker(blocker_id=ID, table=TABLE, operations=["optimize"], condition="part='a'", expires_ms=NOON),
+        pb.BlockTableRequest(table=TABLE, condition="part='a'", yields=True),
+        f"blocker  {ID}\ntable    {TABLE}\nblocks   optimize\nwhere    part='a'\nexpires  2026-09-21 14:13:20Z\n"
+        f"It expires by itself. To keep it, renew it in time: amoro table renew {ID}\n",
+        holds={"condition": "part='a'"},
+    ),
+    Row(
+        "policy apply -f {file} --dry-run", "ApplyPolicies",
+        snapshots.AppliedPolicies(
+            version=2,
+            tables=[
+                snapshots.PolicyEffect(
+                    table=TABLE, becomes="due", changes=[snapshots.ChangedProperty(key="a.b", before="1", after="2")]
+                )
+            ],
+        ),
+        snapshots.ApplyPoliciesRequest(text="correct horse battery\nsecond line\n", dry_run=True),
+        f"{'TABLE':<15}  KEY  BEFORE  AFTER  BECOMES\n{TABLE}  a.b  1       2      due\n"
+        "1 table would change. Version 2 of the policies holds.\n",
+        holds={"tables.0.becomes": "due", "tables.0.changes.0.after": "2"},
+    ),
+    Row(
+        "policy show --version 2", "GetPolicies",
+        snapshots.Policies(version=2, applied_ms=NOON, applied_by="ann", text="- name: a\n"),
+        snapshots.GetPoliciesRequest(version=2),
+        f"# version 2, applied {AT} by ann\n- name: a\n",
+        holds={"text": "- name: a\n", "applied_at": AT_ISO},
+    ),
     Row("table renew 01a1ff", "RenewBlocker", BLOCKER, pb.RenewBlockerRequest(blocker_id="01a1ff"), BLOCKER_TEXT),
     Row(
         "table unblock 01a1ff", "ReleaseBlocker", BLOCKER, pb.ReleaseBlockerRequest(blocker_id="01a1ff"),

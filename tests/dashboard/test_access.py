@@ -188,6 +188,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 "enabled": True,
                 "instances": 1,
                 "scans": [],
+                "text": "not a list",
             }
         )
         made.held.update(

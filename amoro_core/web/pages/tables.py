@@ -246,7 +246,8 @@ def _obstacles(table: pb.Table) -> Iterator[Reason]:
         yield Reason("good", "It is enabled", table.enabled_origin)
     for blocker in table.blockers:
         until = f"Until {format_time(blocker.expires_ms)}"
-        yield Reason("wait", f"Blocked: {', '.join(blocker.operations)}", f"{until}. {blocker.reason}")
+        where = f" where {blocker.condition}" if blocker.condition else ""
+        yield Reason("wait", f"Blocked: {', '.join(blocker.operations)}{where}", f"{until}. {blocker.reason}")
 
 
 def _work(table: pb.Table) -> Iterator[Reason]:
@@ -400,7 +401,7 @@ async def show_properties(visit: PageRequest) -> Page:
         "table_properties.html",
         "properties",
         properties=response.properties,
-        shown=[setting for setting in response.properties if origin in ("", setting.origin)],
+        shown=[setting for setting in response.properties if origin in ("", setting.origin.partition(" ")[0])],
         origin=origin,
         origins=Origin,
         refused=refused,
