@@ -1,67 +1,23 @@
 """Schedule of maintenance: intervals spread over tables, and the daily window."""
 
-import re
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from hashlib import blake2b
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
-from amoro_core.model.properties import declared, duration
+from amoro_core.model.properties import Window, declared, duration, time_zone, window
 
 #: Run times of tables are spread by up to this share of the interval, to either side.
 SPREAD = 0.1
-_WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The part of each day in which maintenance may begin, in local time; its end is exclusive."""
-
-    start: time
-    end: time
-
-    def holds(self, local: datetime) -> bool:
-        """Whether the moment lies in it."""
-        at = local.time()
-        if self.start <= self.end:
-            return self.start <= at < self.end
-        return at >= self.start or at < self.end
-
-    def next_opening(self, local: datetime) -> datetime:
-        """The moment itself if it is in the window, else the next opening of the window."""
-        if self.holds(local):
-            return local
-        opening = local.replace(hour=self.start.hour, minute=self.start.minute, second=0, microsecond=0)
-        return opening if opening > local else opening + timedelta(days=1)
-
-
-def _window(text: str) -> Window | None:
-    if not text.strip():
-        return None
-    match = _WINDOW.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("expected two times, such as 22:00-06:00")
-    numbers = [int(group) for group in match.groups()]
-    window = Window(time(numbers[0], numbers[1]), time(numbers[2], numbers[3]))
-    if window.start == window.end:
-        raise ValueError("expected two different times")
-    return window
-
-
-def _zone(text: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(text.strip())
-    except (ZoneInfoNotFoundError, OSError) as error:
-        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from error
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceConfig:
     """The properties of a table for when it is maintained, and how long that can be undone."""
 
-    zone: ZoneInfo = declared("maintenance.zone", "UTC", _zone)
+    zone: ZoneInfo = declared("maintenance.zone", "UTC", time_zone)
     #: None: at any time.
-    window: Window | None = declared("maintenance.window", "", _window)
+    window: Window | None = declared("maintenance.window", "", window)
     undo_keep: timedelta = declared("maintenance.undo.keep", "7d", duration)
 
 

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from amoro_core.errors import TableRefused
 
@@ -262,3 +263,50 @@ def one_of(words: Mapping[str, T]) -> Parse[T]:
         return found
 
     return parse
+
+
+_WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of each day in which work may begin, in local time; its end is exclusive."""
+
+    start: time
+    end: time
+
+    def holds(self, local: datetime) -> bool:
+        """Whether the moment lies in it."""
+        at = local.time()
+        if self.start <= self.end:
+            return self.start <= at < self.end
+        return at >= self.start or at < self.end
+
+    def next_opening(self, local: datetime) -> datetime:
+        """The moment itself if it is in the window, else the next opening of the window."""
+        if self.holds(local):
+            return local
+        opening = local.replace(hour=self.start.hour, minute=self.start.minute, second=0, microsecond=0)
+        return opening if opening > local else opening + timedelta(days=1)
+
+
+def window(text: str) -> Window | None:
+    """A part of the day such as 22:00-06:00, over midnight here; None for an empty text."""
+    if not text.strip():
+        return None
+    match = _WINDOW.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("expected two times, such as 22:00-06:00")
+    numbers = [int(group) for group in match.groups()]
+    parsed = Window(time(numbers[0], numbers[1]), time(numbers[2], numbers[3]))
+    if parsed.start == parsed.end:
+        raise ValueError("expected two different times")
+    return parsed
+
+
+def time_zone(text: str) -> ZoneInfo:
+    """The time zone of that name."""
+    try:
+        return ZoneInfo(text.strip())
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from error
