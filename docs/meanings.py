@@ -155,6 +155,7 @@ PROPERTIES = {
     "maintenance.compute-statistics.min-change": "share of the rows that must have changed before statistics are computed again",
     "self-optimizing.filter": "Iceberg expression: only files that may contain matching rows are planned",
     "self-optimizing.write-format": "`parquet`: rewrite to Parquet although `write.format.default` is Avro or ORC",
+    "self-optimizing.window": "time of day in which plans are made without a request, such as `22:00-06:00`, in `maintenance.zone`; unset: always",
     "self-optimizing.min-plan-interval": "least time between two automatic plans",
     "self-optimizing.evaluation.fallback-interval": "if set, a snapshot's totals decide whether files are evaluated; after this "
     "time they are evaluated anyway",

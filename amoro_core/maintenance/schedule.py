@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from zoneinfo import ZoneInfo
 
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.properties import Window, declared, duration, time_zone, window
 
 #: Run times of tables are spread by up to this share of the interval, to either side.
@@ -29,9 +30,15 @@ def next_run(last: datetime | None, every: timedelta, table: str, action: str, n
     return last + every * (1 + SPREAD * (int.from_bytes(digest) / 2**63 - 1))
 
 
-def opening(config: MaintenanceConfig, moment: datetime) -> datetime:
+def opening(config: MaintenanceConfig | OptimizingConfig, moment: datetime) -> datetime:
     """The first moment at or after the given one that lies in the window."""
     if config.window is None:
         return moment
     local = moment.astimezone(config.zone)
     return config.window.next_opening(local).astimezone(moment.tzinfo)
+
+
+def closed_until(config: OptimizingConfig, moment: datetime) -> datetime | None:
+    """When the window of optimizing opens next; None: the moment lies in it, or there is none."""
+    at = opening(config, moment)
+    return at if at > moment else None

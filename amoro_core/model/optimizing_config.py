@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
 from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.model.properties import (
+    Window,
     boolean,
     declared,
     fraction,
@@ -19,8 +21,10 @@ from amoro_core.model.properties import (
     parse_into,
     parse_value,
     properties_of,
+    time_zone,
     unless_empty,
     whole,
+    window,
 )
 
 ENABLED_KEY = "self-optimizing.enabled"
@@ -31,6 +35,7 @@ WRITE_FORMAT_KEY = "self-optimizing.write-format"
 CATALOG_PREFIX = "table."
 #: Beside such a default that comes from a policy: its name, by the table's key.
 POLICY_PREFIX = "policy:"
+_ZONE_KEY = "maintenance.zone"
 
 
 def _write_format(text: str) -> str | None:
@@ -101,6 +106,8 @@ class OptimizingConfig:
     coarse_interval: timedelta | None = declared("self-optimizing.major.trigger.coarse-interval", "86400000", interval)
     copy_verify: bool = declared("self-optimizing.rewrite.copy.verify", "true", boolean)
     open_file_cost: int = declared("read.split.open-file-cost", "4194304", whole(0))
+    window: Window | None = declared("self-optimizing.window", "", window)  # None: at any time
+    zone: ZoneInfo = ZoneInfo("UTC")  # of the window
 
     @property
     def fragment_size(self) -> int:
@@ -159,7 +166,8 @@ def parse_config(properties: Mapping[str, str]) -> OptimizingConfig:
 
     Raises TableRefused("configuration") naming key and value; unknown keys are ignored.
     """
-    return parse_into(OptimizingConfig, properties)
+    zone = parse_value(_ZONE_KEY, properties.get(_ZONE_KEY, "UTC"), time_zone)
+    return parse_into(OptimizingConfig, properties, zone=zone)
 
 
 def welcomes_parquet(properties: Mapping[str, str]) -> bool:

@@ -300,7 +300,7 @@ def window(text: str) -> Window | None:
     numbers = [int(group) for group in match.groups()]
     parsed = Window(time(numbers[0], numbers[1]), time(numbers[2], numbers[3]))
     if parsed.start == parsed.end:
-        raise ValueError("expected two different times")
+        raise ValueError("it never opens; expected two different times")
     return parsed
 
 

@@ -21,6 +21,7 @@ from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import Role, with_roles
 from amoro_core.formats.tables import Tables, Vending
 from amoro_core.logger import get_logger
+from amoro_core.maintenance.schedule import closed_until
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, SavedPlan
@@ -147,6 +148,11 @@ class PlanningService:
             event = table_machine.PlanEmpty((again and before) or evaluation.reason)
             self._unmark(runtime.table_id, event, again=again)
             return StartResult(None, evaluation)
+        opens_at = closed_until(config, now)
+        if opens_at is not None and asked.trigger == EVALUATION:
+            event = table_machine.PlanEmpty(f"{evaluation.reason}; {table_machine.window_reason(opens_at)}")
+            self._unmark(runtime.table_id, event, due_at=opens_at)
+            return StartResult(None, evaluation)
         process, works = planned(runtime, table, self.action, made, asked, config, now)
         self.vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
         failpoint("plan.before_store")
@@ -198,12 +204,16 @@ class PlanningService:
         keep_table(db, before, planning, self.clock())
         return runtime.status_reason, planning
 
-    def _unmark(self, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
-        """Update the table after planning; `again`: evaluate it at the next refresh even if it has not changed."""
+    def _unmark(
+        self, table_id: int, event: table_machine.TableEvent, *, again: bool = False, due_at: datetime | None = None
+    ) -> None:
+        """Update the table after planning; `again`: evaluate it at the next refresh even if it has not changed, or
+        at a time when it is due."""
 
         def end(db: Connection) -> None:
             before = tables.get(db, table_id)
             ended = table_machine.advance(before, event, self.clock())
+            ended = replace(ended, next_due_at=due_at or ended.next_due_at)
             keep_table(db, before, replace(ended, evaluated_snapshot_id=None) if again else ended, self.clock())
 
         self.store.write(end)

@@ -15,6 +15,7 @@ from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import Readable, Role, with_roles
 from amoro_core.formats.tables import SERVICED_FORMATS, Tables
 from amoro_core.logger import get_logger
+from amoro_core.maintenance.schedule import closed_until
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
@@ -55,6 +56,7 @@ from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.services.history import LateDeleteService, tell_rolled_back
 from amoro_core.state.backoff import succeeded
+from amoro_core.state.tables import window_reason
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, events, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
@@ -208,6 +210,9 @@ class TableService:
             scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan)
         )
         evaluation = with_reserved(evaluation, scan, others)
+        opens_at = closed_until(loaded.config, now)
+        if requested is None and evaluation.type is not None and opens_at is not None:
+            evaluation = replace(evaluation, reason=f"{evaluation.reason}; {window_reason(opens_at)}")
         made = None
         if scan is not None:
             capacity = self.store.read(lambda db: groups.capacity(db, loaded.config.group))

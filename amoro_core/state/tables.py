@@ -154,9 +154,16 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
 
 
 def with_evaluation(
-    runtime: TableRuntime, evaluation: Evaluation, skip_reason: str | None, now: datetime
+    runtime: TableRuntime,
+    evaluation: Evaluation,
+    skip_reason: str | None,
+    now: datetime,
+    opens_at: datetime | None = None,
 ) -> TableRuntime:
-    """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason."""
+    """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason.
+
+    `opens_at`: when the table's window opens next; None: it is open.
+    """
     runtime = replace(
         runtime,
         evaluated_snapshot_id=evaluation.snapshot_id,
@@ -172,9 +179,16 @@ def with_evaluation(
     held = _blocked_reason(runtime, skip_reason, now)
     if evaluation.type is None:
         return advance(runtime, Unnecessary(evaluation.reason), now)
+    if held is None and opens_at is not None:
+        runtime, held = replace(runtime, next_due_at=opens_at), window_reason(opens_at)
     if held is not None:
         return advance(runtime, Unnecessary(f"{evaluation.reason}; {held}"), now)
     return advance(runtime, Necessary(evaluation.type, evaluation.reason), now)
+
+
+def window_reason(opens_at: datetime) -> str:
+    """That work waits for the table's window, in words."""
+    return f"waits for the window until {opens_at:%Y-%m-%d %H:%M} UTC"
 
 
 def _blocked_reason(runtime: TableRuntime, skip_reason: str | None, now: datetime) -> str | None:

@@ -9,6 +9,7 @@ from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, Data
 from amoro_core.formats.ports import AnyTable, OpenTable, Role, lacking, with_roles
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.data_expiry import last_data_commit
+from amoro_core.maintenance.schedule import closed_until
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile
 from amoro_core.model.history_events import About, EventKind
@@ -248,7 +249,8 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
         refreshed_at=now,
     )
     if found is not None and runtime.status not in BUSY:
-        runtime = with_evaluation(runtime, found.evaluation, loaded.skip_reason, now)
+        opens_at = closed_until(loaded.config, now)
+        runtime = with_evaluation(runtime, found.evaluation, loaded.skip_reason, now, opens_at)
         runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(loaded.config))
         is_as_before = facts.snapshot_id == before.snapshot_id  # a file that it lacked may be needed still
         if found.evaluation.type is None and not (is_as_before and runtime.failure_code == DataFileMissing.code):

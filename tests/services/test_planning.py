@@ -15,14 +15,23 @@ from pyiceberg.table import Table
 from amoro_core.admin.context import Call
 from amoro_core.admin.optimizing import plan_table
 from amoro_core.errors import BlockerNotFound, InvalidArgument, NotFound, TableBlocked, TableBusy
+from amoro_core.formats.configuration import check_change
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.processes import ProcessStatus, ResourceGroup, TaskStatus
-from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType, TableRuntime, parse_table
+from amoro_core.model.tables import (
+    BlockedOperation,
+    OptimizingStatus,
+    OptimizingType,
+    TableRuntime,
+    TableState,
+    parse_table,
+)
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store.database import Store
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import reaching
@@ -49,6 +58,35 @@ def test_a_plan_saves_what_lists_say(world: World) -> None:
     plan = plan_table(world.services, pb.PlanTableRequest(table="cat.db.t"), Call(Principal("admin", Role.ADMIN)))
     assert (plan.saved_files, plan.saved_bytes) == (saving.files, saving.bytes)
     assert (saving.files, saving.bytes) == (4, plan.files.data_bytes)
+
+
+def test_optimizing_waits_for_its_window_and_a_request_does_not(world: World) -> None:
+    """The world begins at noon, UTC; the window is open from 21:00 to 05:00, UTC."""
+    night = {"self-optimizing.window": "22:00-06:00", "maintenance.zone": "Europe/Berlin"}
+    always = {"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "2"}
+    make_small_files(world.catalog, 5, {**always, **night})
+    opens, waits = START.replace(hour=21), "waits for the window until 2026-03-01 21:00 UTC"
+    held = world.refresh()
+    assert (held.status, held.state, held.next_due_at) == (OptimizingStatus.IDLE, TableState.DUE, opens)
+    assert held.status_reason.endswith(f"are enough for minor; {waits}")
+    plan = plan_table(world.services, pb.PlanTableRequest(table="cat.db.t"), Call(Principal("admin", Role.ADMIN)))
+    assert (plan.type, plan.reason) == ("minor", held.status_reason)
+
+    world.now = opens
+    assert world.refresh().status is OptimizingStatus.PENDING
+    # What did not get its turn before the window closed is not planned, and waits for the next one.
+    world.now = opens + timedelta(hours=8)
+    table_id = world.table().table_id
+    assert world.planning.begin(table_id, trigger=EVALUATION).process_id is None
+    late = world.table()
+    assert (late.status, late.next_due_at) == (OptimizingStatus.IDLE, opens + timedelta(days=1))
+    assert late.status_reason.endswith("; waits for the window until 2026-03-02 21:00 UTC")
+    # What was asked for begins at any time, and what began may end.
+    assert world.optimize() is ProcessStatus.SUCCESS
+
+    for wrong, why in (("22:00-22:00", "it never opens"), ("night", "expected two times")):
+        with pytest.raises(InvalidArgument, match=f"self-optimizing.window has the malformed value '{wrong}': {why}"):
+            check_change({"self-optimizing.window": wrong})
 
 
 @pytest.mark.usefixtures("small_files")
