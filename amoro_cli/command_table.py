@@ -150,6 +150,7 @@ COMMANDS = (
     Command("group list", "groups:list_groups"),
     Command("group show", "groups:show", "default"),
     Command("group queue", "groups:queue", "default"),
+    Command("group jobs", "groups:jobs", "nightly --limit 20"),
     Command("group update", "groups:update", "nightly --policy quota"),
     Command("group scale", "groups:scale", "nightly 2"),
     Command("group remove", "groups:remove", "nightly"),

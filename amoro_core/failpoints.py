@@ -51,6 +51,12 @@ NAMES = frozenset(
         "trash.before_return",
         "trash.after_return",
         "ack.after_guard",
+        # Coordinator, while it starts and ends instances of groups.
+        "instance.before_store",
+        "instance.after_store",
+        "instance.after_start",
+        "instance.after_handle",
+        "instance.after_drain",
         # Optimizer.
         "task.before_ack",
         "task.before_write",

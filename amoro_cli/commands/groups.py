@@ -10,7 +10,7 @@ from amoro_cli.context import OutputOption, Session, argument, memory_option, na
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
-from amoro_cli.views.services import GROUPS, group_detail, group_queue, removed
+from amoro_cli.views.services import GROUPS, JOBS, group_detail, group_queue, removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import MEMORY
 from amoro_core.model.paging import PAGE, Line
@@ -105,6 +105,12 @@ def show(
     """Show one group, and what its tables used of their quota. It counts the last hour."""
     request = pb.GetGroupRequest(name=name)
     show_watched(session, lambda client: Look(group_detail(client.GetGroup(request))), output, watch, interval)
+
+
+@list_command(JOBS, after="JOB", newest_first=True, watch=True)
+def jobs(session: Session, options: ListOptions, name: NameArgument) -> None:
+    """List a group's jobs: starts of its instances, states, and causes of ends."""
+    show_list(session, options, JOBS, pb.ListJobsRequest(name=name))
 
 
 def update(

@@ -333,6 +333,22 @@ _INSTANCES: Listing[pb.Instance] = Listing(
     spare=("STARTED", "CONTAINER"),
     elastic="OPTIMIZER",
 )
+#: Schema amoro.jobs/v1: `jobs`, `total`, `next`.
+JOBS: Listing[pb.Job] = Listing(
+    (
+        Column("JOB", lambda item: item.resource_id, short_id),
+        Column("CONTAINER", lambda item: item.container),
+        Column("STATE", lambda item: item.state),
+        Column("STARTED", lambda item: item.started_ms, format_time),
+        Column("ENDED", lambda item: item.ended_ms, format_time),
+        Column("CAUSE", lambda item: item.cause or "-"),
+    ),
+    spare=("CONTAINER",),
+    elastic="CAUSE",
+    schema="amoro.jobs/v1",
+    name=lambda item: item.resource_id,
+    nothing="Its container has started nothing yet.",
+)
 _USES: Listing[pb.GroupUse] = Listing(
     (
         Column("TABLE", lambda use: use.table),

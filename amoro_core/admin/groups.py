@@ -6,7 +6,7 @@ from typing import Any
 
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, word
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.group_config import EXTERNAL, InstanceStatus
+from amoro_core.model.group_config import EXTERNAL, Instance, InstanceStatus
 from amoro_core.model.paging import Line, Window, page_limit
 from amoro_core.model.processes import Optimizer, ProcessStatus, ResourceGroup
 from amoro_core.model.text_sanitizing import masked
@@ -53,6 +53,17 @@ def list_groups(services: Services, request: pb.ListGroupsRequest, call: Call) -
 def get_group(services: Services, request: pb.GetGroupRequest, call: Call) -> pb.Group:
     """The group, with the quota use of its tables and with its instances."""
     return _group(services, services.groups.get(request.name))
+
+
+def list_jobs(services: Services, request: pb.ListJobsRequest, call: Call) -> pb.ListJobsResponse:
+    """The starts of the group's instances, the newest first, with their states and why they ended."""
+    page = services.containers.jobs(request.name, Window(request.limit, request.after))
+    return pb.ListJobsResponse(jobs=map(_job, page.items), next=page.next, total=page.total)
+
+
+def _job(item: Instance) -> pb.Job:
+    resource = item.resource
+    return as_message(pb.Job, item, resource, state="ended" if resource.ended_at else resource.state)
 
 
 def update_group(services: Services, request: pb.UpdateGroupRequest, call: Call) -> pb.Group:

@@ -250,12 +250,14 @@ class Services:
             if optimizer.group == group
         ]
         missing = missing_kinds_reason(group, members, kinds)
-        if any(member.takes_tasks for member in members) or (missing and set(kinds) <= set(PROCEDURES.values())):
+        if any(member.takes_tasks for member in members):
             return missing
         try:
             container, view = self.groups.find(group).container, self.containers.find(group)
         except GroupNotFound as error:
             return f"{error.message}: create it with amoro group create {group}"
+        if missing and set(kinds) <= set(PROCEDURES.values()) and not (view.most and view.wanted):
+            return missing
         return no_optimizer_reason(group, container, members, view)
 
 

@@ -241,7 +241,8 @@ def _unstaffed(coordinator: "Coordinator") -> list[str]:
     services = coordinator.services
     groups = services.groups.list_groups()
     needed = [group for group in groups if group.tables] or groups
-    return [services.no_optimizer_reason(group.group.name) for group in needed if not group.optimizers]
+    reasons = (services.no_optimizer_reason(group.group.name) for group in needed if not group.optimizers)
+    return list(filter(None, reasons))
 
 
 def amoro() -> int:

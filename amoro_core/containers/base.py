@@ -1,7 +1,7 @@
 """The contract of a container: it starts and stops optimizers, and reports their status and logs.
 
-Optimizers that it starts pull their work. A push launch, one job for one plan, would need a job manager, which does not
-exist yet: it will be another launch of the same kinds of containers, with the same status, stop and logs.
+Optimizers that it starts pull their work. Those of a group with `max-instances` are started when tasks wait, and are
+drained when they have been idle.
 
 A container is plugged in by an entry point of the group `amoro.containers`: its name is the container's, its value a
 function of the coordinator's state directory that returns a `Container`.

@@ -323,7 +323,10 @@ CONDITIONS = (
     Condition(
         "no-optimizer",
         Severity.PAGE,
-        _rule(Counted.sum, metrics.THREADS, "==", 0),
+        Rule(
+            "sum(amoro_optimizer_threads) == 0 and sum(amoro_max_instances) == 0",
+            lambda now: {} if now.sum(metrics.ON_DEMAND).get(()) else matching(now.sum(metrics.THREADS), eq, 0),
+        ),
         10 * _MINUTE,
         "No optimizer is registered in any group: nothing is optimized",
         "The coordinator evaluates and plans, but no optimizer runs the tasks.",

@@ -1,6 +1,7 @@
 """Optimizer groups: their properties, and the resources of their containers."""
 
 import difflib
+import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -84,12 +85,17 @@ MAX_INSTANCES = 1000
 THREADS = "threads"
 MIN_INSTANCES = "min-instances"
 MAX_FAILED_STARTS = "max-failed-starts"
+ON_DEMAND = "max-instances"
+IDLE_TIMEOUT = "idle-timeout"
 START_TIMEOUT = "start-timeout"
 DRAIN_TIMEOUT = "drain-timeout"
 ADDRESS = "address"
 TOKEN_FILE = "token-file"  # noqa: S105 - a key
 CA_FILE = "ca-file"
-CONTAINER_KEYS = (THREADS, MIN_INSTANCES, MAX_FAILED_STARTS, START_TIMEOUT, DRAIN_TIMEOUT, ADDRESS, TOKEN_FILE, CA_FILE)
+CONTAINER_KEYS = (
+    THREADS, MIN_INSTANCES, ON_DEMAND, IDLE_TIMEOUT, MAX_FAILED_STARTS, START_TIMEOUT, DRAIN_TIMEOUT,
+    ADDRESS, TOKEN_FILE, CA_FILE,
+)  # fmt: skip
 
 
 class ResourceState(StrEnum):
@@ -103,7 +109,7 @@ class ResourceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """An instance that a container started, or is about to; it is forgotten once it has ended."""
+    """An instance that a container started, or is about to."""
 
     resource_id: str  # UUIDv7, which its optimizer gets as `-id`
     group: str
@@ -112,6 +118,8 @@ class Resource:
     started_at: datetime
     since: datetime  # when it entered its state
     handle: str = ""  # the container's id for it; "": the coordinator died before it was recorded
+    cause: str = ""  # of its end, or why it was asked to leave
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +138,16 @@ class ScalingConfig:
 
     threads: int | None = None  # of each; None: as many as there are cores
     min_instances: int = 0
+    max_instances: int | None = None  # None: only those that are always kept; else more are started on demand
+    idle_timeout: timedelta = timedelta(minutes=5)  # how long one that was started on demand stays without a task
     max_failed_starts: int = 5
     start_timeout: timedelta = timedelta(minutes=3)
     drain_timeout: timedelta = timedelta(minutes=15)
+
+    @property
+    def threads_of_each(self) -> int:
+        """The threads of an instance; without the property, as many as this machine has cores."""
+        return self.threads or os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +206,27 @@ class InstancesView:
     retry_at: datetime | None
     failure: str
     has_given_up: bool
+    most: int | None = None  # that are started on demand
 
 
 def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
     """The configuration in the properties. Raises InvalidArgument naming key and value."""
     known, default = dict(properties), ScalingConfig()
-    return ScalingConfig(
+    parsed = ScalingConfig(
         threads=_parsed(known, THREADS, _count(1), None),
         min_instances=_parsed(known, MIN_INSTANCES, _count(0), 0),
+        max_instances=_parsed(known, ON_DEMAND, _count(1), None),
+        idle_timeout=_parsed(known, IDLE_TIMEOUT, parse_duration, default.idle_timeout),
         max_failed_starts=_parsed(known, MAX_FAILED_STARTS, _count(1), default.max_failed_starts),
         start_timeout=_parsed(known, START_TIMEOUT, parse_duration, default.start_timeout),
         drain_timeout=_parsed(known, DRAIN_TIMEOUT, parse_duration, default.drain_timeout),
     )
+    least, most = parsed.min_instances, parsed.max_instances
+    if most is None and IDLE_TIMEOUT in known:
+        raise InvalidArgument(f"{IDLE_TIMEOUT} needs {ON_DEMAND}: only optimizers on demand leave when they are idle")
+    if most is not None and least > most:
+        raise InvalidArgument(f"{MIN_INSTANCES}={least} is more than {ON_DEMAND}={most}")
+    return parsed
 
 
 _MOST_DIGITS = 18  # Python refuses to read thousands of them

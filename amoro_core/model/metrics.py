@@ -107,6 +107,7 @@ CERTIFICATE_END = _gauge("certificate_expiry_seconds", "Expiry time of the serve
 CATALOG_UP = _gauge("catalog_up", "1 if the catalog answered the last request, else 0.", "catalog")
 CATALOG_ERRORS = _counter("catalog_errors", "Failed requests to a catalog.", "catalog")
 FAILED_STARTS = _gauge("failed_starts", "Consecutive failed starts of optimizers of a group.", "group")
+ON_DEMAND = _gauge("max_instances", "Optimizers that a group starts on demand, at most.", "group")
 OPTIMIZERS_LOST = _counter("optimizers_lost", "Optimizers that stopped sending heartbeats.")
 TASK_ATTEMPTS = _counter("task_attempts", "Ended task attempts, by outcome.", "outcome")
 COMMIT_ATTEMPTS = _counter("commit_attempts", "Sent commits, by outcome.", "outcome")

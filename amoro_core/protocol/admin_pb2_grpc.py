@@ -465,6 +465,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetGroupRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Group.FromString,
                 _registered_method=True)
+        self.ListJobs = channel.unary_unary(
+                '/amoro.v1.AdminService/ListJobs',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListJobsResponse.FromString,
+                _registered_method=True)
         self.UpdateGroup = channel.unary_unary(
                 '/amoro.v1.AdminService/UpdateGroup',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
@@ -1005,6 +1010,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1450,6 +1461,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetGroup,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetGroupRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Group.SerializeToString,
+            ),
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListJobsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListJobsResponse.SerializeToString,
             ),
             'UpdateGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateGroup,
@@ -3762,6 +3778,33 @@ class AdminService:
             '/amoro.v1.AdminService/GetGroup',
             amoro_dot_v1_dot_admin__pb2.GetGroupRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListJobs',
+            amoro_dot_v1_dot_admin__pb2.ListJobsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

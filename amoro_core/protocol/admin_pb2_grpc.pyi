@@ -137,6 +137,7 @@ class AdminServiceStub:
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]
     GetGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]
+    ListJobs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsResponse]
     UpdateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupRequest, _admin_pb2.Group]
     ScaleGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleGroupRequest, _admin_pb2.Group]
     RemoveGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveGroupRequest, _admin_pb2.RemoveGroupResponse]
@@ -239,6 +240,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     CreateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]  # type: ignore[assignment]
     GetGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
+    ListJobs: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsResponse]  # type: ignore[assignment]
     UpdateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     ScaleGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     RemoveGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveGroupRequest, _admin_pb2.RemoveGroupResponse]  # type: ignore[assignment]
@@ -848,6 +850,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Group, _abc.Awaitable[_admin_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def ListJobs(
+        self,
+        request: _admin_pb2.ListJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListJobsResponse, _abc.Awaitable[_admin_pb2.ListJobsResponse]]: ...
 
     @_abc_1.abstractmethod
     def UpdateGroup(

@@ -271,6 +271,7 @@ OPERATIONS: Mapping[str, Operation] = {
         _get("/groups/{name}", "amoro.group/v1"),
         _items("/groups/{name}/uses", "uses", schema="amoro.group/v1", name="ListGroupUses"),
     ),
+    "ListJobs": _read(VIEWER, QUICK, _items("/groups/{name}/jobs", "jobs")),
     "UpdateGroup": _change(ADMIN, QUICK, _patch("/groups/{name}", "amoro.group/v1")),
     "ScaleGroup": _change(OPERATOR, QUICK, _post("/groups/{name}/scale", "amoro.group/v1", "instances")),
     "RemoveGroup": _change(ADMIN, QUICK, _delete("/groups/{name}")),

@@ -1,7 +1,7 @@
 """Scaling of a group: actions derived from the target, the started instances and the registered optimizers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -33,11 +33,14 @@ class Target:
     container: str
     scaling: Scaling
     config: ScalingConfig
+    waiting: int = 0  # tasks for which instances are started on demand
 
-    @property
-    def instances(self) -> int:
-        """How many instances the group should have."""
-        return max(self.scaling.instances, self.config.min_instances)
+    def instances(self, running: int = 0) -> int:
+        """How many instances the group should have, while those that it has run so many tasks."""
+        least, most = max(self.scaling.instances, self.config.min_instances), self.config.max_instances
+        if most is None:
+            return least
+        return min(most, max(least, -(-(self.waiting + running) // self.config.threads_of_each)))
 
     @property
     def has_given_up(self) -> bool:
@@ -53,6 +56,7 @@ class LiveOptimizer:
     resource_id: str
     running: int = 0  # attempts, as last reported
     is_draining: bool = False
+    idle: timedelta = timedelta()  # for how long it has run nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Drain:
 
     optimizer_id: str
     resource_id: str
+    cause: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Stop:
     resource_id: str
     by_force: bool
     failure: str = ""
+    cause: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class Forget:
     resource_id: str
     optimizer_id: str = ""
     failure: str = ""
+    cause: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +125,30 @@ def decide(
         action = _each(resource, optimizer, observed.get(resource.resource_id), target, now)
         if action is not None:
             actions.append(action)
-        if not isinstance(action, Forget | Stop | Drain) and resource.state in _STAYING:
+        if not isinstance(action, Forget | Stop | Drain) and resource.state in STAYING:
             staying.append(resource)
-    wanted = 0 if target is None else target.instances
     fitting = [resource for resource in staying if target is not None and resource.container == target.container]
-    actions += [_leave(item, by_resource.get(item.resource_id)) for item in staying if item not in fitting]
-    surplus = max(0, len(fitting) - wanted)
-    newest_first = sorted(fitting, key=lambda item: (item.started_at, item.resource_id), reverse=True)
-    chosen = sorted(newest_first, key=lambda item: _cost(by_resource.get(item.resource_id)))[:surplus]
-    actions += [_leave(item, by_resource.get(item.resource_id)) for item in chosen]
+    cause = "its group was removed" if target is None else "its group has another container"
+    actions += [_leave(item, by_resource.get(item.resource_id), cause) for item in staying if item not in fitting]
     if target is None:
         return actions
-    if target.scaling.failed_starts and any(_is_settled(item, by_resource, now) for item in fitting):
+    wanted = target.instances(sum(max(0, _cost(by_resource.get(item.resource_id))) for item in fitting))
+    newest_first = sorted(fitting, key=lambda item: (item.started_at, item.resource_id), reverse=True)
+    candidates = sorted(newest_first, key=lambda item: _cost(by_resource.get(item.resource_id)))
+    most, limit = target.config.max_instances, target.config.idle_timeout
+    missing, cause = wanted - len(fitting), "its group was scaled in"
+    if most is not None:
+        candidates = [item for item in candidates if _is_idle(by_resource.get(item.resource_id), limit)]
+        cause = f"it had no task for {limit.total_seconds():g} s"
+        # What was asked to leave still runs.
+        missing = min(missing, most - len(resources) + sum(isinstance(action, Forget) for action in actions))
+    chosen = candidates[: max(0, len(fitting) - wanted)]
+    actions += [_leave(item, by_resource.get(item.resource_id), cause) for item in chosen]
+    settled = min(SETTLED, limit)
+    if target.scaling.failed_starts and any(_is_settled(item, by_resource, now - settled) for item in fitting):
         actions.append(Settle())
     failed = any(isinstance(action, Stop | Forget) and action.failure for action in actions)
-    return [*actions, *([] if failed else _starts(target, fitting, by_resource, now))]
+    return [*actions, *([] if failed else _starts(target, missing, fitting, by_resource, now))]
 
 
 def orphans(known: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain]:
@@ -150,7 +166,7 @@ def failed(scaling: Scaling, now: datetime) -> tuple[int, datetime]:
     return count, now + min(FIRST_WAIT * 2 ** min(count - 1, 20), LAST_WAIT)
 
 
-_STAYING = (ResourceState.STARTING, ResourceState.RUNNING)
+STAYING = (ResourceState.STARTING, ResourceState.RUNNING)
 
 
 def _each(
@@ -164,18 +180,17 @@ def _each(
     config = ScalingConfig() if target is None else target.config
     age = now - resource.since
     if observed is not None and observed.liveness is Liveness.ENDED:
-        return Forget(
-            resource.resource_id, optimizer.optimizer_id if optimizer else "", _failure(resource, observed, now)
-        )
+        failure = _failure(resource, observed, now)
+        cause = failure or resource.cause or observed.detail
+        return Forget(resource.resource_id, optimizer.optimizer_id if optimizer else "", failure, cause)
     match resource.state:
         case ResourceState.STARTING | ResourceState.RUNNING if optimizer is not None and optimizer.is_draining:
-            # Drained by an administrator.
-            return Drain(optimizer.optimizer_id, resource.resource_id)
+            return Drain(optimizer.optimizer_id, resource.resource_id, "it was drained by a command")
         case ResourceState.STARTING if optimizer is not None:
             return Note(resource.resource_id, ResourceState.RUNNING)
         case ResourceState.STARTING if age > config.start_timeout:
             said = f"its optimizer did not register within {config.start_timeout.total_seconds():g} s"
-            return Stop(resource.resource_id, True, said)
+            return Stop(resource.resource_id, True, said, said)
         case ResourceState.RUNNING if optimizer is None:
             # It no longer reports: it has the time of a start to register again.
             return Note(resource.resource_id, ResourceState.STARTING)
@@ -196,10 +211,15 @@ def _failure(resource: Resource, observed: Observation, now: datetime) -> str:
     return (observed.detail or "it has ended") if has_begun or is_short else ""
 
 
-def _leave(resource: Resource, optimizer: LiveOptimizer | None) -> Drain | Stop:
-    return (
-        Stop(resource.resource_id, False) if optimizer is None else Drain(optimizer.optimizer_id, resource.resource_id)
-    )
+def _leave(resource: Resource, optimizer: LiveOptimizer | None, cause: str) -> Drain | Stop:
+    if optimizer is None:
+        return Stop(resource.resource_id, False, cause=cause)
+    return Drain(optimizer.optimizer_id, resource.resource_id, cause)
+
+
+def _is_idle(optimizer: LiveOptimizer | None, limit: timedelta) -> bool:
+    """Whether it is registered, and has run nothing for so long."""
+    return optimizer is not None and not optimizer.running and optimizer.idle >= limit
 
 
 def _cost(optimizer: LiveOptimizer | None) -> int:
@@ -207,15 +227,13 @@ def _cost(optimizer: LiveOptimizer | None) -> int:
     return -1 if optimizer is None else optimizer.running
 
 
-def _is_settled(resource: Resource, live: Mapping[str, LiveOptimizer], now: datetime) -> bool:
-    is_running = resource.state is ResourceState.RUNNING and resource.resource_id in live
-    return is_running and now - resource.since >= SETTLED
+def _is_settled(resource: Resource, live: Mapping[str, LiveOptimizer], since: datetime) -> bool:
+    return resource.state is ResourceState.RUNNING and resource.resource_id in live and resource.since <= since
 
 
 def _starts(
-    target: Target, fitting: Sequence[Resource], live: Mapping[str, LiveOptimizer], now: datetime
+    target: Target, missing: int, fitting: Sequence[Resource], live: Mapping[str, LiveOptimizer], now: datetime
 ) -> list[Start]:
-    missing = max(0, target.instances - len(fitting))
     if not target.scaling.failed_starts:
         return [Start()] * missing
     is_early = target.scaling.retry_at is not None and now < target.scaling.retry_at
@@ -250,6 +268,9 @@ def no_optimizer_reason(group: str, container: str, members: Sequence[Member], k
     """Why no optimizer takes tasks of the group, and the remedy; "" when one does."""
     if any(member.takes_tasks for member in members):
         return ""
+    if kept.most is not None and not kept.failed_starts:
+        starts = f"container {container} is starting {kept.wanted} of at most {kept.most} for group {group!r} on demand"
+        return starts if kept.wanted else ""
     return f"{_why(group, members)}: {_what_next(group, container, kept)}"
 
 

@@ -1,6 +1,7 @@
 """Instances of optimizer groups: started, drained and stopped through containers to reach the target number."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from amoro_core.containers import spark
 from amoro_core.containers.base import Container
 from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, InvalidArgument, OptimizerNotFound
+from amoro_core.failpoints import failpoint
 from amoro_core.logger import get_logger
 from amoro_core.model import group_config
 from amoro_core.model.group_config import (
@@ -17,6 +19,7 @@ from amoro_core.model.group_config import (
     EXTERNAL,
     MAX_INSTANCES,
     MIN_INSTANCES,
+    ON_DEMAND,
     RESOURCE_LABEL,
     Instance,
     InstanceStatus,
@@ -32,9 +35,12 @@ from amoro_core.model.group_config import (
     refuse_misspelt,
 )
 from amoro_core.model.history_events import About, EventKind
+from amoro_core.model.paging import Page, Window, page_limit
 from amoro_core.model.processes import ResourceGroup, pick, uuid7
+from amoro_core.model.task_payload import PROCEDURES
 from amoro_core.model.text_sanitizing import without_secrets
 from amoro_core.scheduling.scaling import (
+    STAYING,
     Action,
     Drain,
     Forget,
@@ -51,7 +57,7 @@ from amoro_core.scheduling.scaling import (
 )
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.task_lifecycle import OptimizingService
-from amoro_core.store import groups
+from amoro_core.store import groups, queue_stats, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event
 
@@ -85,6 +91,8 @@ class ContainerService:
     optimizing: OptimizingService
     monotonic: Callable[[], float] = time.monotonic
     _observed: dict[str, tuple[float, Observation]] = field(init=False, default_factory=dict)
+    #: When instances on demand were last seen with a task, or first of all.
+    _busy_s: dict[str, float] = field(init=False, default_factory=dict)
 
     def _live(self) -> list[LiveOptimizer]:
         """Registered optimizers that were started as a resource."""
@@ -94,27 +102,49 @@ class ContainerService:
             if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
         ]
 
+    def _members(self, target: Target | None) -> list[LiveOptimizer]:
+        """The same; on demand with the tasks that they hold now, and for how long they have held none."""
+        live = self._live()
+        if target is None or target.config.max_instances is None:
+            return live
+        now_s, assigned = self.monotonic(), self.store.read(tasks.list_assigned)
+        held = Counter(task.thread.optimizer_id for task in assigned if task.thread)
+        members = []
+        for one in live:
+            running = max(one.running, held[one.optimizer_id])
+            since_s = now_s if running else self._busy_s.get(one.resource_id, now_s)
+            self._busy_s[one.resource_id] = since_s
+            members.append(replace(one, running=running, idle=timedelta(seconds=now_s - since_s)))
+        return members
+
     def check(self, group: ResourceGroup) -> None:
         """Raise InvalidArgument for a group whose optimizers its container could not start."""
         container = self._container(group.container)
         refuse_misspelt((key for key, _ in group.properties), _KEYS)
-        least = parse_scaling(group.properties).min_instances
-        if least and not container.launches:
-            raise InvalidArgument(f"{MIN_INSTANCES} needs a container that starts optimizers, not {group.container}")
+        config = parse_scaling(group.properties)
+        for key, number in ((MIN_INSTANCES, config.min_instances), (ON_DEMAND, config.max_instances)):
+            if number and not container.launches:
+                raise InvalidArgument(f"{key} needs a container that starts optimizers, not {group.container}")
         container.check(dict(group.properties))
 
     def scale(self, name: str, instances: int) -> InstancesView:
         """Set the target number of instances of the group, and reset its failed starts.
 
-        Raises GroupNotFound; InvalidArgument for a number out of range or below min-instances, and for a group whose
-        optimizers are started by hand.
+        Raises GroupNotFound; InvalidArgument for a number out of range, below min-instances or above max-instances,
+        and for a group whose optimizers are started by hand.
         """
         if not 0 <= instances <= MAX_INSTANCES:
             raise InvalidArgument(f"the number of instances must be from 0 to {MAX_INSTANCES}, not {instances}")
 
         def enter(db: Connection) -> None:
             group = groups.get(db, name)
-            least = parse_scaling(group.properties).min_instances
+            config = parse_scaling(group.properties)
+            least, most = config.min_instances, config.max_instances
+            if most is not None and instances > most:
+                raise InvalidArgument(
+                    f"group {name!r} has at most {many(most, 'instance')} ({ON_DEMAND}), not {instances}",
+                    hint=f"Raise the maximum first: amoro group update {name} --property {ON_DEMAND}={instances}.",
+                )
             if instances < least:
                 raise InvalidArgument(
                     f"group {name!r} keeps at least {many(least, 'instance')} ({MIN_INSTANCES})",
@@ -139,17 +169,27 @@ class ContainerService:
         live = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._live()}
 
         def look(db: Connection) -> InstancesView:
-            target = _target(db, groups.get(db, name))
+            target, started = _target(db, groups.get(db, name)), groups.list_resources(db, name)
+            most, staying = target.config.max_instances, sum(item.state in STAYING for item in started)
             return InstancesView(
-                target.instances,
-                tuple(Instance(item, live.get(item.resource_id, "")) for item in groups.list_resources(db, name)),
+                # What is on demand stays until it is idle.
+                max(target.instances(), 0 if most is None else min(most, staying)),
+                tuple(Instance(item, live.get(item.resource_id, "")) for item in started),
                 target.scaling.failed_starts,
                 target.scaling.retry_at,
                 target.scaling.failure,
                 target.has_given_up,
+                most,
             )
 
         return self.store.read(look)
+
+    def jobs(self, name: str, window: Window) -> Page[Instance]:
+        """The group's instances, also those that have ended, the newest first. Raises GroupNotFound."""
+        live = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._live()}
+        self.store.read(lambda db: groups.get(db, name))
+        page = self.store.read(lambda db: groups.resource_page(db, name, window.after, page_limit(window.limit)))
+        return page.mapped(lambda item: Instance(item, live.get(item.resource_id, "")))
 
     def find_instance(self, wanted: str) -> InstanceStatus:
         """The instance with that id, or whose optimizer has it, with its present state from its container.
@@ -182,7 +222,7 @@ class ContainerService:
         """Kill an instance, found as by `find_instance`; its group gets another if the target requires it."""
         instance = self._instance(wanted)
         resource = replace(instance.resource, state=ResourceState.STOPPING, since=self.clock())
-        self._stop(resource.group, resource.resource_id, True, "")
+        self._stop(resource.group, resource.resource_id, True, "", "it was killed by a command")
         return self._status(replace(instance, resource=resource))
 
     def list_running(self) -> list[Resource]:
@@ -197,7 +237,7 @@ class ContainerService:
             wanting = {
                 group.name
                 for group in groups.list_groups(db)
-                if group.container != EXTERNAL and _target(db, group).instances
+                if group.container != EXTERNAL and _target(db, group).instances()
             }
             return wanting | {item.group for item in groups.list_resources(db)}
 
@@ -223,7 +263,7 @@ class ContainerService:
             return None if group is None else _target(db, group), groups.list_resources(db, name)
 
         target, owned = self.store.read(read)
-        for action in decide(target, owned, self._live(), observed, self.clock()):
+        for action in decide(target, owned, self._members(target), observed, self.clock()):
             try:
                 self._carry_out(name, action)
             except AmoroError as error:
@@ -235,17 +275,18 @@ class ContainerService:
                 self._start(group)
             case Note(resource_id, state):
                 self._enter(resource_id, state)
-            case Drain(optimizer_id, resource_id):
+            case Drain(optimizer_id, resource_id, cause):
                 log.info("resource.draining", group=group, resource=resource_id, optimizer=optimizer_id)
                 self.optimizers.drain(optimizer_id)
-                self._enter(resource_id, ResourceState.DRAINING)
-            case Stop(resource_id, by_force, failure):
-                self._stop(group, resource_id, by_force, failure)
-            case Forget(resource_id, optimizer_id, failure):
+                failpoint("instance.after_drain")
+                self._enter(resource_id, ResourceState.DRAINING, cause)
+            case Stop(resource_id, by_force, failure, cause):
+                self._stop(group, resource_id, by_force, failure, cause)
+            case Forget(resource_id, optimizer_id, failure, cause):
                 log.info("resource.ended", group=group, resource=resource_id, failure=failure)
                 if optimizer_id:
                     self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
-                self._forget(group, resource_id, _with_log(failure, resource_id))
+                self._forget(group, resource_id, _with_log(failure, resource_id), cause)
             case Settle():
                 self.store.write(lambda db: _scaled(db, group, failed_starts=0, retry_at=None, failure=""))
 
@@ -279,7 +320,9 @@ class ContainerService:
             # Stored before it is started: an optimizer that registers as an unknown resource is drained.
             return group, groups.add_resource(db, begun)
 
+        failpoint("instance.before_store")
         group, resource = self.store.write(enter)
+        failpoint("instance.after_store")
         try:
             launch = Launch(
                 resource_id=resource.resource_id,
@@ -296,46 +339,50 @@ class ContainerService:
             # A plugged-in container may raise anything; it counts as a failed start.
             why = error.message if isinstance(error, AmoroError) else f"{type(error).__name__}: {error}"
             log.warning("resource.start_failed", group=name, resource=resource.resource_id, error=why)
-            self._forget(name, resource.resource_id, why)
+            self._forget(name, resource.resource_id, why, why)
             return
 
         def note(db: Connection) -> None:
-            # It may have been stopped meanwhile.
-            known = groups.find_resource(db, resource.resource_id) or resource
-            groups.save_resource(db, replace(known, handle=handle))
+            # It may have been stopped meanwhile, and have ended.
+            if (known := groups.find_resource(db, resource.resource_id)) is not None:
+                groups.save_resource(db, replace(known, handle=handle))
 
+        failpoint("instance.after_start")
         self.store.write(note)
+        failpoint("instance.after_handle")
         log.info("resource.started", group=name, resource=resource.resource_id, container=resource.container)
 
-    def _stop(self, group: str, resource_id: str, by_force: bool, failure: str) -> None:
+    def _stop(self, group: str, resource_id: str, by_force: bool, failure: str, cause: str) -> None:
         log.info("resource.stopping", group=group, resource=resource_id, by_force=by_force, failure=failure)
         state = ResourceState.STOPPING if by_force else ResourceState.DRAINING
-        resource = self._enter(resource_id, state)
+        resource = self._enter(resource_id, state, cause)
         if failure:
             self.store.write(lambda db: self._count_failure(db, group, _with_log(failure, resource_id)))
         if resource is not None:
             self._observed.pop(resource_id, None)
             self._container(resource.container).stop(resource, by_force=by_force)
 
-    def _enter(self, resource_id: str, state: ResourceState) -> Resource | None:
-        """Store the resource's state, since now if it changed or it is stopped again."""
+    def _enter(self, resource_id: str, state: ResourceState, cause: str = "") -> Resource | None:
+        """Store the resource's state, since now if it changed or it is stopped again, and why it leaves."""
 
         def enter(db: Connection) -> Resource | None:
             resource = groups.find_resource(db, resource_id)
             if resource is None or (resource.state is state and state is not ResourceState.STOPPING):
                 return resource
-            return groups.save_resource(db, replace(resource, state=state, since=self.clock()))
+            changed = replace(resource, state=state, since=self.clock(), cause=cause or resource.cause)
+            return groups.save_resource(db, changed)
 
         return self.store.write(enter)
 
-    def _forget(self, group: str, resource_id: str, failure: str) -> None:
+    def _forget(self, group: str, resource_id: str, failure: str, cause: str) -> None:
         def enter(db: Connection) -> None:
-            groups.remove_resource(db, resource_id)
+            groups.end_resource(db, resource_id, cause, self.clock())
             if failure:
                 self._count_failure(db, group, failure)
 
         self.store.write(enter)
         self._observed.pop(resource_id, None)
+        self._busy_s.pop(resource_id, None)
 
     def _count_failure(self, db: Connection, group: str, failure: str) -> None:
         if groups.find(db, group) is None:
@@ -374,7 +421,13 @@ def _with_log(failure: str, resource_id: str) -> str:
 
 
 def _target(db: Connection, group: ResourceGroup) -> Target:
-    return Target(group.container, groups.get_scaling(db, group.name), parse_scaling(group.properties))
+    config, waiting = parse_scaling(group.properties), 0
+    if config.max_instances is not None:
+        # A service of Hudi's or Paimon's needs its jar.
+        untaken = () if spark.JARS in dict(group.properties) else PROCEDURES.values()
+        counted = queue_stats.count_waiting(db, group.name).items()
+        waiting = sum(number for kind, number in counted if kind not in untaken)
+    return Target(group.container, groups.get_scaling(db, group.name), config, waiting)
 
 
 def _scaled(db: Connection, group: str, *, failed_starts: int, retry_at: datetime | None, failure: str) -> None:

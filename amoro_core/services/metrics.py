@@ -13,7 +13,7 @@ from amoro_core.metrics_registry import Meters, Series
 from amoro_core.model import metrics
 from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert, Counted, counters, evaluate_rules
 from amoro_core.model.alert_rules import CounterKey as ConditionsSeries
-from amoro_core.model.group_config import parse_group
+from amoro_core.model.group_config import parse_group, parse_scaling
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import Metric, MetricSample
 from amoro_core.model.processes import (
@@ -184,6 +184,7 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
     made = groups.list_groups(db)
     for group_ in made:
         result[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
+        result[metrics.ON_DEMAND, (group_.name,)] = parse_scaling(group_.properties).max_instances or 0
     result[metrics.EPOCH, ()] = current_epoch(db)
     each = {**_of_tables(db, made), **_failing(db)}
     known = {group.name for group in made} | {use.group for use in uses}

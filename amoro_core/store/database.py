@@ -319,8 +319,14 @@ def conditions_and_policies(db: Database) -> None:
     )
 
 
+def ends_of_instances(db: Database) -> None:
+    """When instances of groups ended, and why."""
+    db.execute("ALTER TABLE resource ADD COLUMN cause TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE resource ADD COLUMN ended_at_ms INTEGER")
+
+
 #: In their order.
-MIGRATIONS = (first_schema, states_of_tables, conditions_and_policies)
+MIGRATIONS = (first_schema, states_of_tables, conditions_and_policies, ends_of_instances)
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:
     SCHEMA()(_migration)

@@ -1,9 +1,12 @@
 """Optimizer groups, their resources and optimizers."""
 
+from dataclasses import replace
+from datetime import datetime
+
 from amoro_core.documents.formatting import many
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, UnknownToken
-from amoro_core.model.group_config import Capacity, Resource, Scaling, parse_group
-from amoro_core.model.paging import Page
+from amoro_core.model.group_config import Capacity, Resource, Scaling, parse_group, parse_scaling
+from amoro_core.model.paging import Page, cut
 from amoro_core.model.processes import Optimizer, ResourceGroup
 from amoro_core.store.connection import Connection, Duplicate, Referenced, RowMapping, insert_into
 
@@ -57,10 +60,13 @@ def find(db: Connection, name: str) -> ResourceGroup | None:
 
 
 def capacity(db: Connection, name: str) -> Capacity:
-    """The threads of the group's optimizers, at least one, and its limits; defaults for an unknown group."""
+    """The threads of the group's optimizers, also of those on demand, at least one, and its limits; defaults for an
+    unknown group."""
     group = find(db, name)
-    config = parse_group(group.properties if group else ())
-    return Capacity(max(1, count_threads(db, name)), config.max_input_per_thread)
+    properties = group.properties if group else ()
+    scaling, config = parse_scaling(properties), parse_group(properties)
+    on_demand = (scaling.max_instances or 0) * scaling.threads_of_each
+    return Capacity(max(1, on_demand, count_threads(db, name)), config.max_input_per_thread)
 
 
 def count_threads(db: Connection, group: str) -> int:
@@ -79,6 +85,8 @@ def page(db: Connection, after: str, limit: int) -> Page[ResourceGroup]:
     return _GROUPS.page(db, "resource_group", "group_name", after, limit)
 
 
+#: Of all groups: resources that have ended.
+KEPT_ENDED = 1000
 _RESOURCES = RowMapping(Resource, group="group_name", container="container_name")
 
 
@@ -89,29 +97,47 @@ def add_resource(db: Connection, resource: Resource) -> Resource:
 
 
 def find_resource(db: Connection, resource_id: str) -> Resource | None:
-    """The resource with that id; None when there is none."""
-    return _RESOURCES.find(db, "SELECT * FROM resource WHERE resource_id = :resource_id", {"resource_id": resource_id})
+    """The resource with that id; None when there is none, or it has ended."""
+    sql = "SELECT * FROM resource WHERE resource_id = :resource_id AND ended_at_ms IS NULL"
+    return _RESOURCES.find(db, sql, {"resource_id": resource_id})
 
 
 def save_resource(db: Connection, resource: Resource) -> Resource:
-    """Replace what is kept of it; one that was forgotten stays so."""
+    """Replace what is kept of it."""
     db.update("resource", _RESOURCES.to_row(resource), "resource_id")
     return resource
 
 
-def remove_resource(db: Connection, resource_id: str) -> None:
-    """Forget it; twice is as once."""
-    db.execute("DELETE FROM resource WHERE resource_id = :resource_id", {"resource_id": resource_id})
+def end_resource(db: Connection, resource_id: str, cause: str, now: datetime) -> None:
+    """Note its end, unless that is noted; of all that have ended the latest are kept."""
+    if (resource := find_resource(db, resource_id)) is not None:
+        save_resource(db, replace(resource, ended_at=now, cause=cause or resource.cause))
+        db.execute(
+            "DELETE FROM resource WHERE resource_id IN (SELECT resource_id FROM resource "
+            "WHERE ended_at_ms IS NOT NULL ORDER BY ended_at_ms DESC LIMIT -1 OFFSET :kept)",
+            {"kept": KEPT_ENDED},
+        )
 
 
 def list_resources(db: Connection, group: str | None = None) -> list[Resource]:
-    """All of them, or those of one group, the oldest first."""
+    """All that have not ended, or those of one group, the oldest first."""
     return _RESOURCES.select(
         db,
-        "SELECT * FROM resource WHERE (:group_name IS NULL OR group_name = :group_name) "
+        "SELECT * FROM resource WHERE ended_at_ms IS NULL AND (:group_name IS NULL OR group_name = :group_name) "
         "ORDER BY started_at_ms, resource_id",
         {"group_name": group},
     )
+
+
+def resource_page(db: Connection, group: str, before: str, limit: int) -> Page[Resource]:
+    """At most `limit` of the group's resources whose ids are below one, those that have ended too, the newest first."""
+    found = _RESOURCES.select(
+        db,
+        "SELECT * FROM resource WHERE group_name = :group AND (:before = '' OR resource_id < :before) "
+        "ORDER BY resource_id DESC LIMIT :most",
+        {"group": group, "before": before, "most": limit + 1},
+    )
+    return cut(found, limit, db.count("resource", "group_name = :group", {"group": group}), lambda one: one.resource_id)
 
 
 _SCALINGS = RowMapping(Scaling, failure="start_failure")

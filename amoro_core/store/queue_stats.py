@@ -97,6 +97,17 @@ def count_assigned(db: Connection, group: str) -> dict[int, int]:
     return {row["table_id"]: int(row["tasks"]) for row in rows}
 
 
+def count_waiting(db: Connection, group: str) -> dict[str, int]:
+    """How many tasks of running processes wait for threads of the group, by kind of work."""
+    rows = db.select(
+        "SELECT work_kind, sum(tasks) AS tasks FROM table_process JOIN task_sum USING (process_id) "
+        "WHERE table_process.finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
+        "AND task_sum.status = 'planned' AND tasks > 0 AND group_name = :group GROUP BY work_kind",
+        {"group": group},
+    )
+    return {row["work_kind"]: int(row["tasks"]) for row in rows}
+
+
 def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
     """Of these processes those without a task that is held, or planned for the group that is named with each.
 

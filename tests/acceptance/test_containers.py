@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 import psutil
@@ -46,6 +47,85 @@ def stop_all(installation: Installation) -> None:
                 process.kill()
         except psutil.Error:
             continue
+
+
+def create(installation: Installation, container: str, *properties: str) -> None:
+    given = [word for item in ("threads=1", *properties) for word in ("--property", item)]
+    made = installation.run("group", "create", GROUP, "--container", container, "--memory", "256MB", *given)
+    assert made.status == 0, made.stderr
+
+
+def jobs(installation: Installation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = installation.ask("group", "jobs", GROUP)["jobs"]
+    return found
+
+
+def test_an_optimizer_starts_when_a_plan_waits_and_leaves_when_it_is_idle(impatient: Installation) -> None:
+    impatient.up()
+    table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
+    before = look(table)
+    create(impatient, "local", "max-instances=2", "idle-timeout=2s")
+    try:
+        resting = impatient.ask("group", "show", GROUP)
+        assert (resting["wanted_instances"], resting["instances"], resting["no_optimizer"]) == (0, [], "")
+        assert jobs(impatient) == []
+        planned = impatient.run("optimize", name_of(table), "--type", "full")
+        on_demand = f"container local is starting 2 of at most 2 for group '{GROUP}' on demand"
+        assert (planned.status, f"Waiting: {on_demand}\n" in planned.stderr) == (0, True)
+        wait_until(lambda: impatient.ended(planned.stdout.split()[0]), "the process ends")
+        assert_optimized_once(table, before, files=3)
+        wait_until(lambda: instances(impatient) == [], "nothing is left without work")
+        ended = jobs(impatient)
+        assert 1 <= len(ended) <= 2
+        assert {(one["state"], one["container"], one["cause"]) for one in ended} == {
+            ("ended", "local", "it had no task for 2 s")
+        }
+        assert not any(is_running(int(one["handle"])) for one in ended)
+        assert impatient.ask("group", "show", GROUP)["failed_starts"] == 0
+    finally:
+        stop_all(impatient)
+
+
+SUBMIT = """#!{python}
+import os, sys
+if os.path.exists({broken!r}):
+    sys.exit("no room on the cluster")
+own = sys.argv[next(at for at, word in enumerate(sys.argv) if word.endswith("optimizer.py")) + 1 :]
+os.execv(sys.executable, [sys.executable, "-m", "amoro_core", *(word for word in own if word != "--backend=spark")])
+"""
+
+
+def test_a_spark_submit_that_fails_ends_in_a_condition_with_its_log_and_recovers(impatient: Installation) -> None:
+    """Spark's command is a stand-in: after some failures it runs an optimizer of this installation."""
+    submit, broken = impatient.directory / "spark" / "bin" / "spark-submit", impatient.directory / "broken"
+    submit.parent.mkdir(parents=True)
+    submit.write_text(SUBMIT.format(python=sys.executable, broken=str(broken)))
+    submit.chmod(0o755)
+    broken.touch()
+    place = {"SPARK_HOME": str(submit.parents[1])}
+    coordinator = impatient.start("up", "--port", "0", "--without-optimizer", environment=place)
+    coordinator.wait_for("amoro listens on")
+    table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
+    create(impatient, "spark", "max-instances=1", "idle-timeout=2s", "max-failed-starts=9")
+    try:
+        planned = impatient.ask("optimize", name_of(table), "--type", "full")
+        raised = "instances-cannot-start"
+
+        def conditions() -> set[str]:
+            return {one["name"] for one in impatient.run("status", "-o", "json").document["conditions"]}
+
+        wait_until(lambda: raised in conditions(), "the condition is raised")
+        failing = impatient.ask("group", "show", GROUP)
+        assert "no room on the cluster (amoro optimizer logs " in failing["start_failure"]
+        assert {"no room on the cluster" in one["cause"] for one in jobs(impatient)[1:]} == {True}
+        broken.unlink()
+        process = wait_until(lambda: impatient.ended(planned["process_id"]), "the process ends")
+        assert process["status"] == "success"
+        wait_until(lambda: instances(impatient) == [], "nothing is left without work")
+        wait_until(lambda: raised not in conditions(), "the condition is gone")
+        assert jobs(impatient)[0]["cause"] == "it had no task for 2 s"
+    finally:
+        stop_all(impatient)
 
 
 def test_instances_of_a_group_are_kept_adopted_and_drained(impatient: Installation) -> None:

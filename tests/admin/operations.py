@@ -104,6 +104,7 @@ KillInstance        rule  touching  *optimizer kill 01997a
 CreateGroup         rule  quick     *group create g
 ListGroups          look  quick     group list
 GetGroup            look  quick     group show g
+ListJobs            look  quick     group jobs g
 UpdateGroup         rule  quick     *group update g --property a=b
 ScaleGroup          run   quick     *group scale g 2
 RemoveGroup         rule  quick     *group remove g

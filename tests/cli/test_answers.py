@@ -80,6 +80,10 @@ OPTIMIZER = pb.Optimizer(
 DRAINING = pb.Optimizer()
 DRAINING.CopyFrom(OPTIMIZER)
 DRAINING.draining = True
+JOB = pb.Job(
+    resource_id="r-1", container="spark", state="ended", started_ms=NOON, ended_ms=NOON + 1000, handle="12",
+    cause="it had no task for 300 s",
+)  # fmt: skip
 INSTANCE = pb.InstanceStatus(
     resource_id="r-1", group="nightly", container="local", state="stopping", started_ms=NOON, since_ms=NOON,
     optimizer_id="o-1", handle="12", liveness="ended", detail="its process has ended with status 1",
@@ -244,6 +248,13 @@ ROWS = (
             name="nightly", properties={"a": "b", "memory": "512MB"}, removed_properties=["c"], container="local"
         ),
         GROUP_TEXT,
+    ),
+    Row(
+        "group jobs nightly --limit 2", "ListJobs", pb.ListJobsResponse(jobs=[JOB]),
+        pb.ListJobsRequest(name="nightly", limit=2),
+        f"JOB  CONTAINER  STATE  STARTED               ENDED                 CAUSE\n"
+        f"r-1  spark      ended  {AT}  2026-09-21 14:13:21Z  it had no task for 300 s\n",
+        {"schema": "amoro.jobs/v1", "jobs.0.handle": "12", "jobs.0.started_at": AT_ISO},
     ),
     Row(
         "group remove nightly", "RemoveGroup", pb.RemoveGroupResponse(name="nightly"),

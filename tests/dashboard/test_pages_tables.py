@@ -498,7 +498,7 @@ def test_what_undoing_would_do_is_shown_before_it_is_done(site: Site) -> None:
         ({"failure": "no file"}, "The last try failed no file"),
         ({"failure": "no file", "failures": 3}, "The last 3 tries failed no file"),
         ({"late_deletes": "snapshot 7"}, "Rows that another application deleted came back snapshot 7"),
-        ({"no_optimizer": "start one"}, "No optimizer takes its tasks"),
+        ({"no_optimizer": "start one"}, "Its tasks wait for an optimizer"),
         ({"next_due_ms": FAR_MS}, "Next due at 2286-11-20"),
         ({"blockers": [pb.Blocker(operations=["optimize"], expires_ms=FAR_MS)]}, "Blocked: optimize"),
         ({"group": "full"}, "Its group has no free thread full has 2 threads, and each has a task."),

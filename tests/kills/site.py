@@ -12,6 +12,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint, recorded_address
 from amoro_core import failpoints
@@ -230,6 +232,27 @@ class Site:
             self.start_optimizer()
 
 
+class StaffedSite(Site):
+    """A site whose coordinator starts optimizers itself."""
+
+    most_instances = 0
+
+    def _instances(self) -> list[psutil.Process]:
+        token = f"--token-file={self._installation.home}/enrolment.token"
+        return [one for one in psutil.process_iter(["cmdline"]) if token in (one.info["cmdline"] or ())]
+
+    def count_instances(self) -> int:
+        """How many processes run that its coordinators have started; the most ever are remembered."""
+        count = len(self._instances())
+        self.most_instances = max(self.most_instances, count)
+        return count
+
+    def end_instances(self) -> None:
+        for one in self._instances():
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
 def ask(home: Path, call: Callable[[AdminClient], Any]) -> Any:
     """What the coordinator of the state directory answers; None when it does not, or refuses."""
     address = recorded_address(home)
@@ -276,7 +299,7 @@ def required(site: S) -> Iterator[S]:
 OF_OPTIMIZER = sorted(name for name in failpoints.NAMES if name.startswith("task."))
 #: Nobody cancels anything here, and no rewrite removes files after its work.
 OF_COORDINATOR = sorted(
-    name for name in failpoints.NAMES if not name.startswith(("task.", "cancel.", "clear.", "sweep."))
+    name for name in failpoints.NAMES if not name.startswith(("task.", "cancel.", "clear.", "sweep.", "instance."))
 )
 #: Reached only by the next coordinator after a death there.
 FOLLOWING = {"commit.after_intent": "commit.before_resend"}

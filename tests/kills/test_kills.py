@@ -23,7 +23,7 @@ from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
 from tests.kills import upkeep
 from tests.kills.nursery import Child, Manner, Nursery
-from tests.kills.site import Site, ask, required, run_rounds
+from tests.kills.site import PROPERTIES, Site, StaffedSite, ask, required, run_rounds
 from tests.kills.upkeep import UPKEEP, UpkeepSite
 from tests.model.lake import ids_are, row
 from tests.tiers import sample, seeds
@@ -57,6 +57,16 @@ OTHERS = ("commit.after_loss", "commit.before_resend", "cancel.after_store")
 WHILE_SWEEPING = {
     "condemning": tuple(sorted(name for name in UPKEEP if name.startswith("clear."))),
     "deleting": tuple(sorted(name for name in UPKEEP if name.startswith("sweep."))),
+}
+#: Of instances that are started on demand.
+WITH_INSTANCES = {
+    "starting and ending": (
+        "instance.after_start",
+        "instance.before_store",
+        "instance.after_store",
+        "instance.after_handle",
+        "instance.after_drain",
+    )
 }
 RETURNING = {"returning": ("trash.after_return", "trash.before_return")}
 #: Of maintenance whose work is done by optimizers: who dies, and in which action.
@@ -126,7 +136,7 @@ def wait_for_death(site: Site, child: Child | None) -> None:
 
 
 def test_every_failpoint_has_a_test_that_dies_there() -> None:
-    by_phase = (ON_THE_WAY, OF_OPTIMIZER, AFTER_A_CONFLICT, WHILE_SWEEPING, RETURNING)
+    by_phase = (ON_THE_WAY, OF_OPTIMIZER, AFTER_A_CONFLICT, WHILE_SWEEPING, RETURNING, WITH_INSTANCES)
     covered = {name for phases in by_phase for names in phases.values() for name in names}
     assert {*covered, *OTHERS, *OF_LARGE_TABLES, *ELSEWHERE} == failpoints.NAMES
 
@@ -200,6 +210,38 @@ def test_a_process_stays_cancelled_when_the_coordinator_dies_over_it(site: Site,
     wait_for_death(site, site.coordinator)
     held.unlink()
     assert [status for status, _ in site.processes().values()] == ["closed"]
+
+
+@pytest.fixture
+def staffed(nursery: Nursery, quick_path: Path) -> Iterator[StaffedSite]:
+    made = StaffedSite(quick_path, nursery, {**PROPERTIES, "self-optimizing.group": "workers"})
+    try:
+        with required(made):
+            made.start_coordinator()
+            made.wait(lambda: made.is_listening, "the coordinator listens")
+            on_demand = {"max-instances": "2", "idle-timeout": "2s", "threads": "1"}
+            request = pb.CreateGroupRequest(name="workers", container="local", properties=on_demand)
+            assert made.ask(lambda client: client.CreateGroup(request)) is not None
+            yield made
+    finally:
+        made.end_instances()
+
+
+@pytest.mark.parametrize("name", one_of_each(WITH_INSTANCES))
+def test_a_coordinator_that_dies_over_its_instances_never_has_too_many(staffed: StaffedSite, name: str) -> None:
+    site = staffed
+    assert site.count_instances() == 0
+    site.start_coordinator(f"{name}=kill")
+    site.wait(lambda: site.is_listening, "the coordinator listens")
+    site.optimize()  # two tasks of one thread each
+    child = site.coordinator
+    assert child is not None
+    site.wait(lambda: site.count_instances() <= 2 and not child.is_alive, f"the coordinator dies at {name}")
+    site.start_coordinator()
+    site.wait(lambda: site.count_instances() <= 2 and not site.is_busy, "the process ends")
+    site.wait(lambda: site.count_instances() == 0, "nothing runs without work")
+    assert list(site.processes().values()) == [("success", "")]
+    assert 1 <= site.most_instances <= 2
 
 
 @pytest.mark.parametrize("name", one_of_each(WHILE_SWEEPING))

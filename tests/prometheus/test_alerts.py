@@ -55,6 +55,13 @@ def no_optimizer(seen: Prometheus) -> None:
     seen.watch(12)
 
 
+def no_work_on_demand(seen: Prometheus) -> None:
+    """Optimizers are started once there is work."""
+    on_demand = ResourceGroup("nightly", properties=(("max-instances", "2"),), container="local")
+    seen.world.store.write(lambda db: groups.add(db, on_demand))
+    seen.watch(12)
+
+
 def no_optimizer_for_tasks(seen: Prometheus) -> None:
     make_table(seen.world)
     seen.world.begin(FULL)
@@ -283,6 +290,7 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     rest: {},
     work: {},
     no_optimizer: {"AmoroNoOptimizer": {}},
+    no_work_on_demand: {},
     no_optimizer_for_tasks: {"AmoroNoOptimizer": {}, "AmoroTasksWait": GROUP},
     no_optimizer_for_tasks_of_one_group: {"AmoroTasksWait": {"group": "nightly"}},
     an_optimizer_that_takes_nothing: {"AmoroTasksNotTaken": GROUP},

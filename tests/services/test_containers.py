@@ -14,11 +14,13 @@ import pytest
 from amoro_core.containers.base import ExternalContainer
 from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument, OptimizerNotFound
 from amoro_core.model.group_config import RESOURCE_LABEL, Launch, Liveness, Observation, Resource, ResourceState
-from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.paging import Window
+from amoro_core.model.processes import ProcessStatus, ResourceGroup
+from amoro_core.model.tables import OptimizingType
 from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.services.containers import ContainerService, LaunchParameters
 from amoro_core.store import groups
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 
 #: An instance that is forgotten, but whose log is there.
 ENDED = "01997a4c-0000-7000-8000-00000000000e"
@@ -252,6 +254,109 @@ def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers:
     with pytest.raises(InvalidArgument, match="keeps at least 1 instance "):
         containers.scale("least", 0)
     assert containers.find("least").wanted == 1
+    with pytest.raises(InvalidArgument, match="max-instances needs a container"):
+        containers.check(ResourceGroup("h", properties=(("max-instances", "1"),)))
+    world.groups.create(ResourceGroup("most", properties=(("max-instances", "2"),), container="yard"))
+    with pytest.raises(InvalidArgument, match=r"has at most 2 instances \(max-instances\), not 3"):
+        containers.scale("most", 3)
+
+
+def test_on_demand_an_instance_comes_with_the_work_and_leaves_when_it_is_idle(world: World, yard: Yard) -> None:
+    """The yard's optimizers register when the test says so, and one of them works on the table's tasks."""
+    world.containers["yard"] = yard
+    on_demand = (("idle-timeout", "20s"), ("max-instances", "2"), ("threads", "1"))
+    world.groups.create(ResourceGroup("g", properties=on_demand, container="yard"))
+    containers, quiet = service(world, yard), {"self-optimizing.group": "g"}
+    assert (containers.list_active_groups(), containers.find("g").wanted) == ([], 0)
+    make_small_files(world.catalog, 5, quiet)
+    world.refresh()
+    assert world.services.no_optimizer_reason("g") == ""
+    process = world.begin(OptimizingType.MINOR)
+    assert containers.list_active_groups() == ["g"]
+    assert (
+        world.services.no_optimizer_reason("g") == "container yard is starting 1 of at most 2 for group 'g' on demand"
+    )
+    containers.keep("g")
+    (resource_id,) = yard.alive
+    assert states(containers) == ["starting"]
+    # A coordinator that begins anew starts no second one.
+    world.restart()
+    containers = service(world, yard)
+    containers.keep("g")
+    assert len(yard.alive) == 1
+
+    beat = timedelta(seconds=10)
+    optimizer = world.optimizers.register(
+        group="g", threads=1, memory_bytes=1, labels={}, heartbeat_interval=beat
+    ).optimizer.optimizer_id
+    yard.live = [LiveOptimizer(optimizer, resource_id)]
+    (handed,) = world.optimizing.poll(optimizer, "g", (1,))
+    world.optimizing.ack(optimizer, [handed.attempt])
+    for _ in range(3):
+        world.later(20)
+        containers.keep("g")
+    assert (states(containers), yard.asked()) == (["running"], [])  # it holds a task, whatever its heartbeats say
+    world.complete(optimizer, handed.attempt, world.execute(handed))
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    for seconds in (0, 19.9):
+        world.later(seconds)
+        containers.keep("g")
+    assert yard.asked() == []
+    world.later(0.1)
+    containers.keep("g")
+    assert yard.asked() == [f"drain {optimizer}"]
+    yard.alive.clear()
+    yard.live.clear()
+    world.later(5)
+    containers.keep("g")
+    assert (containers.list_active_groups(), containers.find("g").wanted) == ([], 0)
+    (job,) = containers.jobs("g", Window(0)).items
+    assert (job.resource.resource_id, job.resource.ended_at) == (resource_id, world.now)
+    assert job.resource.cause == "it had no task for 20 s"
+
+
+def test_jobs_are_the_latest_starts_with_the_causes_of_their_ends(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    yard.broken = "no room"
+    containers.scale("g", 1)
+    containers.keep("g")
+    yard.broken = ""
+    world.later(1)
+    containers.keep("g")
+    register(yard)
+    (optimizer,) = yard.live
+    world.later(5)
+    containers.keep("g")
+    containers.kill(optimizer.resource_id)
+    yard.alive.clear()
+    yard.live.clear()
+    world.later(5)
+    containers.keep("g")
+    world.later(5)
+    page = containers.jobs("g", Window(2))
+    assert [one.resource.cause for one in page.items] == ["", "it was killed by a command"]
+    assert [one.resource.ended_at is None for one in page.items] == [True, False]
+    (first,) = containers.jobs("g", Window(2, page.next)).items
+    assert (page.total, first.resource.cause) == (3, "no room")
+    with pytest.raises(GroupNotFound):
+        containers.jobs("h", Window(2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"max-instances": "0"}, "max-instances has the malformed value '0': it is a number from 1 to 1000"),
+        ({"max-instances": "2", "min-instances": "3"}, "min-instances=3 is more than max-instances=2"),
+        ({"idle-timeout": "1min"}, "idle-timeout needs max-instances"),
+        ({"max-instances": "2", "idle-timeout": "-1 bytes"}, "idle-timeout has the malformed value '-1 bytes'"),
+    ],
+)
+def test_malformed_numbers_on_demand_are_refused_with_their_values(
+    containers: ContainerService, wrong: dict[str, str], why: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        containers.check(ResourceGroup("h", properties=tuple(wrong.items()), container="yard"))
 
 
 @pytest.mark.parametrize(

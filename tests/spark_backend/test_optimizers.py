@@ -314,6 +314,31 @@ def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: In
             psutil.Process(leader).kill()
 
 
+def test_spark_runs_only_while_there_is_work(installation: Installation) -> None:
+    installation.up()
+    table = partitioned_table(installation.catalog, {"self-optimizing.group": "nightly"})
+    before = look(table)
+    settings = ("spark-master=local[1]", "spark-conf.spark.ui.enabled=false", "threads=1")
+    on_demand = ("max-instances=2", "idle-timeout=3s")
+    given = [word for item in (*settings, *on_demand) for word in ("--property", item)]
+    assert installation.run("group", "create", "nightly", "--container", "spark", *given).status == 0
+    drivers: list[int] = []
+    try:
+        assert installation.ask("group", "jobs", "nightly")["jobs"] == []
+        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+        assert outcome.status == 0, outcome.stderr
+        assert_optimized_once(table, before, files=3)
+        drivers = [int(job["handle"]) for job in installation.ask("group", "jobs", "nightly")["jobs"]]
+        assert 1 <= len(drivers) <= 2
+        wait_until(lambda: not any(map(is_alive, drivers)), "no JVM is left", seconds=33)
+        wait_until(lambda: installation.ask("group", "show", "nightly")["instances"] == [], "that is known")
+        causes = {job["cause"] for job in installation.ask("group", "jobs", "nightly")["jobs"]}
+        assert causes == {"it had no task for 3 s"}
+    finally:
+        for pid in filter(psutil.pid_exists, drivers):
+            psutil.Process(pid).kill()
+
+
 CANARY = "kanarienvogel4711"
 SECRETS = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "token": CANARY}
 

@@ -125,6 +125,86 @@ def test_what_leaves_first_is_not_registered_then_idle_then_new() -> None:
     assert leaving == [order[:count] for count in (1, 2, 3, 4)]
 
 
+MINUTES_5 = ScalingConfig().idle_timeout
+AT_MOST_2 = ScalingConfig(threads=2, max_instances=2)
+
+
+def on_demand(waiting: int, resident: int = 0, failures: int = 0) -> Target:
+    """At most two instances of two threads; so many tasks wait."""
+    return Target("local", Scaling(resident, failures, NOW), AT_MOST_2, waiting)
+
+
+def at_work(name: str, running: int = 1) -> LiveOptimizer:
+    return LiveOptimizer(f"o-{name}", name, running)
+
+
+def idle(name: str, since: timedelta = MINUTES_5) -> LiveOptimizer:
+    return LiveOptimizer(f"o-{name}", name, idle=since)
+
+
+A, B = instance("a", RUNNING, 2 * SETTLED), instance("b", RUNNING, SETTLED)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "resources", "live", "actions"),
+    [
+        # Without work nothing is started, but for what is always kept; with work as many as have the threads for it.
+        (on_demand(0), [], (), []),
+        (on_demand(0, resident=1), [], (), [Start()]),
+        (on_demand(1), [], (), [Start()]),
+        (on_demand(3), [], (), [Start(), Start()]),
+        (on_demand(100, resident=5), [], (), [Start(), Start()]),
+        (on_demand(2), [instance("a", STARTING)], (), []),
+        (on_demand(1), [A], (at_work("a", 1),), []),
+        (on_demand(1), [A], (at_work("a", 2),), [Start()]),
+        # What leaves runs still: there are never more than the maximum.
+        (on_demand(9), [A, instance("b", DRAINING)], (at_work("a", 2), LiveOptimizer("o-b", "b", 1, True)), []),
+        (on_demand(9), [instance("a", STOPPING), instance("b", STOPPING)], (), []),
+        # Idle ones leave after their time and never with work, whatever is wanted.
+        (on_demand(0), [A], (idle("a", MINUTES_5 - TICK),), []),
+        (on_demand(0), [A], (idle("a"),), [Drain("o-a", "a")]),
+        (on_demand(0), [A], (LiveOptimizer("o-a", "a", 1, idle=MINUTES_5),), []),
+        (on_demand(0), [A, B], (at_work("a"), idle("b")), [Drain("o-b", "b")]),
+        (on_demand(3), [A, B], (idle("a"), idle("b")), []),
+        (on_demand(0), [instance("a", STARTING)], (), []),
+        # One that ran and leaves shows that starts work.
+        (on_demand(0, failures=2), [B], (idle("b"),), [Drain("o-b", "b"), Settle()]),
+    ],
+)  # fmt: skip
+def test_on_demand_instances_follow_the_work(
+    wanted: Target, resources: list[Resource], live: tuple[LiveOptimizer, ...], actions: list[Action]
+) -> None:
+    assert decided(wanted, *resources, live=live) == actions
+
+
+@given(
+    waiting=st.integers(0, 9),
+    resident=st.integers(0, 3),
+    failures=st.integers(0, 3),
+    states=st.lists(
+        st.tuples(st.sampled_from(ResourceState), st.booleans(), st.integers(0, 2), st.booleans()), max_size=4
+    ),
+)
+def test_on_demand_there_are_never_more_than_the_maximum_and_work_is_never_ended(
+    waiting: int, resident: int, failures: int, states: list[tuple[ResourceState, bool, int, bool]]
+) -> None:
+    found = [instance(str(at), state, SETTLED) for at, (state, *_) in enumerate(states)]
+    live = tuple(
+        LiveOptimizer(f"o-{at}", str(at), running, idle=MINUTES_5)
+        for at, (_, is_live, running, _) in enumerate(states)
+        if is_live
+    )
+    ended = next((str(at) for at, (*_, has_ended) in enumerate(states) if has_ended), "")
+    actions = decided(on_demand(waiting, resident, failures), *found, live=live, ended=ended)
+    gone = sum(isinstance(action, Forget) for action in actions)
+    starts = sum(isinstance(action, Start) for action in actions)
+    assert starts == 0 or len(found) - gone + starts <= 2
+    busy = {
+        str(at) for at, (state, is_live, running, _) in enumerate(states) if state is RUNNING and is_live and running
+    }
+    assert not any(isinstance(one, Stop | Drain) and one.resource_id in busy for one in actions)
+
+
 @pytest.mark.parametrize(
     ("state", "age", "failure"),
     [
@@ -217,6 +297,18 @@ def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, .
 )
 def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesView, what_next: str) -> None:
     assert no_optimizer_reason("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
+
+
+def test_a_container_that_starts_on_demand_does_so_when_there_is_work() -> None:
+    resting, starting = (InstancesView(wanted, (), 0, None, "", False, most=2) for wanted in (0, 1))
+    assert no_optimizer_reason("g", "spark", (), resting) == ""
+    assert no_optimizer_reason("g", "spark", (LEAVING,), starting) == (
+        "container spark is starting 1 of at most 2 for group 'g' on demand"
+    )
+    failing = InstancesView(1, (), 2, None, "no room", False, most=2)
+    assert no_optimizer_reason("g", "spark", (), failing) == (
+        "group 'g' has no optimizer: container spark is starting 1 after 2 failed starts in a row (no room)"
+    )
 
 
 def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:

@@ -40,6 +40,7 @@ async def _load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]
 
 
 _MOST_INSTANCES = 100_000
+_JOBS = 20
 _POLICIES = ("quota", "balanced")
 
 
@@ -73,8 +74,10 @@ async def show_group(visit: PageRequest) -> Page:
     optimizers = await visit.ask(
         "ListOptimizers", pb.ListOptimizersRequest(group=group.name, limit=ROWS), pb.ListOptimizersResponse
     )
+    jobs = await visit.ask("ListJobs", pb.ListJobsRequest(name=group.name, limit=_JOBS), pb.ListJobsResponse)
     values = {
         "group": group,
+        "jobs": jobs.jobs,
         "is_scalable": group.container != EXTERNAL,
         "optimizers": optimizers,
         "charts": await _load(visit, range_, group.name),

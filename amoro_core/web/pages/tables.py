@@ -274,7 +274,7 @@ def _back_off(table: pb.Table, now_ms: int) -> Iterator[Reason]:
 
 def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:
     if table.no_optimizer:
-        yield Reason("bad", "No optimizer takes its tasks", table.no_optimizer, "group")
+        yield Reason("bad", "Its tasks wait for an optimizer", table.no_optimizer, "group")
         return
     if group is None:
         return
