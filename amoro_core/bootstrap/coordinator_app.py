@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
-from amoro_core.bootstrap.secrets import ensure_token
+from amoro_core.bootstrap.secrets import ensure_token, secret_of
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StorageFull, StoreFailed
 from amoro_core.files.storage.io import is_full
@@ -395,7 +395,7 @@ def provider_of(settings: Settings) -> "OpenIdProvider | None":
         return None
     try:
         # Authlib comes with an extra.
-        from amoro_core.web.oidc_client import OpenIdProvider, secret_of
+        from amoro_core.web.oidc_client import OpenIdProvider
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("authlib", "joserfc"):
             raise

@@ -47,6 +47,29 @@ def read_token(path: Path) -> Secret:
         ) from error
 
 
+def secret_of(reference: str) -> Secret:
+    """The secret that `env:NAME` or `file:PATH` names; an empty one of "". Raises InvalidSettings."""
+    kind, _, place = reference.partition(":")
+    if kind == "env":
+        if not os.environ.get(place):
+            raise InvalidSettings(
+                f"oidc-client-secret refers to the environment variable {place}, which is not set",
+                hint="Set it where the coordinator is started.",
+            )
+        return Secret(os.environ[place])
+    if not reference:
+        return Secret("")
+    path = Path("/" + place.lstrip("/"))
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidSettings(f"oidc-client-secret refers to {path}, which can't be read: {why}") from error
+    if not text:
+        raise InvalidSettings(f"oidc-client-secret refers to {path}, which is empty")
+    return Secret(text)
+
+
 class Passwords:
     """Hashes and checks passwords with the defaults of argon2-cffi: 64 MiB and about a quarter of a second each."""
 

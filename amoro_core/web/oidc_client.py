@@ -1,8 +1,6 @@
 """The client of an OpenID provider, with Authlib, which is an extra: imported only where a provider is configured."""
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from authlib.common.errors import AuthlibBaseError
@@ -15,7 +13,7 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 from requests import RequestException, Response
 
-from amoro_core.errors import InvalidSettings, NotAllowed, WorkFailed
+from amoro_core.errors import NotAllowed, WorkFailed
 from amoro_core.model.principals import ProviderTerms, is_safe_url
 from amoro_core.model.text_sanitizing import MASK, Secret, briefly
 from amoro_core.web.login import Attempt
@@ -163,26 +161,3 @@ def _document(answer: Response, what: str) -> Mapping[str, Any]:
     if not isinstance(result, dict):
         raise ValueError(f"its {what} are no JSON object")
     return result
-
-
-def secret_of(reference: str) -> Secret:
-    """The secret that `env:NAME` or `file:PATH` names; an empty one of "". Raises InvalidSettings."""
-    kind, _, place = reference.partition(":")
-    if kind == "env":
-        if not os.environ.get(place):
-            raise InvalidSettings(
-                f"oidc-client-secret refers to the environment variable {place}, which is not set",
-                hint="Set it where the coordinator is started.",
-            )
-        return Secret(os.environ[place])
-    if not reference:
-        return Secret("")
-    path = Path("/" + place.lstrip("/"))
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InvalidSettings(f"oidc-client-secret refers to {path}, which can't be read: {why}") from error
-    if not text:
-        raise InvalidSettings(f"oidc-client-secret refers to {path}, which is empty")
-    return Secret(text)
