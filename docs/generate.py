@@ -11,6 +11,7 @@ from typing import Any
 
 from amoro_core.bootstrap.settings import FIELDS, Settings, written
 from amoro_core.documents.json_documents import schemas
+from amoro_core.model.listeners import Webhook
 from amoro_core.model.processes import CatalogRules
 from amoro_core.web.rest.openapi import description
 
@@ -58,6 +59,9 @@ def _schema_of(kind: Any, limits: Mapping[str, Any]) -> dict[str, Any]:
         rules = {"allow-locations": locations, "strict-locations": {"type": "boolean"}}
         one = {"type": "object", "properties": rules, "additionalProperties": False}
         return {"type": "object", "additionalProperties": one}
+    if kind == tuple[Webhook, ...]:
+        at = "#/properties/listeners/items/$defs/{model}"
+        return {"type": "array", "items": Webhook.model_json_schema(ref_template=at)}
     items = {"type": "string", **({"pattern": f"^{limits['pattern']}$"} if "pattern" in limits else {})}
     return {"type": "array", "items": items, "minItems": 1}
 

@@ -33,6 +33,8 @@ SETTINGS = {
     "location is not trusted. For a single catalog: below `catalogs`, or as its property",
     "catalogs": "by catalog name, wherever the catalog is configured: `allow-locations`, a list of prefixes below which its tables' files "
     "may lie as well; and `strict-locations`",
+    "listeners": "what [gets events](../howto/listeners.md): a list of `name`, `url`, `secret` (`env:NAME` or `file:/path`), `kinds`, `on` "
+    "(a pattern of tables, as for roles) and `allow-private`",
     "table-series": "whether health, files and sizes of each table are kept over time: hourly for 7 days and daily for 90, about 25 kB a table "
     "at most",
     "history-keep": "how long ended processes are kept",

@@ -22,13 +22,16 @@ from amoro_cli.context import (
     since_option,
     table_option,
 )
+from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import (
+    LISTENERS,
     backup_document,
     check_document,
     exported_document,
     findings_document,
+    listener_detail,
     series_document,
     state_document,
     status_document,
@@ -39,7 +42,7 @@ from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, InvalidSe
 from amoro_core.model.alert_rules import Severity
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol.journal_pb2 import GetSeriesRequest
+from amoro_core.protocol.journal_pb2 import GetSeriesRequest, ListListenersRequest, ResumeListenerRequest
 from amoro_core.protocol.monitoring_pb2 import ListConditionsRequest
 
 if TYPE_CHECKING:
@@ -196,6 +199,21 @@ def show_series(
     step_s = int(step.total_seconds()) if step else 0
     request = GetSeriesRequest(names=names, label=label, table=table, since_ms=since, step_s=step_s)
     session.show(request, series_document, output)
+
+
+@list_command(LISTENERS, after="NAME")
+def list_listeners(session: Session, options: ListOptions) -> None:
+    """List the listeners. They are those of the setting `listeners`, and functions of packages."""
+    show_list(session, options, LISTENERS, ListListenersRequest())
+
+
+def resume_listener(
+    session: Session,
+    name: Annotated[str, argument(metavar="NAME", help="The listener's name.")],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Send to a failing or paused listener again at once. What it lost is forgotten."""
+    session.change(ResumeListenerRequest(name=name), listener_detail, output)
 
 
 def export(

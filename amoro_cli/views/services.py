@@ -50,6 +50,28 @@ OPTIMIZERS: Listing[pb.Optimizer] = Listing(
     schema="amoro.optimizers/v1",
     name=lambda item: item.optimizer_id,
 )
+#: Schema amoro.listeners/v1: `listeners`, `total`, `next`.
+LISTENERS: Listing[journal_pb.Listener] = Listing(
+    (
+        Column("LISTENER", lambda one: one.name),
+        Column("TO", lambda one: one.target),
+        Column("STATE", lambda one: one.state),
+        Column("EVENT", lambda one: one.event_id, right=True),
+        Column("BEHIND SINCE", lambda one: one.pending_ms, format_time),
+        Column("LOST", lambda one: one.lost_events, right=True),
+        Column("FAILURE", lambda one: one.failure or "-"),
+    ),
+    spare=("TO",),
+    elastic="FAILURE",
+    schema="amoro.listeners/v1",
+    name=lambda one: one.name,
+    nothing="No listeners. They are set with `listeners` in amoro.yaml.",
+)
+
+
+def listener_detail(one: journal_pb.Listener) -> Document:
+    """Schema amoro.listener/v1: the fields of the listener."""
+    return Document("amoro.listener/v1", encode(one), (one.name,), (f"Listener {one.name} gets events again.",))
 
 
 def catalog_detail(catalog: pb.Catalog, found: str = "") -> Document:

@@ -22,6 +22,7 @@ from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import ChangeNotificationService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import AuditService, JournalService
+from amoro_core.services.listeners import ListenerService
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService
@@ -88,6 +89,7 @@ class Services(Protocol):
     change_notifications: ChangeNotificationService
     trash: TrashService
     leasing: LeaseService
+    listening: ListenerService
     optimizing: OptimizingService
     optimizers: OptimizerService
     groups: GroupService

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from amoro_core.admin.context import Call, Services, as_message, milliseconds, moment, period, word
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, Series, SeriesFacts, Step
-from amoro_core.model.paging import Window, page_limit
+from amoro_core.model.paging import Window, cut, page_limit
 from amoro_core.model.plans import BOUNDS, StoredDigest
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import journal_pb2 as pb
+from amoro_core.services.listeners import ListenerStatus
 from amoro_core.services.time_series import Range
 
 
@@ -26,7 +27,7 @@ def _attempt(item: TaskAttempt) -> pb.AttemptInfo:
     )
 
 
-def _event(item: Event) -> pb.Event:
+def event_message(item: Event) -> pb.Event:
     """The event with its figures as texts."""
     data = {key: str(value) for key, value in item.data.items()}
     return as_message(pb.Event, item, item.about, happened_ms=milliseconds(item.at), data=data)
@@ -104,12 +105,33 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
         window = Window(page_limit(request.limit or EVENTS), request.after)
         page, last_id = services.journal.events(event_filter, table, window)
     return pb.ListEventsResponse(
-        events=map(_event, page.items),
+        events=map(event_message, page.items),
         next=page.next,
         total=page.total,
         total_is_exact=page.total_is_exact,
         last_event_id=last_id,
     )
+
+
+def list_listeners(services: Services, request: pb.ListListenersRequest, call: Call) -> pb.ListListenersResponse:
+    """Every listener and how far it is."""
+    found = sorted(map(_listener, services.listening.statuses()), key=lambda one: one.name)
+    rest = [one for one in found if one.name > request.after]
+    page = cut(rest[: page_limit(request.limit) + 1], page_limit(request.limit), len(found), lambda one: one.name)
+    return pb.ListListenersResponse(listeners=page.items, next=page.next, total=page.total)
+
+
+def resume_listener(services: Services, request: pb.ResumeListenerRequest, call: Call) -> pb.Listener:
+    """Send to the listener again at once, and forget its failures and losses."""
+    return _listener(services.listening.resume(request.name))
+
+
+def _listener(status: ListenerStatus) -> pb.Listener:
+    cursor, listener = status.cursor, status.listener
+    state = "paused" if cursor.is_paused else "failing" if cursor.failures else "ok"
+    since = milliseconds(status.pending.at if status.pending else None)
+    kinds = sorted(listener.kinds)
+    return as_message(pb.Listener, cursor, listener, kinds=kinds, state=state, pending_ms=since)
 
 
 def get_report(services: Services, request: pb.GetReportRequest, call: Call) -> pb.Report:

@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from amoro_core.actions.registry import Actions
 from amoro_core.admin.context import Program
 from amoro_core.admin.dispatcher import Operations
-from amoro_core.bootstrap.plugins import containers, more_actions, scheduling_policies, table_formats
-from amoro_core.bootstrap.secrets import Passwords
+from amoro_core.admin.history import event_message
+from amoro_core.bootstrap.plugins import containers, event_listeners, more_actions, scheduling_policies, table_formats
+from amoro_core.bootstrap.secrets import Passwords, signing_key_of
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.containers.base import Container
+from amoro_core.documents.json_documents import encode
 from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables, Vending
@@ -23,6 +26,7 @@ from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
+from amoro_core.model.listeners import Listener, Webhook
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.task_payload import PROCEDURES, RewriteInput
@@ -46,6 +50,7 @@ from amoro_core.services.history import (
     LateDeleteService,
     RepeatingService,
 )
+from amoro_core.services.listeners import ListenerService, Receive, posting
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService, MeteringService
@@ -105,9 +110,15 @@ class Dependencies:
     changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
     meters: Meters = field(default_factory=Meters)
     background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs work that no caller waits for
+    listeners: Mapping[Listener, Receive] = field(default_factory=dict)
 
 
-def installed(home: Path, given_catalogs: Sequence[CatalogConfig], planning_bytes: int = 0) -> Dependencies:
+def installed(
+    home: Path,
+    given_catalogs: Sequence[CatalogConfig],
+    planning_bytes: int = 0,
+    listeners: Sequence[Webhook] = (),
+) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
     What was decoded of manifests is kept in memory in up to `planning_bytes`.
@@ -121,6 +132,10 @@ def installed(home: Path, given_catalogs: Sequence[CatalogConfig], planning_byte
         Actions(more_actions()),
         # It only reads, and ends with the process.
         background=lambda work: threading.Thread(target=work, name="guard", daemon=True).start(),
+        listeners={
+            **{one: posting(one, partial(signing_key_of, one)) for one in listeners},
+            **event_listeners({one.name for one in listeners}),
+        },
     )
 
 
@@ -153,6 +168,7 @@ class Services:
             lambda name: store.read(lambda db: tables.find(db, name)),
             heard,
         )
+        self.listening = ListenerService(store, clock, parts.listeners, lambda event: encode(event_message(event)))
         self.discovery = DiscoveryService(store, tables_of, clock, parts.monotonic)
         find_action = self.actions.of
         schedule = MaintenanceSchedule(self.actions.every, settings.action_intervals())
@@ -165,6 +181,7 @@ class Services:
             find_action,
             settings.table_series,
             LateDeleteService(store, clock, meters),
+            self.listening.asks_for,
         )
         vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
         signals = Signals(self.work.fire, around.commit_due, around.left_over, self.changes.fire, meters)
@@ -193,9 +210,8 @@ class Services:
         self.snapshots = SnapshotService(store, tables_of, find_action, clock)
         self.sampling = SamplingService(store, clock)
         self.state = StateService(store)
-        self.repeating = RepeatingService(store, clock)
+        self.repeating, self.auditing = RepeatingService(store, clock), AuditService(store, clock)
         self.tokens = TokenService(store, clock, own_tokens)
-        self.auditing = AuditService(store, clock)
         self.users = UserService(store, clock, Passwords())
         terms = settings.provider_terms()
         self.sessions = SessionService(store, clock, self.tokens, terms.fingerprint if terms else "")
@@ -224,7 +240,7 @@ class Services:
         )
         self.history = HistoryService(store, clock, settings.history_keep)
         store.when_written = MeteringService(store, clock, version("amoro"), self.actions.names, meters).note_write
-        self.conditions = ConditionService(meters.samples, clock)
+        self.conditions = ConditionService(meters.samples, clock, self.listening.note_condition)
         self.program = Program(
             version("amoro"),
             clock(),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
-from amoro_core.bootstrap.secrets import ensure_token, secret_of
+from amoro_core.bootstrap.secrets import ensure_token, secret_of, signing_key_of
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StorageFull, StoreFailed
 from amoro_core.files.storage.io import is_full
@@ -72,6 +72,8 @@ class Coordinator:
         state directory's, if it is held already; `when_lost` is called once if another coordinator takes the state
         directory over: this one then reads, writes and commits nothing more."""
         certificates = settings.certificates()
+        for one in settings.listeners if watch else ():
+            signing_key_of(one)  # report what is wrong with it before anything starts
         refuse_exposure(settings, "host", settings.host)
         allow_classes(settings.allowed_classes)
         limit_requests(settings.catalog_timeout)
@@ -162,7 +164,7 @@ class Coordinator:
             http_address=lambda: self.http_address,
         )
         own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
-        parts = installed(self.home, self._given_catalogs, settings.planning_bytes)
+        parts = installed(self.home, self._given_catalogs, settings.planning_bytes, settings.listeners)
         services = self.services = Services(self._store, self.home, settings, own_tokens, hooks, parts)
         self.catalogs, self.tables, self.planning = services.catalogs, services.tables, services.planning
         self.optimizing, self.optimizers, self.groups = services.optimizing, services.optimizers, services.groups
@@ -177,6 +179,7 @@ class Coordinator:
         )
         meters = services.meters
         meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
+        meters.ask_all("listeners", services.listening.gauges)
         meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
         if certificates is not None:
             meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))
@@ -491,7 +494,7 @@ def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = 
         joining={settings.groups[0]: os.cpu_count() or 1},
     )
     with closing(ReadingStore.open(home / "amoro.db")) as store:
-        services = Services(store, home, settings, tokens, hooks, installed(home, catalogs))
+        services = Services(store, home, settings, tokens, hooks, installed(home, catalogs, 0, settings.listeners))
         pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="rpc")
         handler = admin_handler(services.operations(pool))
         server = Server("127.0.0.1", 0, handler, None, changes=(services.work, services.changes))

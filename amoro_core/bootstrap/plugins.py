@@ -1,6 +1,6 @@
 """Plug-ins of installed packages, by entry point."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import MappingProxyType
@@ -12,13 +12,16 @@ from amoro_core.actions.registry import Actions
 from amoro_core.containers.base import Container, ContainerFactory, ExternalContainer
 from amoro_core.containers.local import LocalContainer
 from amoro_core.containers.spark import SparkContainer
+from amoro_core.errors import InvalidArgument
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import TableFormat
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.logger import get_logger
 from amoro_core.model.entry_points import extensions
 from amoro_core.model.group_config import EXTERNAL
+from amoro_core.model.listeners import Listener
 from amoro_core.scheduling.policy import POLICIES, Policy
+from amoro_core.services.listeners import Receive
 
 #: An entry point of this group names a scheduling policy: a function as `amoro_core.scheduling.policy.Policy` says.
 POLICY_GROUP = "amoro.scheduling_policies"
@@ -26,6 +29,8 @@ POLICY_GROUP = "amoro.scheduling_policies"
 CONTAINER_GROUP = "amoro.containers"
 #: One of this group names a table format: a function without arguments that makes one.
 FORMAT_GROUP = "amoro.table_formats"
+#: One of this group names a function that takes events; its attributes `kinds` and `on`, if any, limit them.
+LISTENER_GROUP = "amoro.event_listeners"
 
 #: The built-in containers.
 CONTAINERS: Mapping[str, ContainerFactory] = MappingProxyType(
@@ -80,7 +85,21 @@ def more_actions() -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _require_new(name: str, known: Mapping[str, object]) -> None:
+def event_listeners(names: Collection[str]) -> Mapping[Listener, Receive]:
+    """The listeners of installed packages; one that has a listener's name of the settings, or a wrong limit, is logged
+    and left out."""
+    found: dict[Listener, Receive] = {}
+    for name, receive in _plugged_in(LISTENER_GROUP).items():
+        given = {key: getattr(receive, key) for key in ("kinds", "on") if hasattr(receive, key)}
+        try:
+            _require_new(name, names)
+            found[Listener(name=name, **given)] = receive
+        except (ValueError, InvalidArgument) as error:
+            log.exception("plugin.failed", group=LISTENER_GROUP, name=name, why=str(error))
+    return found
+
+
+def _require_new(name: str, known: Collection[str]) -> None:
     if name in known:
         raise ValueError(f"there is one of the name {name!r} already")
 

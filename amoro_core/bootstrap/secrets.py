@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amoro_core.errors import InvalidSettings, NotAllowed
 from amoro_core.model import principals
+from amoro_core.model.listeners import Webhook, signing_key
 from amoro_core.model.text_sanitizing import Secret
 
 if TYPE_CHECKING:
@@ -47,13 +48,13 @@ def read_token(path: Path) -> Secret:
         ) from error
 
 
-def secret_of(reference: str) -> Secret:
-    """The secret that `env:NAME` or `file:PATH` names; an empty one of "". Raises InvalidSettings."""
+def secret_of(reference: str, key: str = "oidc-client-secret") -> Secret:
+    """The secret that `env:NAME` or `file:PATH` names, which `key` has; an empty one of "". Raises InvalidSettings."""
     kind, _, place = reference.partition(":")
     if kind == "env":
         if not os.environ.get(place):
             raise InvalidSettings(
-                f"oidc-client-secret refers to the environment variable {place}, which is not set",
+                f"{key} refers to the environment variable {place}, which is not set",
                 hint="Set it where the coordinator is started.",
             )
         return Secret(os.environ[place])
@@ -64,10 +65,20 @@ def secret_of(reference: str) -> Secret:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InvalidSettings(f"oidc-client-secret refers to {path}, which can't be read: {why}") from error
+        raise InvalidSettings(f"{key} refers to {path}, which can't be read: {why}") from error
     if not text:
-        raise InvalidSettings(f"oidc-client-secret refers to {path}, which is empty")
+        raise InvalidSettings(f"{key} refers to {path}, which is empty")
     return Secret(text)
+
+
+def signing_key_of(config: Webhook) -> bytes:
+    """The key with which events for a listener are signed. Raises InvalidSettings."""
+    setting = f"secret of listener {config.name}"
+    try:
+        return signing_key(secret_of(config.secret, setting).reveal())
+    except ValueError as error:
+        hint = "Make one with: echo whsec_$(openssl rand -base64 32)"
+        raise InvalidSettings(f"{setting}: {config.secret} holds no key: {error}", hint=hint) from error
 
 
 class Passwords:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from amoro_core.errors import InvalidArgument, InvalidSettings
+from amoro_core.model.listeners import Webhook, parse_listeners
 from amoro_core.model.paths import flaw_of_prefix
 from amoro_core.model.principals import Certificates, ProviderTerms, is_safe_url, parse_rule
 from amoro_core.model.processes import CatalogRules
@@ -77,6 +78,7 @@ class Settings:
     )
     strict_locations: bool = False  # in every catalog
     catalogs: tuple[CatalogRules, ...] = ()  # each name once
+    listeners: tuple[Webhook, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
     #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
     planning_memory: str = field(default="1GB", metadata={"size": True})
@@ -227,11 +229,14 @@ KEYS = {key: item.name for key, item in FIELDS.items()}
 
 
 def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
-    """The key with its value; for catalogs, the nested keys with theirs."""
-    if not isinstance(value, tuple) or not any(isinstance(one, CatalogRules) for one in value):
+    """The key with its value; for catalogs, the nested keys with theirs; each listener."""
+    if not isinstance(value, tuple) or not any(isinstance(one, (CatalogRules, Webhook)) for one in value):
         yield key, written(value)
         return
     for rules in value:
+        if isinstance(rules, Webhook):
+            yield f"{key}.{rules.name}", f"{rules.target}, secret {rules.secret}"
+            continue
         yield f"{key}.{rules.name}.allow-locations", written(rules.allow_locations)
         yield f"{key}.{rules.name}.strict-locations", written(rules.strict_locations)
 
@@ -357,7 +362,7 @@ def _plain(text: str, kind: Any) -> object:
         return {"true": True, "false": False}.get(text.strip().lower(), text)
     if kind in (str, timedelta):
         return text
-    if kind == tuple[CatalogRules, ...]:
+    if kind in (tuple[CatalogRules, ...], tuple[Webhook, ...]):
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
@@ -377,6 +382,8 @@ def _parser_of(kind: Any, limits: Mapping[str, Any]) -> Callable[[object], Any]:
         return _size_text if "size" in limits else partial(_of_type, str, "text")
     if kind == tuple[CatalogRules, ...]:
         return _catalog_rules
+    if kind == tuple[Webhook, ...]:
+        return parse_listeners
     return partial(_names, limits.get("pattern", ".*"), limits.get("word", "names"))
 
 

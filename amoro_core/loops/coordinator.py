@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from amoro_core.admin.context import Services as OperationServices
@@ -45,12 +46,12 @@ class Loop:
         """Run the next step at once."""
         self._wake.set()
 
-    def stop(self) -> None:
-        """End after the step that runs now, if any."""
+    def stop(self, patience_s: float | None = None) -> None:
+        """End after the step that runs now, if any; it is awaited for so long, None: until its end."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(patience_s)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -225,6 +226,8 @@ REFRESH_TICK_S = 1.0
 KEEP_INTERVAL_S = 1.0
 COMMIT_SWEEP_S = 5.0
 TRIM_INTERVAL_S = 3600.0
+#: Interval of the look for new events, and how long a listener is awaited at the end: it gets the event again.
+LISTENER_INTERVAL_S, LISTENER_PATIENCE_S = 1.0, 0.5
 #: Interval of the check whether another minute has begun: each has one sample, however long sampling takes.
 SAMPLE_TICK_S = 5.0
 REFRESH_THREADS = 4
@@ -305,9 +308,16 @@ class CoordinatorLoops:
         self._compare = Loop("compare", self._compare_step, COMPARE_TICK_S)
         watching = [self._explore, self._compare, self._refresh, self._trim, self._scale, self._alert, self._sample]
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
+        # Each listener has a thread of its own: one that hangs delays no other.
+        self._listeners = [
+            Loop(f"listener-{one.name}", partial(services.listening.deliver, one), LISTENER_INTERVAL_S)
+            for one in (services.listening.receivers if watch else ())
+        ]
 
     def start(self) -> None:
-        for loop in self._loops:
+        if self._watch:
+            self._services.listening.begin()
+        for loop in (*self._loops, *self._listeners):
             loop.start()
 
     def stop(self) -> None:
@@ -315,6 +325,8 @@ class CoordinatorLoops:
         self._services.change_notifications.stop()
         for loop in self._loops:
             loop.stop()
+        for loop in self._listeners:
+            loop.stop(LISTENER_PATIENCE_S)
         self._services.maintaining.interrupt()
         for pool in vars(self).values():  # in the order in which they were made
             if isinstance(pool, KeyedPool | LanedPool | TurnPool):

@@ -467,6 +467,17 @@ CONDITIONS = (
         "amoro table list --status refused lists them; the page of refusals has a remedy for each word.",
     ),
     Condition(
+        "listener-behind",
+        Severity.LOOK,
+        _rule(Counted.max, metrics.LISTENER_LAG, ">=", _DAY_S, "listener"),
+        timedelta(),
+        "Listener {listener} is {value} behind",
+        "A listener that fails for a day is paused. After 30 days, or beyond a million, events are deleted that it has"
+        " not got.",
+        "amoro listener list shows its failure and how many events it lost. Then: amoro listener resume NAME.",
+        Unit.SECONDS,
+    ),
+    Condition(
         "certificate-ends",
         Severity.LOOK,
         Rule(

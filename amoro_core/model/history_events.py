@@ -71,6 +71,11 @@ class EventKind(StrEnum):
     LEFT = "left"
     SCALED = "scaled"  # a group
     LEADER_CHANGED = "leader-changed"
+    # Stored only where a listener asks for them.
+    CONDITION_RAISED = "condition-raised"
+    CONDITION_CLEARED = "condition-cleared"
+    SCHEMA_CHANGED = "schema-changed"
+    TABLE_CHANGED = "table-changed"
 
 
 @dataclass(frozen=True, slots=True)

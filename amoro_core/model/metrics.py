@@ -96,6 +96,7 @@ FAILURES = _gauge("failing_table_failures", f"Failures in a row {_FAILING}.", "t
 FAILING_SINCE = _gauge(
     "failing_table_since_seconds", f"Time of the first failure {_FAILING}, since 1970.", "table", "action", "code"
 )
+LISTENER_LAG = _gauge("listener_lag_seconds", "Age of the oldest event that a listener is still to get.", "listener")
 LEASES = _gauge("leases", "Active snapshot leases.")
 GUARD_HITS = _counter("guard_hits", "Files of the trash that the guard found to be needed right before their deletion.")
 LOST_REFS = _counter("lost_refs", "Branches and tags removed by a concurrent expiry and restored.")

@@ -166,7 +166,7 @@ class Principal:
 
     def may_act_on(self, table: TableIdentifier) -> bool:
         """Whether the pattern admits the table; it limits operators alone."""
-        return not self.pattern or self.role is not Role.OPERATOR or _matcher(self.pattern).matcher(None)(table)
+        return not self.pattern or self.role is not Role.OPERATOR or table_pattern(self.pattern).matcher(None)(table)
 
 
 def anonymous(way: Channel, address: str, said: str = "") -> Principal:
@@ -183,7 +183,7 @@ def checked_pattern(text: str, role: Role) -> str:
             f"a pattern limits what an operator acts on; the role {role} has none",
             hint="Leave out --on, or give the role operator.",
         )
-    pattern = _matcher(text)
+    pattern = table_pattern(text)
     if pattern.parts < 3 and "**" not in text:
         raise InvalidArgument(
             f"{text!r} matches no table: a name has a catalog, a namespace and a table, and * stays within one of them",
@@ -193,7 +193,8 @@ def checked_pattern(text: str, role: Role) -> str:
 
 
 @lru_cache(maxsize=256)
-def _matcher(text: str) -> TablePattern:
+def table_pattern(text: str) -> TablePattern:
+    """The pattern of an account's or a listener's tables. Raises InvalidArgument."""
     return parse_pattern(text, within_parts=True)
 
 

@@ -415,6 +415,16 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_journal__pb2.ListEventsRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_journal__pb2.ListEventsResponse.FromString,
                 _registered_method=True)
+        self.ListListeners = channel.unary_unary(
+                '/amoro.v1.AdminService/ListListeners',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.ListListenersRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.ListListenersResponse.FromString,
+                _registered_method=True)
+        self.ResumeListener = channel.unary_unary(
+                '/amoro.v1.AdminService/ResumeListener',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.ResumeListenerRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.Listener.FromString,
+                _registered_method=True)
         self.ListOptimizers = channel.unary_unary(
                 '/amoro.v1.AdminService/ListOptimizers',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.SerializeToString,
@@ -950,6 +960,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListListeners(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeListener(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListOptimizers(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1411,6 +1433,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListEvents,
                     request_deserializer=amoro_dot_v1_dot_journal__pb2.ListEventsRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_journal__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'ListListeners': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListListeners,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.ListListenersRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.ListListenersResponse.SerializeToString,
+            ),
+            'ResumeListener': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeListener,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.ResumeListenerRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.Listener.SerializeToString,
             ),
             'ListOptimizers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListOptimizers,
@@ -3508,6 +3540,60 @@ class AdminService:
             '/amoro.v1.AdminService/ListEvents',
             amoro_dot_v1_dot_journal__pb2.ListEventsRequest.SerializeToString,
             amoro_dot_v1_dot_journal__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListListeners(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListListeners',
+            amoro_dot_v1_dot_journal__pb2.ListListenersRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.ListListenersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeListener(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ResumeListener',
+            amoro_dot_v1_dot_journal__pb2.ResumeListenerRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.Listener.FromString,
             options,
             channel_credentials,
             insecure,

@@ -127,6 +127,8 @@ class AdminServiceStub:
     GetReport: _grpc.UnaryUnaryMultiCallable[_journal_pb2.GetReportRequest, _journal_pb2.Report]
     GetSeries: _grpc.UnaryUnaryMultiCallable[_journal_pb2.GetSeriesRequest, _journal_pb2.GetSeriesResponse]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ListEventsRequest, _journal_pb2.ListEventsResponse]
+    ListListeners: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ListListenersRequest, _journal_pb2.ListListenersResponse]
+    ResumeListener: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ResumeListenerRequest, _journal_pb2.Listener]
     ListOptimizers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]
     GetOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetOptimizerRequest, _admin_pb2.Optimizer]
     DrainOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]
@@ -230,6 +232,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetReport: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetReportRequest, _journal_pb2.Report]  # type: ignore[assignment]
     GetSeries: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetSeriesRequest, _journal_pb2.GetSeriesResponse]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListEventsRequest, _journal_pb2.ListEventsResponse]  # type: ignore[assignment]
+    ListListeners: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListListenersRequest, _journal_pb2.ListListenersResponse]  # type: ignore[assignment]
+    ResumeListener: _aio.UnaryUnaryMultiCallable[_journal_pb2.ResumeListenerRequest, _journal_pb2.Listener]  # type: ignore[assignment]
     ListOptimizers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]  # type: ignore[assignment]
     GetOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
     DrainOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
@@ -780,6 +784,20 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_journal_pb2.ListEventsResponse, _abc.Awaitable[_journal_pb2.ListEventsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListListeners(
+        self,
+        request: _journal_pb2.ListListenersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_pb2.ListListenersResponse, _abc.Awaitable[_journal_pb2.ListListenersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ResumeListener(
+        self,
+        request: _journal_pb2.ResumeListenerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_pb2.Listener, _abc.Awaitable[_journal_pb2.Listener]]: ...
 
     @_abc_1.abstractmethod
     def ListOptimizers(

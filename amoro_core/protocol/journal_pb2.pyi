@@ -291,6 +291,138 @@ class ListEventsResponse(_message.Message):
 Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
 
 @_typing.final
+class Listener(_message.Message):
+    """What gets events, and how far it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    ON_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    PENDING_MS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    FAILING_SINCE_MS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    RETRY_MS_FIELD_NUMBER: _builtins.int
+    LOST_EVENTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    target: _builtins.str
+    """scheme, host and port of a webhook; that it is a function of a package"""
+    on: _builtins.str
+    """a pattern of tables; "": also events of no table"""
+    state: _builtins.str
+    """ok, failing, paused"""
+    event_id: _builtins.int
+    """up to this event it has all that it gets"""
+    pending_ms: _builtins.int
+    """when the oldest event happened that it is still to get; 0: it has all"""
+    failures: _builtins.int
+    """in a row"""
+    failing_since_ms: _builtins.int
+    failure: _builtins.str
+    retry_ms: _builtins.int
+    """0: at once, or it is paused"""
+    lost_events: _builtins.int
+    """of any kind, deleted before it was so far, since it was resumed"""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        target: _builtins.str = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
+        on: _builtins.str = ...,
+        state: _builtins.str = ...,
+        event_id: _builtins.int = ...,
+        pending_ms: _builtins.int = ...,
+        failures: _builtins.int = ...,
+        failing_since_ms: _builtins.int = ...,
+        failure: _builtins.str = ...,
+        retry_ms: _builtins.int = ...,
+        lost_events: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "failing_since_ms", b"failing_since_ms", "failure", b"failure", "failures", b"failures", "kinds", b"kinds", "lost_events", b"lost_events", "name", b"name", "on", b"on", "pending_ms", b"pending_ms", "retry_ms", b"retry_ms", "state", b"state", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Listener: _TypeAlias = Listener  # noqa: Y015
+
+@_typing.final
+class ListListenersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    after: _builtins.str
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListListenersRequest: _TypeAlias = ListListenersRequest  # noqa: Y015
+
+@_typing.final
+class ListListenersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LISTENERS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    total: _builtins.int
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Listener]:
+        """by name"""
+
+    def __init__(
+        self,
+        *,
+        listeners: _abc.Iterable[Global___Listener] | None = ...,
+        next: _builtins.str = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["listeners", b"listeners", "next", b"next", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListListenersResponse: _TypeAlias = ListListenersResponse  # noqa: Y015
+
+@_typing.final
+class ResumeListenerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeListenerRequest: _TypeAlias = ResumeListenerRequest  # noqa: Y015
+
+@_typing.final
 class GetTableDigestRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

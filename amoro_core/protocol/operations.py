@@ -249,6 +249,8 @@ OPERATIONS: Mapping[str, Operation] = {
         _get("/tables/{table}/series", "amoro.series/v1", name="GetTableSeries"),
     ),
     "ListEvents": _read(VIEWER, QUICK, _items("/events", "events")),
+    "ListListeners": _read(VIEWER, QUICK, _items("/listeners", "listeners")),
+    "ResumeListener": _change(OPERATOR, QUICK, _post("/listeners/{name}/resume", "amoro.listener/v1")),
     "GetProcess": _read(VIEWER, TOUCHING, _get("/processes/{process_id}", "amoro.process/v1")),
     "CancelProcess": _change(
         OPERATOR, QUICK, _post("/processes/{process_id}/cancel", "amoro.process/v1"), on="process_id"

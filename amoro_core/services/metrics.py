@@ -3,6 +3,7 @@
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, product
@@ -14,6 +15,7 @@ from amoro_core.model import metrics
 from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert, Counted, counters, evaluate_rules
 from amoro_core.model.alert_rules import CounterKey as ConditionsSeries
 from amoro_core.model.group_config import parse_group, parse_scaling
+from amoro_core.model.history_events import EventKind
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import Metric, MetricSample
 from amoro_core.model.processes import (
@@ -243,6 +245,7 @@ class ConditionService:
 
     read: Callable[[], Sequence[MetricSample]]  # the samples of all metrics
     clock: Callable[[], datetime]
+    tell: Callable[[EventKind, ActiveAlert], None] = lambda kind, alert: None  # a condition was raised or cleared
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _evaluated_at: datetime | None = field(init=False, default=None)
     #: Counters, at most one a minute.
@@ -265,10 +268,16 @@ class ConditionService:
         samples = self.read()
         alerts = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._active, now)
         before = self._evaluated_at or now
-        known = {(alert.condition.name, alert.labels) for alert in self._active if alert.is_raised(before)}
-        for one in alerts:
-            if one.is_raised(now) and (one.condition.name, one.labels) not in known:
+        known = {(alert.condition.name, alert.labels): alert for alert in self._active if alert.is_raised(before)}
+        held = {(alert.condition.name, alert.labels): alert for alert in alerts}
+        changed = [(EventKind.CONDITION_CLEARED, one) for key, one in known.items() if key not in held]
+        for key, one in held.items():
+            if one.is_raised(now) and key not in known:
                 log.warning("condition.raised", condition=one.condition.name, **one.named, what=one.text)
+                changed.append((EventKind.CONDITION_RAISED, one))
+        for kind, one in changed:
+            with suppress(StoreFailed, StorageFull, Fenced):  # which are conditions, too
+                self.tell(kind, one)
         self._active = alerts
         if not self._history or now - self._history[-1][0] >= _MINUTE:
             self._history.append((now, counters(samples)))

@@ -12,12 +12,13 @@ from amoro_core.actions.action_api import Action
 from amoro_core.actions.rewriting import copy_description
 from amoro_core.errors import AmoroError, CommitConflict, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import check_change, effective_config
-from amoro_core.formats.ports import Readable, Role, with_roles
+from amoro_core.formats.ports import OpenTable, Readable, Role, with_roles
 from amoro_core.formats.tables import SERVICED_FORMATS, Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import closed_until
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.history_events import About, EventFilter, EventKind
 from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
@@ -59,8 +60,9 @@ from amoro_core.state.backoff import succeeded
 from amoro_core.state.tables import window_reason
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, events, groups, table_listing, table_stats, tables, time_series
+from amoro_core.store.connection import to_json
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.journal import keep_record, keep_table
+from amoro_core.transactions.journal import append_event, keep_record, keep_table
 from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
 from amoro_core.transactions.process_context import config_of, reserved_files, with_blocked
 from amoro_core.transactions.table_registry import (
@@ -108,6 +110,8 @@ class TableService:
     find_action: Callable[[str], Action]
     keeps_series: bool  # whether tables' figures are kept over time
     late_deletes: LateDeleteService
+    #: Whether a listener gets events of that kind about the table.
+    asks_for: Callable[[EventKind, str], bool] = lambda kind, table: False
 
     def similar(self, identifier: TableIdentifier, *, known_only: bool = False) -> str:
         """The table of the catalog with the closest name; "" without one.
@@ -326,7 +330,25 @@ class TableService:
             if self.keeps_series and (figures := figures_of(before, runtime)) is not None:
                 time_series.add_figures(db, table_id, figures, self.clock())
         _log_refused(before, runtime)
+        self._add_changes(db, before, runtime, loaded.table)
         return keep_table(db, before, runtime, self.clock())
+
+    def _add_changes(self, db: Connection, before: TableRuntime, after: TableRuntime, table: OpenTable) -> None:
+        """Keep events of a changed table and of its schema, where listeners ask for them. A table whose schema no
+        event tells has one, too: it is new, or the listener is."""
+        about, facts, now = About(after.table_id, str(after.identifier)), table.facts, self.clock()
+        data: dict[str, str | int] = {"metadata_location": facts.metadata_location}
+        has_moved = before.metadata_location != facts.metadata_location
+        if has_moved and self.asks_for(EventKind.TABLE_CHANGED, about.table):
+            data["snapshot_id"] = str(facts.snapshot_id or "")
+            append_event(db, EventKind.TABLE_CHANGED, f"main's head is {facts.snapshot_id}", about, now, data)
+        if Role.READ in table.roles and self.asks_for(EventKind.SCHEMA_CHANGED, about.table):
+            told = EventFilter(kinds=(EventKind.SCHEMA_CHANGED,), table_id=after.table_id)
+            schema = with_roles(table, (Role.READ,), "listeners").schema()
+            columns = to_json({one.name: one.type for one in schema.columns})
+            if [one.data["columns"] for one in events.list_newest(db, told, None, 1)] != [columns]:
+                data |= {"schema_id": schema.schema_id, "columns": columns}
+                append_event(db, EventKind.SCHEMA_CHANGED, f"the schema is {columns}", about, now, data)
 
     def _save_refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)

@@ -325,8 +325,17 @@ def ends_of_instances(db: Database) -> None:
     db.execute("ALTER TABLE resource ADD COLUMN ended_at_ms INTEGER")
 
 
+def cursors_of_listeners(db: Database) -> None:
+    """How far each listener is in the journal."""
+    db.execute(
+        "CREATE TABLE listener (listener_name TEXT PRIMARY KEY CHECK (listener_name <> ''), event_id INTEGER NOT NULL, "
+        "lost_events INTEGER NOT NULL CHECK (lost_events >= 0), failures INTEGER NOT NULL CHECK (failures >= 0), "
+        "failing_since_ms INTEGER, failure TEXT NOT NULL, retry_at_ms INTEGER) STRICT"
+    )
+
+
 #: In their order.
-MIGRATIONS = (first_schema, states_of_tables, conditions_and_policies, ends_of_instances)
+MIGRATIONS = (first_schema, states_of_tables, conditions_and_policies, ends_of_instances, cursors_of_listeners)
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:
     SCHEMA()(_migration)

@@ -1,12 +1,15 @@
-"""What happened, in `event`: appended, never changed, trimmed from the oldest on."""
+"""What happened, in `event`: appended, never changed, trimmed from the oldest on. And how far listeners are."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from amoro_core.model.history_events import MOST_EVENTS, About, Event, EventFilter, EventKind
-from amoro_core.store.connection import Connection, Row, RowMapping, conditions_of, to_ms, to_ms_or_none
+from amoro_core.model.listeners import ListenerCursor
+from amoro_core.store.connection import Connection, Row, RowMapping, conditions_of, to_json, to_ms, to_ms_or_none
 
 _EVENTS = RowMapping(Event, without=["about", "event_id"])
 _ABOUTS = RowMapping(About, table="table_name", group="group_name")
+_CURSORS = RowMapping(ListenerCursor)
 
 
 def add(db: Connection, event: Event) -> int:
@@ -38,7 +41,7 @@ def count(db: Connection, wanted: EventFilter, most: int) -> int:
 
 def last_id(db: Connection) -> int:
     """The number of the event that was stored last; 0 before the first."""
-    return int(db.value("SELECT coalesce(max(event_id), 0) FROM event"))
+    return int(db.value("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'"))
 
 
 def last_end(db: Connection, name: str) -> Event | None:
@@ -58,6 +61,26 @@ def trim(db: Connection, before: datetime, limit: int, most: int = MOST_EVENTS) 
         "LIMIT :limit)",
         {"last": last_id(db) - most, "limit": limit},
     )
+
+
+def cursor_of(db: Connection, name: str) -> ListenerCursor:
+    """How far a listener is; one that is not known begins now."""
+    found = _CURSORS.find(db, "SELECT * FROM listener WHERE listener_name = :name", {"name": name})
+    return found or ListenerCursor(name, last_id(db))
+
+
+def save_cursor(db: Connection, cursor: ListenerCursor) -> None:
+    """Keep how far a listener is."""
+    db.upsert("listener", _CURSORS.to_row(cursor), ["listener_name"])
+
+
+def keep_cursors(db: Connection, names: Sequence[str]) -> None:
+    """Let the listeners of these names begin now, if they are new; forget others whose next event is deleted."""
+    for name in names:
+        save_cursor(db, cursor_of(db, name))
+    others = "listener_name NOT IN (SELECT value FROM json_each(:names))"
+    sql = f"DELETE FROM listener WHERE {others} AND event_id + 1 < (SELECT min(event_id) FROM event)"
+    db.execute(sql, {"names": to_json(list(names))})
 
 
 def _where(wanted: EventFilter) -> tuple[str, Row]:

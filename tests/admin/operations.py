@@ -91,6 +91,8 @@ ListAttempts        look  quick     task attempts 01997a
 GetReport           look  quick     report
 GetSeries           look  quick     series show
 ListEvents          look  quick     event list
+ListListeners       look  quick     listener list
+ResumeListener      run   quick     *listener resume hooks
 GetProcess          look  touching  process show 01997a
 CancelProcess       act   quick     *process cancel 01997a
 StartProcess        act   lasting   *process start 01997a

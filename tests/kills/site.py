@@ -65,6 +65,11 @@ class Site:
         self.coordinator: Child | None = None
         self.optimizer: Child | None = None
 
+    def set(self, settings: str) -> None:
+        """More settings, for the coordinators that are started from now on."""
+        with (self._installation.home / "amoro.yaml").open("a", encoding="utf-8") as file:
+            file.write(settings)
+
     # Processes
 
     def start_coordinator(self, armed: str = "") -> None:
@@ -160,6 +165,10 @@ class Site:
                 if "no such table" not in str(error):
                     raise
                 return []  # the first coordinator died before it had made its tables
+
+    def events(self) -> dict[int, str]:
+        """The table of each event that is kept, by its number."""
+        return dict(self._rows("SELECT event_id, table_name FROM event"))
 
     @property
     def is_busy(self) -> bool:

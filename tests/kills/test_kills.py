@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 import uuid
 from collections import Counter
@@ -25,8 +26,9 @@ from tests.kills import upkeep
 from tests.kills.nursery import Child, Manner, Nursery
 from tests.kills.site import PROPERTIES, Site, StaffedSite, ask, required, run_rounds
 from tests.kills.upkeep import UPKEEP, UpkeepSite
+from tests.listening import SECRET, receiving
 from tests.model.lake import ids_are, row
-from tests.tiers import sample, seeds
+from tests.tiers import count, sample, seeds
 
 #: Those that a process passes that nobody disturbs, by its phases.
 ON_THE_WAY = {
@@ -319,6 +321,31 @@ def test_what_lists_and_deletes_for_a_large_table_may_die_at_any_place(large: Up
     site.empty_trash()
     assert not any(path.exists() for path in strays)
     site.look()
+
+
+def test_a_listener_gets_every_event_in_order_however_often_its_coordinator_dies_beside_a_listener_that_hangs(
+    site: Site, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    with receiving() as receiver, socket.create_server(("127.0.0.1", 0)) as silent:
+        rest = f"secret: 'file:{secret}', allow-private: true"
+        site.set(f"listeners:\n- {{name: hooks, url: '{receiver.url}', {rest}}}\n")
+        site.set(f"- {{name: silent, url: 'http://127.0.0.1:{silent.getsockname()[1]}/', {rest}}}\n")
+        start(site)
+        for number in range(count(3, 20)):
+            receiver.status = 500 if number % 4 == 1 else 204
+            known = receiver.asked
+            site.wait(site.optimize, "a process is planned")
+            receiver.wait_for_more(known)
+            site.start_coordinator()  # the one before is killed
+            site.wait(lambda: not site.is_busy, "the process ends")
+        receiver.status = 204
+        site.wait(lambda: max(site.events()) in receiver.ids, "all was sent")
+        first = list(dict.fromkeys(receiver.ids))  # some may have come twice
+        assert first == [one for one in sorted(site.events()) if one >= first[0]]
+        assert set(site.events().values()) == {"", "cat.db.t"}
+        assert {status for status, _ in site.processes().values()} == {"success"}
 
 
 class Place:

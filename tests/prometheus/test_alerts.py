@@ -304,6 +304,8 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     refusals: {"AmoroTablesRefused": {"reason": "configuration"}},
     restarts: {"AmoroRestarts": {}},
     a_guard_that_spoke: {"AmoroGuardSpoke": {}},
+    told(metrics.LISTENER_LAG, DAY_S, "hooks"): {"AmoroListenerBehind": {"listener": "hooks"}},
+    told(metrics.LISTENER_LAG, DAY_S - 1, "hooks"): {},
     a_lost_ref: {"AmoroLostRefs": {}},
     a_held_process: {"AmoroMaintenanceHeld": {"action": "expire-snapshots"}},
     a_paused_action: {"AmoroMaintenancePaused": {"action": "expire-snapshots"}},

@@ -21,6 +21,7 @@ from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model import metrics
 from amoro_core.model.group_config import EXTERNAL
+from amoro_core.model.listeners import Listener
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingProcess, OptimizingTask, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
@@ -29,6 +30,7 @@ from amoro_core.notifier import Changes
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
+from amoro_core.services.listeners import Receive
 from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import tasks
 from amoro_core.transactions.process_context import Pins, pins
@@ -94,6 +96,7 @@ class World:
         self.catalog = catalog
         self.now = START
         self.seconds = 1000.0
+        self.listeners: dict[Listener, Receive] = {}
         self.files_copied = 0  # by all tasks that were executed here
         self.heard = Heard()
         self.containers: dict[str, Container] = {EXTERNAL: ExternalContainer(home)}
@@ -114,6 +117,7 @@ class World:
             monotonic=lambda: self.seconds,
             work=Counted(self._work),
             changes=Counted(self._changed),
+            listeners=self.listeners,
         )
         around = CoordinatorHooks(lambda: "here:1", lambda: "here:1", self._commit_due, self._left_over)
         made = self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)

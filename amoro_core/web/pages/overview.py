@@ -119,10 +119,12 @@ async def _system_page(visit: PageRequest, problems: Sequence[str] | None) -> Pa
     status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
     request = monitoring.ListConditionsRequest()
     conditions = await visit.ask("ListConditions", request, monitoring.ListConditionsResponse)
+    listening = await visit.ask("ListListeners", journal.ListListenersRequest(), journal.ListListenersResponse)
     state = None
     if may(await principal_of(visit.request), "GetState"):
         state = await visit.ask("GetState", pb.GetStateRequest(), pb.StateFacts)
-    values = {"status": status, "problems": problems, "conditions": conditions.conditions, "state": state}
+    values: dict[str, object] = {"status": status, "problems": problems, "conditions": conditions.conditions}
+    values |= {"state": state, "listeners": listening.listeners}
     return Page("system.html", "System", values)
 
 
