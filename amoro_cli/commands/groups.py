@@ -109,7 +109,7 @@ def show(
 
 @list_command(JOBS, after="JOB", newest_first=True, watch=True)
 def jobs(session: Session, options: ListOptions, name: NameArgument) -> None:
-    """List a group's jobs: starts of its instances, states, and causes of ends."""
+    """List the starts of a group's instances, and why they ended."""
     show_list(session, options, JOBS, pb.ListJobsRequest(name=name))
 
 

@@ -105,6 +105,7 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "catalog_up": {("cat",)},
         "catalog_errors_total": {("cat",)},
         "failed_starts": {("default",), ("nightly",)},
+        "max_instances": {("default",), ("nightly",)},
         "task_attempts_total": {("success",), ("failed",), ("lost",), ("given_back",)},
         "commit_attempts_total": {("done",), ("conflict",), ("refused",), ("unknown",), ("refuted",)},
         "failed_checks_total": set(product(types)),
