@@ -80,15 +80,22 @@ PROPERTIES = {
     "neither is set anywhere the table is only observed",
     "self-optimizing.group": "the optimizer group that runs its tasks",
     "self-optimizing.quota": "share of the group's threads while other tables need them too; above 1: a number of threads",
+    "self-optimizing.priority": "the table's class in groups whose policy is `priority` or `value`: 0 comes first, 9 last",
     "self-optimizing.allow-partial-commit": "commit the tasks that succeeded although others failed or were cancelled",
     "self-optimizing.execute.num-retries": "how often a failed task is tried again",
     "self-optimizing.target-size": "the size that files should have",
     "self-optimizing.max-file-count": "data and delete files of one process, at most",
+    "self-optimizing.max-plan-bytes": "bytes that one process reads, at most; the rest is the next plan. A single task may exceed "
+    "it; unset: no limit",
     "self-optimizing.max-task-size-bytes": "can only raise the size of a task above the target size",
     "self-optimizing.fragment-ratio": "files up to target size ÷ this are fragments",
     "self-optimizing.min-target-size-ratio": "files up to target size × this that are no fragments are undersized",
     "self-optimizing.minor.trigger.file-count": "number of fragments and equality deletes in a partition that triggers a minor",
     "self-optimizing.minor.trigger.interval": "time after the last minor at which one is triggered if there is work; −1: never",
+    "self-optimizing.minor.trigger.commits": "number of commits of other writers since the last plan that triggers a minor where "
+    "there is work; unset: never",
+    "self-optimizing.minor.trigger.delete-bytes": "bytes of deletes in a partition that triggers a minor, which folds them; "
+    "unset: never",
     "self-optimizing.major.trigger.duplicate-ratio": "share of a file's rows covered by deletes above which a major is triggered",
     "self-optimizing.full.trigger.interval": "time after the last full rewrite at which one is triggered; −1: never",
     "self-optimizing.full.rewrite-all-files": "a full rewrite also takes files of target size if that gains something",

@@ -39,7 +39,8 @@ _CONTAINER = (
 )
 _POLICY = (
     "Which tables are planned first. quota: those that used the least of their share lately; balanced: those that "
-    "have waited longest; others can be plugged in."
+    "have waited longest. These also decide which tasks run first: fifo: what became due first; priority: the lowest "
+    "self-optimizing.priority; value: what saves queries most files for its work. Others can be plugged in."
 )
 
 

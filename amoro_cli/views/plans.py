@@ -2,11 +2,11 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.tables import coarse
-from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.documents.json_documents import encode
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -62,6 +62,12 @@ def layout(plan: pb.Plan) -> str:
     return f"{plan.layout}; --full clusters files in this order again" if is_done else plan.layout
 
 
+def thread_time(predicted_ms: int, measured_ms: int) -> str:
+    """How long threads worked, beside what was predicted; "" without a prediction."""
+    took = f"took {format_duration(measured_ms)} of threads, " if measured_ms else ""
+    return f"{took}predicted {format_duration(predicted_ms)}{' of threads' * (not took)}" if predicted_ms else ""
+
+
 def disputed_deletes(count: int, show: str) -> str:
     """The warning that Iceberg's Java readers `show` fewer rows once the deletes are applied."""
     one = count == 1
@@ -83,10 +89,7 @@ def _blocks(plan: pb.Plan, command: str, explain: bool) -> list[Block]:
     if any(partition.files_to_fold for partition in plan.partitions):
         blocks.append(f"  {_to_fold(plan.partitions)}")
     blocks += [f"  {note}" for note in plan.notes]
-    if explain and plan.copying:
-        blocks.append(f"  copying: {plan.copying}")
-    if explain and plan.files.coarse_files:
-        blocks.append(f"  small row groups: {coarse(plan.files)}")
+    blocks += _explained(plan) if explain else []
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
     if not plan.type:
@@ -96,6 +99,17 @@ def _blocks(plan: pb.Plan, command: str, explain: bool) -> list[Block]:
     if plan.type:
         blocks.append(f"Nothing was changed. Run: {command}")
     return blocks
+
+
+def _explained(plan: pb.Plan) -> Iterator[str]:
+    """What `--explain` says of the whole plan."""
+    if plan.copying:
+        yield f"  copying: {plan.copying}"
+    if plan.predicted_ms:
+        last = thread_time(plan.last_predicted_ms, plan.last_measured_ms) if plan.last_measured_ms else ""
+        yield f"  work: {thread_time(plan.predicted_ms, 0)}{'; the last process ' * bool(last)}{last}"
+    if plan.files.coarse_files:
+        yield f"  small row groups: {coarse(plan.files)}"
 
 
 def _skipped(partitions: Iterable[pb.PlannedPartition]) -> list[str]:

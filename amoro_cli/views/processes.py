@@ -2,7 +2,7 @@
 
 from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Pairs, with_value
-from amoro_cli.views.plans import disputed_deletes, layout, nothing_to_do
+from amoro_cli.views.plans import disputed_deletes, layout, nothing_to_do, thread_time
 from amoro_core.documents.formatting import (
     change,
     detail_lines,
@@ -225,6 +225,7 @@ def process_detail(process: admin_pb.Process) -> Document:
         ("failure", _failure(process) if process.failure else ""),
         ("commit", process.waiting),
         ("tasks", f"{process.tasks_done}/{process.tasks_total} done"),
+        ("work", thread_time(process.predicted_ms, process.measured_ms)),
         ("waiting", process.no_optimizer),
     )
     blocks: list[Block] = [Pairs(pairs)]

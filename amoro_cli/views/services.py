@@ -382,6 +382,12 @@ _USES: Listing[pb.GroupUse] = Listing(
     spare=("LIMIT", "BUSY"),
     elastic="TABLE",
 )
+
+
+def _value(value: float) -> str:
+    return f"{value:,.1f}" if value else "-"
+
+
 _PENDING: Listing[queue_pb.PendingTable] = Listing(
     (
         Column("GROUP", lambda item: item.group),
@@ -391,9 +397,11 @@ _PENDING: Listing[queue_pb.PendingTable] = Listing(
         Column("SINCE", lambda item: item.since_ms, format_time),
         Column("POLICY", lambda item: item.policy),
         Column("KEY", lambda item: item.key),
+        Column("CLASS", lambda item: item.priority, right=True),
+        Column("VALUE", lambda item: item.value, _value, right=True),
         Column("HELD BACK", lambda item: item.held_back or "-"),
     ),
-    spare=("TYPE", "POLICY", "SINCE"),
+    spare=("TYPE", "VALUE", "CLASS", "POLICY", "SINCE"),
     elastic="TABLE",
 )
 _WAITING: Listing[queue_pb.WaitingProcess] = Listing(
@@ -406,8 +414,10 @@ _WAITING: Listing[queue_pb.WaitingProcess] = Listing(
         Column("RUNNING", lambda item: f"{item.running_tasks}/{item.limit}", right=True),
         Column("SHARE", lambda item: f"{item.share:.0%}", right=True),
         Column("AHEAD", lambda item: f"{item.ahead_s:.0f} s", right=True),
+        Column("CLASS", lambda item: item.priority, right=True),
+        Column("VALUE", lambda item: item.value, _value, right=True),
     ),
-    spare=("SHARE", "RUNNING"),
+    spare=("SHARE", "VALUE", "CLASS", "RUNNING"),
     elastic="TABLE",
 )
 

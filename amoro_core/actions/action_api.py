@@ -61,6 +61,7 @@ class PlanningContext:
     known_groups: Mapping[str, ClusteredGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
     scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, from reports
     choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
+    commits: int = 0  # of other writers since the last plan, where a property asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class Plan:
     waits: bool = False  # it is started by command only
     #: 0: one, of all that its tasks make; else groups are committed as they end, in at most this many.
     max_commits: int = 0
+    work_s: float = 0.0  # thread seconds that its tasks take at the first rate; 0: not predicted
 
 
 #: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,

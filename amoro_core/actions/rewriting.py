@@ -1,5 +1,6 @@
 """Minor, major and full optimizing: plans of tasks, and the commit of their outputs."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -227,6 +228,8 @@ def _bounds(metrics: ColumnMetrics, is_kept: Callable[[int, bytes], bool]) -> Co
 REBASED_GROUPS = "amoro.rebased-groups"
 REBASED_DELETES = "amoro.rebased-deletes"
 _AGAIN = "The next round plans it anew."
+#: In the detail of a process whose plan leaves a part to the next one: from this task on partitions are cut.
+_FIRST_CUT = "first_cut"
 
 
 class Rewriting(ActionDefaults):
@@ -252,6 +255,7 @@ class Rewriting(ActionDefaults):
             excluding_reserved(taken, table.selects(config.filter) if config.filter is not None else None),
             table.chooses(request.where) if request.where else None,
             kept=ordered_groups(scan),
+            commits=situation.commits,
         )
         evaluation = with_reserved(evaluation, scan, taken)
         capacity = situation.capacity
@@ -262,9 +266,16 @@ class Rewriting(ActionDefaults):
         deletes = (delete.path for file in files for delete in file.deletes)
         data_files = tuple(file.data.path for file in files)
         table.refuse_inputs(dict.fromkeys((*data_files, *deletes)))
-        tasks = _tasks(table, made, config)
+        tasks, evaluation = _tasks(table, made, config), made.evaluation
         return evaluation, Plan(
-            made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks, data_files=data_files
+            made.type,
+            evaluation.reason,
+            made.snapshot_id,
+            made.sequence_number,
+            tasks,
+            detail=json.dumps({_FIRST_CUT: made.first_cut}) if made.first_cut else "",
+            data_files=data_files,
+            work_s=made.work_s,
         )
 
     def preparing(self) -> Prepare:
@@ -273,8 +284,9 @@ class Rewriting(ActionDefaults):
         return lambda table, case, now: _change(table, case, cache, now)
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """The partitions of these tasks."""
-        return frozenset(_key(group) for group in _groups(case) if group.number in groups)
+        """The partitions of these tasks, but for one of which the plan leaves a part: it stays due."""
+        whole = json.loads(case.process.detail)[_FIRST_CUT] if case.process.detail else case.tasks + 1
+        return frozenset(_key(group) for group in _groups(case) if group.number in groups and group.number < whole)
 
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The data and delete files that its tasks read."""

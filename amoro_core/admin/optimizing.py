@@ -30,6 +30,9 @@ def _plan(preview: Preview) -> pb.Plan:
             ],
             disputed_deletes=preview.disputed_deletes,
             copying=preview.copying,
+            predicted_ms=preview.predicted_ms,
+            last_predicted_ms=preview.last.predicted_ms if preview.last else 0,
+            last_measured_ms=preview.last.measured_ms if preview.last else 0,
         )
     )
     return message

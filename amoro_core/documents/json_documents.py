@@ -26,7 +26,7 @@ _EMPTY_IS_NULL = {
     *("process_id", "optimizer_id", "plan_id", "snapshot_id", "base_snapshot_id", "parent_snapshot_id"),
     *("type", "next"),
 }
-_DURATIONS = {"cpu_ms", "duration_ms"}
+_DURATIONS = {"cpu_ms", "duration_ms", "predicted_ms", "measured_ms", "last_predicted_ms", "last_measured_ms"}
 _SCORE = "health_score"  # −1: not known
 
 

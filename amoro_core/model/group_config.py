@@ -15,12 +15,14 @@ from amoro_core.model.properties import parse_duration, parse_memory
 MEMORY = "memory"
 MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
 TABLE_METRICS = "table-metrics"
-KEYS = (MEMORY, MAX_INPUT_PER_THREAD, TABLE_METRICS)
+PRIORITY_AGING = "priority-aging"
+KEYS = (MEMORY, MAX_INPUT_PER_THREAD, TABLE_METRICS, PRIORITY_AGING)
 _CLOSE = 0.83  # similarity: thred suggests threads, my-address does not suggest address
 T = TypeVar("T")
 D = TypeVar("D")
 _MIB = 1024 * 1024
 DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
+DEFAULT_AGING = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class GroupConfig:
     memory_per_thread: int | None = None  # the minimum that an optimizer of the group must offer
     max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES  # of one process
     has_table_metrics: bool = False  # metrics for each of its tables
+    priority_aging: timedelta = DEFAULT_AGING  # after each such wait, work counts as of the next higher class
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
     value = known.get(TABLE_METRICS, "false").strip().lower()
     if value not in ("true", "false"):
         raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {known[TABLE_METRICS]!r}: it is true or false")
-    return GroupConfig(memory, most, value == "true")
+    aging = _parsed(known, PRIORITY_AGING, parse_duration, DEFAULT_AGING)
+    return GroupConfig(memory, most, value == "true", aging)
 
 
 def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:

@@ -109,6 +109,10 @@ CATALOG_UP = _gauge("catalog_up", "1 if the catalog answered the last request, e
 CATALOG_ERRORS = _counter("catalog_errors", "Failed requests to a catalog.", "catalog")
 FAILED_STARTS = _gauge("failed_starts", "Consecutive failed starts of optimizers of a group.", "group")
 ON_DEMAND = _gauge("max_instances", "Optimizers that a group starts on demand, at most.", "group")
+PREDICTION_ERROR = _gauge(
+    "prediction_error_ratio",
+    "Median of |measured ÷ predicted − 1| of the thread time of the latest 1,000 optimizing processes; 0 before any.",
+)
 OPTIMIZERS_LOST = _counter("optimizers_lost", "Optimizers that stopped sending heartbeats.")
 TASK_ATTEMPTS = _counter("task_attempts", "Ended task attempts, by outcome.", "outcome")
 COMMIT_ATTEMPTS = _counter("commit_attempts", "Sent commits, by outcome.", "outcome")

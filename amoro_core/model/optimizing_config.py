@@ -21,6 +21,7 @@ from amoro_core.model.properties import (
     parse_into,
     parse_value,
     properties_of,
+    size,
     time_zone,
     unless_empty,
     whole,
@@ -59,15 +60,21 @@ class OptimizingConfig:
 
     group: str = declared("self-optimizing.group", "default", name)
     quota: float = declared("self-optimizing.quota", "0.5", fraction(0.0))
+    priority: int = declared("self-optimizing.priority", "5", whole(0, 9))
     allow_partial_commit: bool = declared("self-optimizing.allow-partial-commit", "false", boolean)
     max_retries: int = declared("self-optimizing.execute.num-retries", "5", whole(0))
     target_size: int = declared("self-optimizing.target-size", "134217728", whole(1))
     max_file_count: int = declared("self-optimizing.max-file-count", "10000", whole(2))
+    max_plan_bytes: int | None = declared("self-optimizing.max-plan-bytes", "", unless_empty(size))
     max_task_size: int = declared("self-optimizing.max-task-size-bytes", "134217728", whole(1))
     fragment_ratio: int = declared("self-optimizing.fragment-ratio", "8", whole(1))
     min_target_size_ratio: float = declared("self-optimizing.min-target-size-ratio", "0.75", fraction(0.0, 1.0))
     minor_trigger_file_count: int = declared("self-optimizing.minor.trigger.file-count", "12", whole(1))
     minor_trigger_interval: timedelta | None = declared("self-optimizing.minor.trigger.interval", "3600000", interval)
+    minor_trigger_commits: int | None = declared("self-optimizing.minor.trigger.commits", "", unless_empty(whole(1)))
+    minor_trigger_delete_bytes: int | None = declared(
+        "self-optimizing.minor.trigger.delete-bytes", "", unless_empty(size)
+    )
     major_trigger_duplicate_ratio: float = declared(
         "self-optimizing.major.trigger.duplicate-ratio", "0.1", fraction(0.0)
     )

@@ -1,7 +1,7 @@
 """Plans and saved plans, and the files of a table in figures."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -102,6 +102,7 @@ class PartitionVerdict:
     data_bytes: int = 0  # of all its data files
     coarse_files: int = 0  # of its data files: of target size, of many small row groups that minor copied
     coarse_bytes: int = 0  # of these
+    work_s: float = 0.0  # thread seconds that its tasks take at the first rate
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 
@@ -122,7 +123,7 @@ class Evaluation:
     @property
     def saving(self) -> Saving:
         """What the work that is due would save."""
-        return saving_of(self.partitions)
+        return replace(saving_of(self.partitions), work_s=sum(one.work_s for one in self.partitions if one.type))
 
 
 def saving_of(partitions: Iterable[Any]) -> Saving:
@@ -143,6 +144,8 @@ class OptimizingPlan:
     sequence_number: int
     type: OptimizingType
     tasks: tuple[TaskPlan, ...]
+    work_s: float = 0.0  # thread seconds that they take at the first rate
+    first_cut: int = 0  # of a plan that leaves a part to the next: from this task on, from 1, partitions are cut
 
 
 #: Bytes of a plan's content, at most.

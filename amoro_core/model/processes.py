@@ -185,6 +185,10 @@ class OptimizingProcess:
     detail: str = ""  # what the action keeps of its plan, in its own format
     commits: bool = True  # else it ends when its tasks have ended
     left_over: bool = False  # it has ended, and the files it wrote without a commit must still be removed
+    due_at: datetime | None = None  # since when its table waited for it; None: it was requested
+    value: float = 0.0  # files saved × scans a day ÷ predicted thread seconds; 0: not known
+    predicted_ms: int = 0  # thread time of all its tasks; 0: not predicted
+    measured_ms: int = 0  # the same of attempts that succeeded; 0: not every task has succeeded
 
     #: 0: one commit, of all that its tasks made; else groups are committed as they end, in at most this many commits.
     max_commits: int = 0

@@ -135,13 +135,14 @@ def boolean(text: str) -> bool:
     raise ValueError("expected true or false")
 
 
-def whole(least: int) -> Parse[int]:
-    """An integer of at least `least`."""
+def whole(least: int, most: int = _LONG_LIMIT) -> Parse[int]:
+    """An integer between the bounds, inclusive."""
 
     def parse(text: str) -> int:
         value = integer(text)
-        if value < least:
-            raise ValueError(f"expected a whole number of at least {least}")
+        if not least <= value <= most:
+            bound = f" and at most {most}" if most < _LONG_LIMIT else ""
+            raise ValueError(f"expected a whole number of at least {least}{bound}")
         return value
 
     return parse

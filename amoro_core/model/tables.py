@@ -82,6 +82,10 @@ def _quoted(part: str) -> str:
     return part if re.fullmatch(r"[^`.\s*?\[]+", part) else "`" + part.replace("`", "``") + "`"
 
 
+#: The class of a table without `self-optimizing.priority`: 0 comes first, 9 last.
+DEFAULT_PRIORITY = 5
+
+
 class OptimizingType(StrEnum):
     """How much of a table is rewritten; the values are stored and sent."""
 
@@ -145,6 +149,7 @@ class Saving:
 
     files: int = 0  # fewer, data and delete files
     bytes: int = 0  # to be rewritten for it
+    work_s: float = 0.0  # thread seconds that it takes at the first rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +348,11 @@ class TableRuntime:
     saving: Saving = Saving()  # by the last evaluation
     load_failure: str = ""  # of the last refresh, with its code; "": it worked
     failing: ActionRecord | None = None  # another action than optimizing that lacks a file, or failed three times
+    priority: int = DEFAULT_PRIORITY
+    value: float = 0.0  # of what is due: files saved × scans a day ÷ predicted thread seconds
+    rate: float = 1.0  # learned: thread seconds that its work takes ÷ those predicted by its files
+    planned_snapshot_id: int | None = None  # the base of its last committed plan
+    planned_sequence: int = 0  # the sequence number of that
 
     @property
     def state(self) -> TableState:
@@ -464,6 +474,9 @@ class Turn:
     group: str
     quota: float
     last_optimized_at: datetime | None
+    priority: int
+    value: float
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,6 +492,8 @@ class Pending:
     reason: str
     type: OptimizingType | None
     last_optimized_at: datetime | None
+    priority: int
+    value: float
 
 
 LONGEST_HOLD = timedelta(days=1)  # from each renewal

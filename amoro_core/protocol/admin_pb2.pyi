@@ -2425,6 +2425,9 @@ class Plan(_message.Message):
     COPYING_FIELD_NUMBER: _builtins.int
     SAVED_FILES_FIELD_NUMBER: _builtins.int
     SAVED_BYTES_FIELD_NUMBER: _builtins.int
+    PREDICTED_MS_FIELD_NUMBER: _builtins.int
+    LAST_PREDICTED_MS_FIELD_NUMBER: _builtins.int
+    LAST_MEASURED_MS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     snapshot_id: _builtins.int
     type: _builtins.str
@@ -2450,6 +2453,12 @@ class Plan(_message.Message):
     """by how many files fewer the table has after it"""
     saved_bytes: _builtins.int
     """that are rewritten for it"""
+    predicted_ms: _builtins.int
+    """thread time of its tasks; 0: not predicted"""
+    last_predicted_ms: _builtins.int
+    """of the table's last process of optimizing"""
+    last_measured_ms: _builtins.int
+    """what that took"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedPartition]: ...
     @_builtins.property
@@ -2480,10 +2489,13 @@ class Plan(_message.Message):
         copying: _builtins.str = ...,
         saved_files: _builtins.int = ...,
         saved_bytes: _builtins.int = ...,
+        predicted_ms: _builtins.int = ...,
+        last_predicted_ms: _builtins.int = ...,
+        last_measured_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copying", b"copying", "cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "reason", b"reason", "saved_bytes", b"saved_bytes", "saved_files", b"saved_files", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copying", b"copying", "cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "last_measured_ms", b"last_measured_ms", "last_predicted_ms", b"last_predicted_ms", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "predicted_ms", b"predicted_ms", "reason", b"reason", "saved_bytes", b"saved_bytes", "saved_files", b"saved_files", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4078,6 +4090,8 @@ class Process(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     STARTED_MS_FIELD_NUMBER: _builtins.int
+    PREDICTED_MS_FIELD_NUMBER: _builtins.int
+    MEASURED_MS_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     table: _builtins.str
     type: _builtins.str
@@ -4115,6 +4129,10 @@ class Process(_message.Message):
     """the status; waiting while its tasks wait for an optimizer"""
     started_ms: _builtins.int
     """when an optimizer began its first task; 0: none did"""
+    predicted_ms: _builtins.int
+    """thread time of its tasks; 0: not predicted"""
+    measured_ms: _builtins.int
+    """what they took; 0: not all of them have succeeded"""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInfo]:
         """filled by clients from ListTasks"""
@@ -4153,10 +4171,12 @@ class Process(_message.Message):
         table_id: _builtins.int = ...,
         state: _builtins.str = ...,
         started_ms: _builtins.int = ...,
+        predicted_ms: _builtins.int = ...,
+        measured_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "task_counts", b"task_counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_optimizers", b"busy_optimizers", "created_ms", b"created_ms", "exit_status", b"exit_status", "failure", b"failure", "failure_code", b"failure_code", "finished_ms", b"finished_ms", "input_bytes", b"input_bytes", "input_bytes_done", b"input_bytes_done", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "reason", b"reason", "receipt", b"receipt", "retry_ms", b"retry_ms", "snapshot_id", b"snapshot_id", "started_ms", b"started_ms", "state", b"state", "status", b"status", "table", b"table", "table_id", b"table_id", "task_counts", b"task_counts", "tasks", b"tasks", "tasks_done", b"tasks_done", "tasks_total", b"tasks_total", "trigger", b"trigger", "type", b"type", "waiting", b"waiting", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_optimizers", b"busy_optimizers", "created_ms", b"created_ms", "exit_status", b"exit_status", "failure", b"failure", "failure_code", b"failure_code", "finished_ms", b"finished_ms", "input_bytes", b"input_bytes", "input_bytes_done", b"input_bytes_done", "measured_ms", b"measured_ms", "no_optimizer", b"no_optimizer", "predicted_ms", b"predicted_ms", "process_id", b"process_id", "reason", b"reason", "receipt", b"receipt", "retry_ms", b"retry_ms", "snapshot_id", b"snapshot_id", "started_ms", b"started_ms", "state", b"state", "status", b"status", "table", b"table", "table_id", b"table_id", "task_counts", b"task_counts", "tasks", b"tasks", "tasks_done", b"tasks_done", "tasks_total", b"tasks_total", "trigger", b"trigger", "type", b"type", "waiting", b"waiting", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4582,7 +4602,7 @@ class Group(_message.Message):
     NO_OPTIMIZER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     scheduling_policy: _builtins.str
-    """quota or balanced"""
+    """quota, balanced, fifo, priority, value"""
     optimizers: _builtins.int
     threads: _builtins.int
     """of all its optimizers"""

@@ -70,6 +70,8 @@ class PendingTable(_message.Message):
     OCCUPATION_FIELD_NUMBER: _builtins.int
     LAST_OPTIMIZED_MS_FIELD_NUMBER: _builtins.int
     HELD_BACK_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_id: _builtins.int
     group: _builtins.str
@@ -92,6 +94,10 @@ class PendingTable(_message.Message):
     last_optimized_ms: _builtins.int
     held_back: _builtins.str
     """why it is not planned though it is its turn: disabled or blocked; "": it is not"""
+    priority: _builtins.int
+    """of its table, 0 to 9: 0 first"""
+    value: _builtins.float
+    """files saved × scans a day ÷ predicted thread seconds"""
     def __init__(
         self,
         *,
@@ -109,10 +115,12 @@ class PendingTable(_message.Message):
         occupation: _builtins.float = ...,
         last_optimized_ms: _builtins.int = ...,
         held_back: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        value: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "held_back", b"held_back", "key", b"key", "last_optimized_ms", b"last_optimized_ms", "limit", b"limit", "occupation", b"occupation", "place", b"place", "policy", b"policy", "quota", b"quota", "reason", b"reason", "since_ms", b"since_ms", "table", b"table", "table_id", b"table_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "held_back", b"held_back", "key", b"key", "last_optimized_ms", b"last_optimized_ms", "limit", b"limit", "occupation", b"occupation", "place", b"place", "policy", b"policy", "priority", b"priority", "quota", b"quota", "reason", b"reason", "since_ms", b"since_ms", "table", b"table", "table_id", b"table_id", "type", b"type", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -136,6 +144,8 @@ class WaitingProcess(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     AHEAD_S_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     table: _builtins.str
     table_id: _builtins.int
@@ -153,6 +163,10 @@ class WaitingProcess(_message.Message):
     ahead_s: _builtins.float
     """thread time per share beyond that of the table that is furthest behind"""
     created_ms: _builtins.int
+    priority: _builtins.int
+    """of its table, 0 to 9: 0 first"""
+    value: _builtins.float
+    """files saved × scans a day ÷ predicted thread seconds; 0: not known"""
     def __init__(
         self,
         *,
@@ -168,10 +182,12 @@ class WaitingProcess(_message.Message):
         share: _builtins.float = ...,
         ahead_s: _builtins.float = ...,
         created_ms: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        value: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead_s", b"ahead_s", "created_ms", b"created_ms", "group", b"group", "limit", b"limit", "place", b"place", "process_id", b"process_id", "running_tasks", b"running_tasks", "share", b"share", "table", b"table", "table_id", b"table_id", "type", b"type", "waiting_tasks", b"waiting_tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead_s", b"ahead_s", "created_ms", b"created_ms", "group", b"group", "limit", b"limit", "place", b"place", "priority", b"priority", "process_id", b"process_id", "running_tasks", b"running_tasks", "share", b"share", "table", b"table", "table_id", b"table_id", "type", b"type", "value", b"value", "waiting_tasks", b"waiting_tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

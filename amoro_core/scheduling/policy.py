@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.group_config import DEFAULT_AGING
 from amoro_core.model.optimizing_config import OptimizingConfig
-from amoro_core.model.tables import TableRuntime
+from amoro_core.model.tables import DEFAULT_PRIORITY, TableRuntime
 
 REFRESH_INTERVAL = timedelta(seconds=60)
 REFRESH_INTERVAL_MAX = timedelta(minutes=5)
@@ -165,6 +166,10 @@ class PendingTable:
     limit: int  # threads, as its quota says
     runs: tuple[TaskRun, ...] = ()
     last_optimized_at: datetime | None = None
+    since: datetime = _NEVER  # when it began to wait
+    priority: int = DEFAULT_PRIORITY  # 0 to 9, 0 first
+    value: float = 0.0  # files saved × scans a day ÷ predicted thread seconds
+    aging: timedelta = DEFAULT_AGING  # after each such wait it counts as of the next higher class
 
 
 #: The sort key of a pending table at a time, a pure function: the table with the least key is planned first.
@@ -233,8 +238,33 @@ def _last(table: PendingTable) -> datetime:
     return table.last_optimized_at or _NEVER
 
 
+def aged_class(priority: int, since: datetime, aging: timedelta, now: datetime) -> int:
+    """The class, 0 to 9, of what has waited since then: one higher for each `aging`, so that nothing waits for ever.
+
+    In class 0 what began to wait first comes first, so class 9 waits at most nine times `aging` for what came later.
+    """
+    return max(0, priority - max(now - since, timedelta()) // aging)
+
+
+def first_come(table: PendingTable, now: datetime) -> tuple[datetime]:
+    """What waits longest first."""
+    return (table.since,)
+
+
+def by_priority(table: PendingTable, now: datetime) -> tuple[int, datetime]:
+    """The lowest class first, then what waits longest."""
+    return aged_class(table.priority, table.since, table.aging, now), table.since
+
+
+def by_value(table: PendingTable, now: datetime) -> tuple[int, float, datetime]:
+    """The lowest class first, then what saves most for the work."""
+    return aged_class(table.priority, table.since, table.aging, now), -table.value, table.since
+
+
+#: Policies by which tasks are assigned to threads, too; with others each table gets its share of threads.
+ORDERED: Mapping[str, Policy] = MappingProxyType({"fifo": first_come, "priority": by_priority, "value": by_value})
 #: The built-in policies; others can be plugged in (docs/design.md).
-POLICIES: Mapping[str, Policy] = MappingProxyType({"quota": by_quota, "balanced": balanced})
+POLICIES: Mapping[str, Policy] = MappingProxyType({"quota": by_quota, "balanced": balanced, **ORDERED})
 DEFAULT_POLICY = "quota"
 
 

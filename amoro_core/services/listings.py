@@ -37,6 +37,7 @@ from amoro_core.model.tables import (
 )
 from amoro_core.scheduling.policy import (
     DEFAULT_POLICY,
+    ORDERED,
     POLICIES,
     Accounts,
     PendingTable,
@@ -48,10 +49,10 @@ from amoro_core.scheduling.policy import (
     share_of,
     standing,
 )
-from amoro_core.store import actions, audit, events, processes, queue_stats, table_listing, tables, tasks
+from amoro_core.store import actions, audit, events, groups, processes, queue_stats, table_listing, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import WaitingFigures, WaitingTasks
-from amoro_core.transactions.task_queue import count_threads, pending_of
+from amoro_core.transactions.task_queue import count_threads, in_order, pending_of
 
 T = TypeVar("T")
 
@@ -308,7 +309,7 @@ class QueueService:
 
         def read(db: Connection) -> Queue:
             pending, pending_total = ((), 0) if only is Line.WAITING else self._pending(db, group, most, now)
-            waiting, waiting_total = ((), 0) if only is Line.PENDING else self._waiting(db, group, most)
+            waiting, waiting_total = ((), 0) if only is Line.PENDING else self._waiting(db, group, most, now)
             return Queue(pending, waiting, pending_total, waiting_total)
 
         return self.store.read(read)
@@ -356,11 +357,12 @@ class QueueService:
             policy = self.policies[DEFAULT_POLICY]
             return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
 
-    def _waiting(self, db: Connection, group: str, most: int) -> tuple[tuple[WaitingPlace, ...], int]:
+    def _waiting(self, db: Connection, group: str, most: int, now: datetime) -> tuple[tuple[WaitingPlace, ...], int]:
         """The first waiting processes, and their total."""
         found = queue_stats.list_waiting(db, group)
         threads, accounts = count_threads(db), self.accounts()
         running = Counter((task.group, task.table_id) for task in tasks.list_assigned(db))
+        known = {group.name: group for group in groups.list_groups(db)}
         by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
 
         def use(item: WaitingTasks) -> Use:
@@ -374,7 +376,12 @@ class QueueService:
             typical_s = accounts.get(item.group, _NEW).typical_s
             return *standing(used, typical_s), item.created_at, item.process_id
 
-        first = _first(by_group, lambda name: sorted(((item, use(item)) for item in by_group[name]), key=turn), most)
+        def line(name: str) -> list[tuple[WaitingTasks, Use]]:
+            if name in known and known[name].scheduling_policy in ORDERED:
+                return [(item, use(item)) for item in in_order(by_group[name], known[name], now)]
+            return sorted(((item, use(item)) for item in by_group[name]), key=turn)
+
+        first = _first(by_group, line, most)
         names = tables.names(db, {item.table_id for _, (item, _) in first})
         places = tuple(WaitingPlace(item, names[item.table_id], place, used) for place, (item, used) in first)
         return places, len(found)

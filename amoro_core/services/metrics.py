@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, product
+from statistics import median
 
 from amoro_core.errors import Fenced, StorageFull, StoreFailed
 from amoro_core.logger import get_logger
@@ -155,6 +156,7 @@ def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
 
 _OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
 _STATES = ("active", "draining")
+_PREDICTIONS = 1000
 
 
 def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series, float]:
@@ -188,7 +190,8 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
         result[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
         result[metrics.ON_DEMAND, (group_.name,)] = parse_scaling(group_.properties).max_instances or 0
     result[metrics.EPOCH, ()] = current_epoch(db)
-    each = {**_of_tables(db, made), **_failing(db)}
+    errors = processes.prediction_errors(db, _PREDICTIONS) or [0.0]
+    each = {**_of_tables(db, made), **_failing(db), (metrics.PREDICTION_ERROR, ()): median(errors)}
     known = {group.name for group in made} | {use.group for use in uses}
     return {**_resting(sorted(known), types), **{key: float(value) for key, value in result.items()}, **oldest, **each}
 

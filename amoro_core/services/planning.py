@@ -59,6 +59,7 @@ from amoro_core.transactions.store_plan import (
     start,
     store_planned,
 )
+from amoro_core.transactions.table_registry import commits_since_plan, value_of
 
 log = get_logger("amoro.starting")
 
@@ -102,11 +103,12 @@ class PlanningService:
         that does not select whole partitions), and what loading the table raises; the table is then idle (or refused)
         again, and a failure counts for the back-off unless requested.
         """
-        before, runtime = self.store.write(lambda db: self._mark_planning(db, table_id, trigger))
+        before, since, runtime = self.store.write(lambda db: self._mark_planning(db, table_id, trigger))
         self.signals.changed()
         try:
             failpoint("plan.after_mark")
-            begun = self._plan_marked(runtime, before, ProcessRequest(trigger, Request(requested, force, where)))
+            asked = ProcessRequest(trigger, Request(requested, force, where))
+            begun = self._plan_marked(runtime, before, since, asked)
         except TableRefused as refusal:
             self._unmark(table_id, table_machine.Refuse(refusal.reason, refusal.full_text))
             raise
@@ -128,7 +130,9 @@ class PlanningService:
             self.signals.work_planned()
         return begun
 
-    def _plan_marked(self, runtime: TableRuntime, before: str, asked: ProcessRequest) -> StartResult:
+    def _plan_marked(
+        self, runtime: TableRuntime, before: str, since: datetime | None, asked: ProcessRequest
+    ) -> StartResult:
         opened = self.tables.open(runtime.identifier)
         table = with_roles(opened, self.action.roles, asked.request.name or "optimizing")
         table.refuse_unsupported()
@@ -139,7 +143,8 @@ class PlanningService:
         capacity = self.store.read(lambda db: groups.capacity(db, config.group))
         ours = (runtime.table_id, table.facts.uuid, self.find_action, now)
         others = with_blocked(self.store.read(lambda db: reserved_files(db, *ours)), table)
-        situation = PlanningContext(config, properties, last, capacity, now, taken=others)
+        commits = self.store.read(lambda db: commits_since_plan(db, runtime, table, config))
+        situation = PlanningContext(config, properties, last, capacity, now, taken=others, commits=commits)
         evaluation, made = self.action.plan(table, situation, request)
         if made is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
@@ -154,6 +159,8 @@ class PlanningService:
             self._unmark(runtime.table_id, event, due_at=opens_at)
             return StartResult(None, evaluation)
         process, works = planned(runtime, table, self.action, made, asked, config, now)
+        value = self.store.read(lambda db: value_of(db, runtime, evaluation.saving, now))
+        process = replace(process, due_at=since, value=value)
         self.vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
         failpoint("plan.before_store")
         data_files = made.data_files
@@ -191,8 +198,8 @@ class PlanningService:
             )
         return plan
 
-    def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
-        """The former reason of the table's status, and the table marked as planning."""
+    def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, datetime | None, TableRuntime]:
+        """The former reason of the table's status, since when it waited, and the table marked as planning."""
         runtime = before = tables.get(db, table_id)
         require_free(db, runtime, self.action.lane, self.clock())
         if runtime.status is OptimizingStatus.REFUSED:
@@ -202,7 +209,8 @@ class PlanningService:
         except IllegalState as error:
             raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.") from error
         keep_table(db, before, planning, self.clock())
-        return runtime.status_reason, planning
+        since = before.status_since if before.status is OptimizingStatus.PENDING else None
+        return runtime.status_reason, since, planning
 
     def _unmark(
         self, table_id: int, event: table_machine.TableEvent, *, again: bool = False, due_at: datetime | None = None

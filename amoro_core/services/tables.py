@@ -33,7 +33,7 @@ from amoro_core.model.optimizing_config import (
 )
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
-from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
 from amoro_core.model.table_services import TableContents
 from amoro_core.model.tables import (
     OptimizingStatus,
@@ -59,7 +59,7 @@ from amoro_core.services.history import LateDeleteService, tell_rolled_back
 from amoro_core.state.backoff import succeeded
 from amoro_core.state.tables import window_reason
 from amoro_core.state.transition_events import figures_of
-from amoro_core.store import actions, events, groups, table_listing, table_stats, tables, time_series
+from amoro_core.store import actions, events, groups, processes, table_listing, table_stats, tables, time_series
 from amoro_core.store.connection import to_json
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event, keep_record, keep_table
@@ -72,6 +72,7 @@ from amoro_core.transactions.table_registry import (
     add_table,
     after_refresh,
     after_refusal,
+    commits_since_plan,
     dispose,
     follow_properties,
     forgiven,
@@ -79,6 +80,7 @@ from amoro_core.transactions.table_registry import (
     new_table,
     rename,
     reset_replaced,
+    value_of,
 )
 
 log = get_logger("amoro.tables")
@@ -96,6 +98,8 @@ class Preview:
     partition_paths: tuple[str, ...]  # of the evaluation's partitions
     disputed_deletes: int  # on files of the plan
     copying: str  # which row groups are copied, in words
+    predicted_ms: int = 0  # thread time of the plan's tasks
+    last: OptimizingProcess | None = None  # the last one of optimizing that succeeded
 
 
 @dataclass
@@ -209,9 +213,10 @@ class TableService:
         chooses = table.chooses(where) if where else None
         reserved = self.store.read(lambda db: self._reserved(db, known, loaded.table.facts.uuid))
         others = with_blocked(reserved, table).paths
+        commits = self.store.read(lambda db: commits_since_plan(db, known, table, loaded.config))
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
-            scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan)
+            scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan), commits
         )
         evaluation = with_reserved(evaluation, scan, others)
         opens_at = closed_until(loaded.config, now)
@@ -227,11 +232,16 @@ class TableService:
                 threads=max(capacity.threads, self.joining.get(loaded.config.group, 0)),
                 max_input_per_thread=capacity.max_input_per_thread,
             )
+        evaluation = made.evaluation if made else evaluation
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
         own = loaded.table.facts.properties
         copying = copy_description(made.tasks, own, loaded.config, made.type) if made else ""
-        return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)), copying)
+        predicted_ms = round(made.work_s * known.rate * 1000) if made else 0
+        ended = (ProcessStatus.SUCCESS,)
+        done = self.store.read(lambda db: processes.list_processes(db, known.table_id, ended, 1, OPTIMIZING_ACTION))
+        disputed, last_one = len(table.disputed_deletes(inputs)), next(iter(done), None)
+        return Preview(runtime, evaluation, made, paths, disputed, copying, predicted_ms, last_one)
 
     def _load(self, runtime: TableRuntime) -> LoadedTable:
         catalog = self.tables.catalog(runtime.identifier.catalog)
@@ -297,10 +307,18 @@ class TableService:
             lambda db: (tables.partitions_last_optimized(db, runtime.table_id), self._reserved(db, runtime, facts.uuid))
         )
         others = with_blocked(reserved, table).paths
+        commits = self.store.read(lambda db: commits_since_plan(db, runtime, table, loaded.config))
         self.late_deletes.search(runtime, table, scan)
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
-            scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=ordered_groups(scan)
+            scan,
+            loaded.config,
+            last,
+            now,
+            path_of=table.partition_path,
+            selects=selects,
+            kept=ordered_groups(scan),
+            commits=commits,
         )
         document = None if evaluation.digest is None else table_stats.pack_digest(evaluation.digest)
         return Evaluated(with_reserved(evaluation, scan, others), now, document)
@@ -326,6 +344,7 @@ class TableService:
             if told := tell_rolled_back(db, runtime, loaded.table, self.clock()):
                 runtime = replace(runtime, status_reason=f"{told}; {runtime.status_reason}")
         if found is not None:
+            runtime = replace(runtime, value=value_of(db, runtime, runtime.saving, self.clock()))
             found.keep_digest(db, table_id)
             if self.keeps_series and (figures := figures_of(before, runtime)) is not None:
                 time_series.add_figures(db, table_id, figures, self.clock())

@@ -334,8 +334,31 @@ def cursors_of_listeners(db: Database) -> None:
     )
 
 
+def turns_and_predictions(db: Database) -> None:
+    """Class and value of tables and processes, the predicted and measured work, and what a table's last plan had."""
+    for table, column in (
+        ("table_runtime", "priority INTEGER NOT NULL DEFAULT 5 CHECK (priority BETWEEN 0 AND 9)"),
+        ("table_runtime", "value REAL NOT NULL DEFAULT 0"),
+        ("table_runtime", "rate REAL NOT NULL DEFAULT 1"),
+        ("table_runtime", "planned_snapshot_id INTEGER"),
+        ("table_runtime", "planned_sequence INTEGER NOT NULL DEFAULT 0"),
+        ("table_process", "due_at_ms INTEGER"),
+        ("table_process", "value REAL NOT NULL DEFAULT 0"),
+        ("table_process", "predicted_ms INTEGER NOT NULL DEFAULT 0"),
+        ("table_process", "measured_ms INTEGER NOT NULL DEFAULT 0"),
+    ):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
 #: In their order.
-MIGRATIONS = (first_schema, states_of_tables, conditions_and_policies, ends_of_instances, cursors_of_listeners)
+MIGRATIONS = (
+    first_schema,
+    states_of_tables,
+    conditions_and_policies,
+    ends_of_instances,
+    cursors_of_listeners,
+    turns_and_predictions,
+)
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:
     SCHEMA()(_migration)

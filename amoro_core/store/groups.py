@@ -69,6 +69,11 @@ def capacity(db: Connection, name: str) -> Capacity:
     return Capacity(max(1, on_demand, count_threads(db, name)), config.max_input_per_thread)
 
 
+def policy_of(db: Connection, name: str) -> str:
+    """The scheduling policy of the group; "" for an unknown group."""
+    return str(db.value("SELECT scheduling_policy FROM resource_group WHERE group_name = :name", {"name": name}) or "")
+
+
 def count_threads(db: Connection, group: str) -> int:
     """The threads of the group's optimizers."""
     sql = "SELECT coalesce(sum(threads), 0) FROM optimizer WHERE group_name = :group"

@@ -187,6 +187,38 @@ def note_start(db: Connection, process_ids: Iterable[str], now: datetime) -> Non
     )
 
 
+def note_measured(db: Connection, process_id: str) -> int:
+    """Note the thread time of the process's tasks, and return it in ms; 0 if one of them has not succeeded."""
+    measured = db.value(
+        "UPDATE table_process SET measured_ms = (SELECT CASE WHEN sum(status <> 'success') THEN 0 "
+        "ELSE coalesce(sum(finished_at_ms - acked_at_ms), 0) END FROM task_runtime WHERE process_id = :process_id) "
+        "WHERE process_id = :process_id RETURNING measured_ms",
+        {"process_id": process_id},
+    )
+    return int(measured or 0)
+
+
+def prediction_errors(db: Connection, limit: int) -> list[float]:
+    """By what share the measured thread times of the latest processes differ from the predicted ones."""
+    rows = db.select(
+        "SELECT abs(1.0 * measured_ms / predicted_ms - 1) AS error FROM table_process WHERE finished_at_ms IS NOT NULL "
+        "AND predicted_ms > 0 AND measured_ms > 0 ORDER BY finished_at_ms DESC LIMIT :most",
+        {"most": limit},
+    )
+    return [float(row["error"]) for row in rows]
+
+
+def list_own_snapshots(db: Connection, table_id: int, table_uuid: str, above: int) -> set[int]:
+    """The snapshots above a sequence number that processes have committed to the table."""
+    rows = db.select(
+        "SELECT evidence_json ->> 'snapshot_id' AS snapshot_id FROM commit_attempt JOIN table_process "
+        "USING (process_id) WHERE table_id = :table_id AND table_uuid = :table_uuid AND outcome = 'done' "
+        "AND evidence_json ->> 'sequence_number' > :above",
+        {"table_id": table_id, "table_uuid": table_uuid, "above": above},
+    )
+    return {int(row["snapshot_id"]) for row in rows}
+
+
 def place_of(db: Connection, text: str) -> tuple[int, str]:
     """The place of a process in the list of all: its creation in ms, and its id; by its id, or a unique prefix.
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from amoro_core.model.processes import Attempt, TaskId, TaskStatus
 from amoro_core.store.connection import Connection, RowMapping, from_ms, from_ms_or_none, to_json, to_ms
 
+_RANK = "priority, table_process.value AS value, coalesce(due_at_ms, created_at_ms) AS since_ms"
 _OPEN = "status IN ('planned', 'scheduled', 'acked', 'failed')"
 _QUIET = (
     "SELECT DISTINCT process_id FROM json_each(:asked) AS one CROSS JOIN table_process AS owner "
@@ -24,19 +25,22 @@ class WaitingProcess(NamedTuple):
     process_id: str
     table_id: int
     quota: float  # of its table
+    priority: int  # of its table
+    value: float
+    since_ms: int  # when it became due, or was requested
 
 
 def list_waiting_processes(db: Connection, group: str) -> list[WaitingProcess]:
     """The running processes with planned tasks for the group, the oldest first."""
     rows = db.select(
-        "SELECT process_id, table_process.table_id AS table_id, quota "
+        f"SELECT process_id, table_process.table_id AS table_id, quota, {_RANK} "
         "FROM table_process JOIN table_runtime ON table_runtime.table_id = table_process.table_id "
         "WHERE finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
         "AND EXISTS (SELECT 1 FROM task_sum WHERE task_sum.process_id = table_process.process_id "
         "AND task_sum.status = 'planned' AND group_name = :group AND tasks > 0) ORDER BY created_at_ms, process_id",
         {"group": group},
     )
-    return [WaitingProcess(row["process_id"], row["table_id"], row["quota"]) for row in rows]
+    return [WaitingProcess(**row) for row in rows]
 
 
 def has_planned(db: Connection, group: str, kinds: Iterable[str]) -> bool:
@@ -174,6 +178,9 @@ class WaitingTasks:
     tasks: int
     created_at: datetime
     quota: float  # of its table
+    priority: int  # of its table
+    value: float
+    since_ms: int  # when it became due, or was requested
 
 
 _WAITING_TASKS = RowMapping(WaitingTasks, group="group_name", type="process_type")
@@ -184,7 +191,7 @@ def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
     return _WAITING_TASKS.select(
         db,
         "SELECT task_sum.group_name AS group_name, process_id, table_process.table_id AS table_id, process_type, "
-        "table_process.created_at_ms AS created_at_ms, quota, sum(tasks) AS tasks "
+        f"table_process.created_at_ms AS created_at_ms, quota, {_RANK}, sum(tasks) AS tasks "
         "FROM table_process JOIN task_sum USING (process_id) "
         "JOIN table_runtime ON table_runtime.table_id = table_process.table_id "
         "WHERE table_process.finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "

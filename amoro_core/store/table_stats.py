@@ -131,6 +131,12 @@ def list_scans(db: Connection, table_id: int) -> tuple[ScanUse, ...]:
     )
 
 
+def count_scans(db: Connection, table_id: int, since: date) -> int:
+    """The stored scans of the table since that day, of any source."""
+    sql = "SELECT coalesce(sum(scans), 0) FROM table_scan WHERE table_id = :table_id AND day >= :day"
+    return int(db.value(sql, {"table_id": table_id, "day": since.isoformat()}))
+
+
 def forget_scans_before(db: Connection, day: date) -> None:
     """Forget the scans of all tables before that day."""
     db.execute("DELETE FROM table_scan WHERE day < :day", {"day": day.isoformat()})

@@ -64,7 +64,7 @@ _DUE = (
 #: Narrow: this is asked for each second, and thousands may wait.
 _PENDING = (
     "SELECT table_id, catalog_name, namespace_json, table_name, group_name, quota, enabled, status_since_ms, reason, "
-    "pending_type, last_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
+    "pending_type, last_at_ms, priority, value FROM table_runtime JOIN table_identifier USING (table_id) "
     f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending'"
 )
 _PENDING_TABLES = RowMapping(
@@ -75,10 +75,12 @@ _PENDING_TABLES = RowMapping(
     last_optimized_at="last_at_ms",
     without=["identifier"],
 )
+_WAITING_TURNS = RowMapping(Turn, group="group_name", since="status_since_ms", last_optimized_at="last_at_ms")
 _IN_ORDER = "ORDER BY catalog_name, namespace_json, table_name"
 #: What their order goes by.
 _TURNS = (
-    "SELECT table_id, group_name, quota, last_at_ms FROM table_runtime JOIN table_action USING (table_id) "
+    "SELECT table_id, group_name, quota, last_at_ms, priority, value, status_since_ms "
+    "FROM table_runtime JOIN table_action USING (table_id) "
     f"WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending' AND :group IN ('', group_name)"
 )
 _ACTIVE_IN_CATALOG = (
@@ -190,10 +192,7 @@ def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
 
 def list_turns(db: Connection, group: str = "") -> list[Turn]:
     """The sort values of the tables that wait for a plan, of one group or all; unordered."""
-    return [
-        Turn(row["table_id"], row["group_name"], row["quota"], from_ms_or_none(row["last_at_ms"]))
-        for row in db.select(_TURNS, {"group": group})
-    ]
+    return _WAITING_TURNS.select(db, _TURNS, {"group": group})
 
 
 def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list[Pending]:

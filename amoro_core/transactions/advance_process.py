@@ -23,6 +23,7 @@ from amoro_core.model.processes import (
     uuid7,
 )
 from amoro_core.model.tables import LONGEST_HOLD, ActionRecord, BlockedOperation, Blocker, Saving, TableRuntime
+from amoro_core.planning.optimizing import forecast
 from amoro_core.state import backoff, process_decisions
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
@@ -251,7 +252,11 @@ def finish_table(
     if process.is_optimizing:
         runtime = table_machine.advance(tables.get(db, process.table_id), table_machine.ProcessEnded(reason), now)
         head = runtime.snapshot_id if snapshot_id is None else snapshot_id
-        done = replace(recovered(runtime), pending_type=None, saving=Saving())
+        done = replace(recovered(runtime), pending_type=None, saving=Saving(), value=0.0)
+        measured_ms = processes.note_measured(db, process.process_id)
+        done = replace(done, rate=forecast.learned(done.rate, process.predicted_ms, measured_ms))
+        if not process.detail:  # else a part of the plan is left, and what it was due for still counts
+            done = replace(done, planned_snapshot_id=process.snapshot_id, planned_sequence=process.sequence_number)
         tables.save(db, replace(done, last_optimized_at=now, snapshot_id=head))
         return
     _evaluate_again(db, process, now)

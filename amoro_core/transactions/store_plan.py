@@ -135,6 +135,7 @@ def planned(
         detail=made.detail,
         commits=made.commits,
         max_commits=made.max_commits,
+        predicted_ms=round(made.work_s * runtime.rate * 1000),
     )
     works = [
         (_task(process, number, task, config.group), task.work.payload)

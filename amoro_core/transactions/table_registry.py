@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import OPTIMIZING_ROLES
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, TableRefused
@@ -19,6 +19,9 @@ from amoro_core.model.plans import Evaluation, StoredDigest
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, Saving, TableIdentifier, TableRuntime
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
+from amoro_core.planning.clustering.auto_columns import SCAN_DAYS
+from amoro_core.planning.optimizing import forecast
+from amoro_core.planning.optimizing.evaluator import foreign_commits
 from amoro_core.scheduling.policy import REFRESH_INTERVAL, next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.backoff import backed_off, recovered
@@ -65,6 +68,10 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
         next_due_at=None,
         pending_type=None,
         saving=Saving(),
+        value=0.0,
+        rate=1.0,
+        planned_snapshot_id=None,
+        planned_sequence=0,
         last_optimized_at=None,
         failing=None,
     )
@@ -240,6 +247,7 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
         location=facts.location,
         group=loaded.config.group,
         quota=loaded.config.quota,
+        priority=loaded.config.priority,
         enabled=enabled.value,
         enabled_origin=enabled.origin,
         snapshot_id=facts.snapshot_id,
@@ -258,6 +266,26 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
     if loaded.refusal is not None:
         return after_refusal(runtime, loaded.refusal, loaded.config, now)
     return replace(runtime, refresh_at=next_refresh(runtime, now, loaded.config))
+
+
+def value_of(db: Connection, runtime: TableRuntime, saving: Saving, now: datetime) -> float:
+    """The value of work on the table, by the scans that were reported in the last days."""
+    if not saving.files:
+        return 0.0
+    scans = table_stats.count_scans(db, runtime.table_id, (now - timedelta(days=SCAN_DAYS - 1)).date())
+    scans_per_day = scans / SCAN_DAYS or forecast.SCANS_PER_DAY
+    return forecast.value_of(saving.files, scans_per_day, saving.work_s * runtime.rate)
+
+
+def commits_since_plan(db: Connection, runtime: TableRuntime, table: AnyTable, config: OptimizingConfig) -> int:
+    """The commits of other writers since the table's last plan; 0 where no property asks for it."""
+    if config.minor_trigger_commits is None:
+        return 0
+    planned_id, sequence, uuid = runtime.planned_snapshot_id, runtime.planned_sequence, table.facts.uuid
+    if runtime.uuid != uuid:
+        planned_id, sequence = None, 0
+    own = processes.list_own_snapshots(db, runtime.table_id, uuid, sequence)
+    return foreign_commits(table.snapshots(), table.facts.snapshot_id, planned_id, sequence, own)
 
 
 def after_refusal(before: TableRuntime, refusal: TableRefused, config: OptimizingConfig, now: datetime) -> TableRuntime:

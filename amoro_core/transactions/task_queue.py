@@ -5,14 +5,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, islice
+from typing import Any, TypeVar
 
 from amoro_core.logger import get_logger
-from amoro_core.model.processes import Attempt, Optimizer, OptimizerThread, OptimizingTask, TaskId
+from amoro_core.model.group_config import DEFAULT_AGING, parse_group
+from amoro_core.model.processes import Attempt, Optimizer, OptimizerThread, OptimizingTask, ResourceGroup, TaskId
 from amoro_core.model.tables import Pending, TableIdentifier, TableRuntime, Turn
 from amoro_core.model.task_payload import PROCEDURE_GRACE, Work
 from amoro_core.scheduling.policy import (
     LOOK_BACK,
+    ORDERED,
     Accounts,
     PendingTable,
     TaskRun,
@@ -24,9 +27,9 @@ from amoro_core.scheduling.policy import (
 )
 from amoro_core.state import tasks as task_machine
 from amoro_core.store import groups, queue_stats, tables, tasks
-from amoro_core.store.connection import as_stored
+from amoro_core.store.connection import as_stored, from_ms
 from amoro_core.store.database import Connection
-from amoro_core.store.queue_stats import ThreadUse, WaitingProcess
+from amoro_core.store.queue_stats import ThreadUse, WaitingProcess, WaitingTasks
 from amoro_core.store.tasks import TaskHold
 from amoro_core.transactions.advance_process import Effects, take_back
 from amoro_core.transactions.journal import keep_tasks
@@ -124,6 +127,11 @@ class TaskScheduler:
             processes.setdefault(process.table_id, []).append(process)
         threads = groups.count_threads(db, group)
         accounts = self._settle(db, group, threads, processes.keys(), now)
+        certain = self._certain(now)
+        if groups.policy_of(db, group) in ORDERED:
+            every = (process for waiting in processes.values() for process in waiting)
+            ordered = in_order(every, groups.get(db, group), now)
+            return list(islice(_planned(db, ordered, optimizer, group, slots, certain), slots))
         running = queue_stats.count_assigned(db, group)
         quotas = {table_id: waiting[0].quota for table_id, waiting in processes.items()}
         allowed = {
@@ -133,7 +141,6 @@ class TaskScheduler:
             table_id: Use(running.get(table_id, 0), *allowed[quota], accounts.ahead_s.get(table_id, 0.0))
             for table_id, quota in quotas.items()
         }
-        certain = self._certain(now)
         planned = {
             table_id: _planned(db, waiting, optimizer, group, slots, certain) for table_id, waiting in processes.items()
         }
@@ -168,6 +175,22 @@ class TaskScheduler:
         core_ms = self._core_ms.get(use.attempt, 0)
         held_ms = ((use.finished_at or now) - use.scheduled_at).total_seconds() * 1000
         return TaskRun(use.scheduled_at, use.finished_at, max(1.0, core_ms / held_ms if held_ms > 0 else 1.0))
+
+
+Waiting = TypeVar("Waiting", WaitingProcess, WaitingTasks)
+
+
+def in_order(processes: Iterable[Waiting], group: ResourceGroup, now: datetime) -> list[Waiting]:
+    """The waiting processes of a group in the order of its policy, by which tasks are assigned to threads, too."""
+    policy, aging = ORDERED[group.scheduling_policy], parse_group(group.properties).priority_aging
+
+    def rank(one: Waiting) -> tuple[Any, str]:
+        waits = PendingTable(
+            one.table_id, 0, since=from_ms(one.since_ms), priority=one.priority, value=one.value, aging=aging
+        )
+        return policy(waits, now), one.process_id
+
+    return sorted(processes, key=rank)
 
 
 def _planned(
@@ -217,12 +240,16 @@ def pending_of(
 ) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
     """The policies of all groups, and the pending tables of each, groups sorted by name."""
     threads, runs = count_threads(db), runs_of(recent_holds(db, now))
-    policies = {group.name: group.scheduling_policy for group in groups.list_groups(db)}
+    known = {group.name: group for group in groups.list_groups(db)}
+    policies = {name: group.scheduling_policy for name, group in known.items()}
+    aging = {name: parse_group(group.properties).priority_aging for name, group in known.items()}
     waiting: dict[str, list[PendingTable]] = {name: [] for name in sorted({table.group for table in pending})}
     for table in pending:
         limit = quota_limit(table.quota, max(1, threads.get(table.group, 0)))
         used = runs.get((table.group, table.table_id), ())
-        waiting[table.group].append(PendingTable(table.table_id, limit, used, table.last_optimized_at))
+        since = table.status_since if isinstance(table, TableRuntime) else table.since
+        rank = since, table.priority, table.value, aging.get(table.group, DEFAULT_AGING)
+        waiting[table.group].append(PendingTable(table.table_id, limit, used, table.last_optimized_at, *rank))
     return policies, waiting
 
 

@@ -334,12 +334,13 @@ QUEUE = queue_pb2.ListQueueResponse(
         queue_pb2.PendingTable(
             table="sales.db.orders", table_id=7, group="default", place=1, type="minor", since_ms=1789999999000,
             policy="quota", key="0.100, never", quota=0.5, limit=2, occupation=0.1, held_back="blocked",
+            priority=2, value=12.5,
         )
     ],
     waiting=[
         queue_pb2.WaitingProcess(
             process_id="01997a4c", table="sales.db.returns", group="default", place=1, type="minor", waiting_tasks=1200,
-            running_tasks=3, limit=2, share=0.5, ahead_s=61.2, created_ms=1789999999000,
+            running_tasks=3, limit=2, share=0.5, ahead_s=61.2, created_ms=1789999999000, priority=9,
         )
     ],
     pending_total=3,
@@ -353,13 +354,13 @@ def test_what_waits_is_shown_in_two_lists(cli: Cli, admin: FakeAdmin) -> None:
     assert (result.status, result.err) == (0, "")
     assert result.out == (
         "Tables that wait for a plan:\n"
-        "GROUP    PLACE  TABLE            TYPE   SINCE                 POLICY  KEY           HELD BACK\n"
-        "default      1  sales.db.orders  minor  2026-09-21 14:13:19Z  quota   0.100, never  blocked\n"
+        "GROUP    PLACE  TABLE            TYPE   SINCE                 POLICY  KEY           CLASS  VALUE  HELD BACK\n"
+        "default      1  sales.db.orders  minor  2026-09-21 14:13:19Z  quota   0.100, never      2   12.5  blocked\n"
         "and 2 more: see --limit\n"
         "\n"
         "Processes that wait for threads:\n"
-        "GROUP    PLACE  PROCESS   TABLE             WAITING  RUNNING  SHARE  AHEAD\n"
-        "default      1  01997a4c  sales.db.returns    1,200      3/2    50%   61 s\n"
+        "GROUP    PLACE  PROCESS   TABLE             WAITING  RUNNING  SHARE  AHEAD  CLASS  VALUE\n"
+        "default      1  01997a4c  sales.db.returns    1,200      3/2    50%   61 s      9      -\n"
     )
     assert admin.asked("ListQueue") == [queue_pb2.ListQueueRequest(group="default", limit=1)]
     body = json.loads(cli("group", "queue", "--limit", "1", "-o", "json").out)

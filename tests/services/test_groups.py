@@ -175,7 +175,7 @@ def test_a_policy_that_is_plugged_in_orders_its_group_alone(world: World) -> Non
     assert names(world.groups.in_turn(listed)) == ["c", "b", "a"]
     with pytest.raises(InvalidArgument, match="unknown scheduling policy 'fair'") as refused:
         world.groups.update("default", GroupChange("fair"))
-    assert refused.value.hint == "Known policies: quota, balanced, reversed."
+    assert refused.value.hint == "Known policies: quota, balanced, fifo, priority, value, reversed."
 
 
 def test_a_policy_that_fails_or_is_gone_holds_nobody_up(world: World) -> None:

@@ -82,7 +82,7 @@ def test_without_plug_ins_there_are_our_own_policies() -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_policy_is_plugged_in_by_entry_point_and_what_is_broken_or_ours_is_left_as_it_is() -> None:
     found = scheduling_policies()
-    assert list(found) == ["quota", "balanced", "by-size"]
+    assert list(found) == [*POLICIES, "by-size"]
     assert found["quota"] is POLICIES["quota"]
     assert found["by-size"].__module__ == "some_policies"
 

@@ -1,15 +1,24 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from amoro_core.documents.formatting import many
+from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, FileDigest, PartitionKey, PartitionVerdict, TaskPlan
-from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
-from amoro_core.planning.optimizing import messages
+from amoro_core.model.tables import (
+    FAULTLESS,
+    FileSummary,
+    LastOptimized,
+    OptimizingType,
+    SnapshotFacts,
+    ancestors,
+)
+from amoro_core.planning.optimizing import forecast, messages
 from amoro_core.planning.optimizing.messages import precheck_until
 from amoro_core.planning.optimizing.partitions import (
     FileClass,
@@ -28,11 +37,12 @@ from amoro_core.planning.optimizing.partitions import (
     summarize,
 )
 from amoro_core.planning.optimizing.planner import WEIGHT, settled, within_file_count
-from amoro_core.planning.optimizing.tasks import PartitionSelection, tasks_of, weigh
+from amoro_core.planning.optimizing.tasks import PartitionSelection, deletes_of, inputs_of, tasks_of, weigh
 
 #: An interval has passed when it is exceeded; times count milliseconds.
 _TICK = timedelta(milliseconds=1)
 _NEVER = LastOptimized()
+_REPLACE = "replace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,7 @@ class _Case:
     config: OptimizingConfig
     last: LastOptimized
     now: datetime
+    commits: int  # of other writers, since the table's last plan
 
     @property
     def stats(self) -> PartitionStats:
@@ -68,6 +79,7 @@ def evaluate(
     selects: Callable[[DataFile], bool] | None = None,
     chooses: Callable[[PartitionKey], bool] | None = None,
     kept: Set[str] = frozenset(),
+    commits: int = 0,
 ) -> Evaluation:
     """The verdict on the table, by its triggers or on request.
 
@@ -76,6 +88,7 @@ def evaluate(
     `selects` is the table's filter: other files are left alone, but counted in the summary, and what applies to
     them stays. So it is with `chooses`, by which a request limits the round to whole partitions. `kept` are the ids of
     clustered groups whose order stays: their files are small for nobody, and are rewritten by themselves or not at all.
+    `commits` are those of other writers since the last plan (`foreign_commits`).
     """
     if scan is None:
         summary = FileSummary(health_score=FAULTLESS.score)
@@ -99,7 +112,7 @@ def evaluate(
         staying = staying.union(*(needed_by(one.files.files, one.files.ids) for _, one in parts.values()))
     verdicts = []
     for partition in partitions:
-        case = _Case(partition, config, last.get(partition.key, _NEVER), now)
+        case = _Case(partition, config, last.get(partition.key, _NEVER), now, commits)
         decision = _prechecked(case, _decide(case)) if requested is None else _grant(case, requested, force)
         verdicts.append(_verdict(case, decision, staying))
     stats = [partition.stats for partition in everything]
@@ -146,6 +159,7 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
         due_at=decision.due_at,
         expected_files=stats.data_files - sum(len(task.rewritten) for task in tasks) + written,
         tasks=len(tasks),
+        work_s=0.0 if decision.type is None else forecast.work_s(tasks, decision.type, case.config),
         work=work,
     )
 
@@ -231,9 +245,25 @@ def _minor_trigger(case: _Case) -> str:
         return messages.minor_count(stats, config)
     if stats.combinable:
         return f"{many(stats.combinable, 'file')} with several position deletes"
-    if _waits_for_minor(stats) and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
+    if not _waits_for_minor(stats):
+        return ""
+    if config.minor_trigger_commits is not None and case.commits >= config.minor_trigger_commits:
+        return messages.commits(case.commits, config)
+    if config.minor_trigger_delete_bytes is not None:
+        to_fold = _bytes_to_fold(case)
+        if to_fold >= config.minor_trigger_delete_bytes:
+            return messages.delete_bytes(to_fold, config)
+    # With a count of commits a new partition waits for it, or each first file of a day would be a reason.
+    begins = case.last.minor is not None or config.minor_trigger_commits is None
+    if begins and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
         return messages.minor_interval(stats, config, case.last)
     return ""
+
+
+def _bytes_to_fold(case: _Case) -> int:
+    """Bytes of the deletes that minor would fold; not of those that name one file, which a conversion has made."""
+    files = (file for task in _tasks(case, OptimizingType.MINOR) for file in inputs_of(task))
+    return sum(one.identity.size for one in deletes_of(files).values() if one.named_file is None)
 
 
 def _waits_for_minor(stats: PartitionStats) -> bool:
@@ -275,4 +305,30 @@ def _postponed(case: _Case) -> _Decision:
     if (due := _full_due_at(case)) and _tasks(case, OptimizingType.FULL):
         coming.append((due, OptimizingType.FULL))
     due_at, kind = min(coming, default=(None, None))
-    return _Decision(None, messages.nothing(case.stats, case.config, due_at, kind), due_at=due_at)
+    return _Decision(None, messages.nothing(case.stats, case.config, due_at, kind, case.commits), due_at=due_at)
+
+
+def foreign_commits(
+    snapshots: Iterable[SnapshotFacts],
+    head_id: int | None,
+    planned_id: int | None,
+    planned_sequence: int,
+    own: Set[int],
+) -> int:
+    """How many commits of other writers main has since the last plan, which was made on `planned_id`.
+
+    `own` are the snapshots of our commits since then. Replacing commits don't count. Each commit raises the table's
+    sequence number by one: this tells how many snapshots have expired since, of which those in `own` don't count
+    either. Format 1 has no sequence numbers: there, snapshots that are gone don't count.
+    """
+    known = {one.snapshot_id: one for one in snapshots}
+    head = known.get(head_id) if head_id is not None else None
+    if head is None:
+        return 0
+    main = takewhile(lambda one: one.snapshot_id != planned_id, ancestors(known, head_id))
+    later = [one for one in main if one.sequence_number > planned_sequence or not head.sequence_number]
+    foreign = sum(PROCESS_ID not in one.summary and one.operation != _REPLACE for one in later)
+    if not head.sequence_number:
+        return foreign
+    present = sum(planned_sequence < one.sequence_number <= head.sequence_number for one in known.values())
+    return foreign + max(0, head.sequence_number - planned_sequence - present - len(own - known.keys()))

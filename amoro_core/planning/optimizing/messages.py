@@ -110,6 +110,23 @@ def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOp
     return f"{_small_files(stats)}, {passed(OptimizingType.MINOR, config.minor_trigger_interval, last.minor)}"
 
 
+def commits(count: int, config: OptimizingConfig) -> str:
+    """Why minor is due by the commits of other writers."""
+    return f"{many(count, 'commit')} since the last plan, {config.minor_trigger_commits} are enough for minor"
+
+
+def delete_bytes(size_bytes: int, config: OptimizingConfig) -> str:
+    """Why minor is due by the bytes of deletes."""
+    enough = _size(config.minor_trigger_delete_bytes or 0)
+    return f"deletes of {_size(size_bytes)} to fold, {enough} are enough for minor"
+
+
+def left(tasks: int, config: OptimizingConfig) -> str:
+    """That a plan leaves work to the next one."""
+    limit = _size(config.max_plan_bytes or 0)
+    return f"{many(tasks, 'task')} left to the next plan by self-optimizing.max-plan-bytes ({limit})"
+
+
 def too_short(stats: PartitionStats, minor: str) -> str:
     """Why what is due as minor becomes major: a single deleted row of a file would exceed the ratio."""
     files = many(stats.too_short, "file")
@@ -169,7 +186,11 @@ def nothing_requested(kind: OptimizingType, partition: PartitionFiles) -> str:
 
 
 def nothing(
-    stats: PartitionStats, config: OptimizingConfig, due_at: datetime | None, kind: OptimizingType | None
+    stats: PartitionStats,
+    config: OptimizingConfig,
+    due_at: datetime | None,
+    kind: OptimizingType | None,
+    commits: int = 0,
 ) -> str:
     """Why no trigger fires, and which one comes next."""
     found = []
@@ -192,6 +213,8 @@ def nothing(
         found.append(f"{many(within, 'position delete')} within bounds")
     if stats.vectors:
         found.append(f"{many(stats.vectors, 'deletion vector')} within bounds")
+    if config.minor_trigger_commits is not None:
+        found.append(f"{many(commits, 'commit')} since the last plan, {config.minor_trigger_commits} needed")
     if due_at is not None and kind is not None:
         found.append(f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval")
     return f"nothing to do: {'; '.join(found)}"

@@ -8,10 +8,11 @@ import numpy as np
 from amoro_core.model.files import DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.group_config import DEFAULT_MAX_INPUT_BYTES
 from amoro_core.model.optimizing_config import OptimizingConfig
-from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
+from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionVerdict, TaskPlan, saving_of
 from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.optimizing import forecast, messages
 from amoro_core.planning.optimizing.partitions import live_bytes, needed_by, order_of
-from amoro_core.planning.optimizing.tasks import deletes_of, file_count, inputs_of, read_cost, rewriting_alone
+from amoro_core.planning.optimizing.tasks import deletes_of, file_count, inputs_of, read_cost, rewriting_alone, weigh
 from amoro_core.scan.columns import Ids, Place
 from amoro_core.scan.live_files import LiveFiles
 
@@ -25,13 +26,9 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
     """
     if file_count(tasks) <= limit:
         return tuple(tasks)
-
-    def is_later(task: TaskPlan) -> bool:
-        return all(one.kind is not DeleteKind.EQUALITY for one in deletes_of(inputs_of(task)).values())
-
     kept: list[TaskPlan] = []
     data_files, deletes = 0, set[DeleteIdentity]()
-    for task in sorted(tasks, key=is_later):
+    for task in sorted(tasks, key=_is_later):
         inputs = inputs_of(task)
         if data_files + len(inputs) + len(deletes | deletes_of(inputs).keys()) > limit:
             shorter = _shortened(task, limit - data_files, deletes, first=not kept)
@@ -41,6 +38,27 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
         kept.append(task)
         data_files += len(inputs)
         deletes |= deletes_of(inputs).keys()
+    return tuple(kept)
+
+
+def _is_later(task: TaskPlan) -> bool:
+    return all(one.kind is not DeleteKind.EQUALITY for one in deletes_of(inputs_of(task)).values())
+
+
+def within_bytes(
+    tasks: Sequence[TaskPlan], kind: OptimizingType, left: int, config: OptimizingConfig, *, first: bool
+) -> tuple[TaskPlan, ...]:
+    """Those of the tasks whose inputs fit into the bytes that are left, the most worthwhile first.
+
+    Tasks with equality deletes come before the others. The `first` task of a plan is taken whatever its size: a table
+    would make no progress otherwise.
+    """
+    kept: list[TaskPlan] = []
+    for task in sorted(tasks, key=lambda one: (_is_later(one), -forecast.gain(one, kind, config))):
+        input_bytes, _ = weigh((task,), config)
+        if input_bytes <= left or (first and not kept):
+            kept.append(task)
+            left -= input_bytes
     return tuple(kept)
 
 
@@ -154,29 +172,55 @@ def plan(
 
     Partitions are taken by cost, the most expensive first, until their sum exceeds the limit of all threads, at most
     `max_partitions`. A partition that does not fit into `max_file_count` with those before it waits for the next
-    process; the first one is cut. Raises ValueError when the evaluation is of another snapshot.
+    process; the first one is cut. With `max-plan-bytes` partitions are taken by what they save for their work, and the
+    one that reaches the limit is cut. Raises ValueError when the evaluation is of another snapshot.
     """
     if evaluation.snapshot_id != scan.snapshot_id:
         raise ValueError(f"the evaluation is of snapshot {evaluation.snapshot_id}, not of {scan.snapshot_id}")
     budget = max_input_per_thread * max(1, threads)
+    due = [verdict for verdict in evaluation.partitions if verdict.type is not None]
     kinds: set[OptimizingType] = set()
     chosen: list[TaskPlan] = []
-    partitions, files_left, spent = 0, config.max_file_count, 0
-    for verdict in sorted(evaluation.partitions, key=lambda verdict: (-verdict.cost, order_of(verdict.key))):
-        if spent > budget or partitions == max_partitions:
+    files_left, bytes_left = config.max_file_count, config.max_plan_bytes
+    partitions, spent, work_s, first_cut = 0, 0, 0.0, 0
+    for verdict in sorted(due, key=lambda one: (_turn(one, config), order_of(one.key))):
+        if spent > budget or partitions == max_partitions or first_cut:
             break
-        if verdict.type is None:
-            continue
-        tasks = verdict.work if chosen else within_file_count(verdict.work, files_left, config)
-        count = file_count(tasks)
-        if not tasks or (chosen and count > files_left):
+        tasks, is_cut = _fitting(verdict, files_left, bytes_left, config, first=not chosen)
+        first_cut = len(chosen) + 1 if is_cut else 0
+        if not tasks or verdict.type is None:
             continue
         kinds.add(verdict.type)
         chosen += tasks
         partitions += 1
-        files_left -= count
+        files_left -= file_count(tasks)
+        bytes_left = None if bytes_left is None else bytes_left - weigh(tasks, config)[0]
         spent += verdict.cost
+        work_s += forecast.work_s(tasks, verdict.type, config) if is_cut else verdict.work_s
     if not chosen:
         return None
-    tasks = marked(chosen, scan.files)
-    return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, max(kinds, key=WEIGHT.__getitem__), tasks)
+    if first_cut:
+        reason = messages.left(sum(len(one.work) for one in due) - len(chosen), config)
+        evaluation = replace(evaluation, reason=f"{evaluation.reason}; {reason}")
+    kind, tasks = max(kinds, key=WEIGHT.__getitem__), marked(chosen, scan.files)
+    return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, kind, tasks, work_s, first_cut)
+
+
+def _turn(verdict: PartitionVerdict, config: OptimizingConfig) -> float:
+    """The sort key of partitions of one plan."""
+    if config.max_plan_bytes is None:
+        return -verdict.cost
+    return -forecast.value_of(saving_of([verdict]).files, 1, verdict.work_s)
+
+
+def _fitting(
+    verdict: PartitionVerdict, files_left: int, bytes_left: int | None, config: OptimizingConfig, *, first: bool
+) -> tuple[tuple[TaskPlan, ...], bool]:
+    """The tasks of a partition that fit into a plan, and whether `max-plan-bytes` leaves some to the next one."""
+    tasks = within_file_count(verdict.work, files_left, config) if first else verdict.work
+    if verdict.type is None or (not first and file_count(tasks) > files_left):
+        return (), False
+    if bytes_left is None:
+        return tasks, False
+    fitting = within_bytes(tasks, verdict.type, bytes_left, config, first=first)
+    return fitting, len(fitting) < len(tasks)

@@ -5,6 +5,7 @@ from starlette.routing import Route
 from amoro_core.documents.formatting import many
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.scheduling.policy import POLICIES
 from amoro_core.web.charts import Chart
 from amoro_core.web.pages.framework import (
     ROWS,
@@ -41,7 +42,7 @@ async def _load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]
 
 _MOST_INSTANCES = 100_000
 _JOBS = 20
-_POLICIES = ("quota", "balanced")
+_POLICIES = tuple(POLICIES)
 
 
 def routes(site: Site) -> list[Route]:

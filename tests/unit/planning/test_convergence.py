@@ -15,6 +15,7 @@ from amoro_core.model.plans import OptimizingPlan, PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.planner import plan
+from amoro_core.planning.optimizing.tasks import weigh
 from tests.tiers import count
 from tests.unit.planning.builders import (
     NOW,
@@ -122,6 +123,21 @@ def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingC
         once = {file.data.path for task in made.tasks for file in task.converted}
         assert not once & converted, "no file is converted twice"
         converted |= once
+        scan = commit(scan, made, unpartitioned_specs=SPECS)
+        rounds += 1
+        assert rounds <= 60
+    assert plan_now(scan, config) is None
+
+
+@settings(max_examples=count(40, 80), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(scan=scans(), config=configs(), most=st.sampled_from([1, 1500, 6000]))
+def test_processes_of_few_bytes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, most: int) -> None:
+    limited = replace(config, max_plan_bytes=most)
+    rounds = 0
+    while (made := plan_now(scan, limited)) is not None:
+        read = sum(weigh((task,), config)[0] for task in made.tasks)
+        assert read <= most or len(made.tasks) == 1, "a task alone may be larger"
+        assert made.evaluation.reason.endswith(f"max-plan-bytes ({most} bytes)") == bool(made.first_cut)
         scan = commit(scan, made, unpartitioned_specs=SPECS)
         rounds += 1
         assert rounds <= 60

@@ -13,8 +13,15 @@ from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType
-from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.model.tables import (
+    FAULTLESS,
+    FileSummary,
+    HealthBasis,
+    LastOptimized,
+    OptimizingType,
+    SnapshotFacts,
+)
+from amoro_core.planning.optimizing.evaluator import evaluate, foreign_commits
 from amoro_core.planning.optimizing.messages import TableTotals, evaluate_totals, totals_of
 from tests.unit.planning.builders import (
     MIB,
@@ -76,6 +83,26 @@ def several(count: int) -> list[DeleteFile]:
     return [equality_delete(f"e{number}") for number in range(count)]
 
 
+def snapshot(number: int, parent: int | None, operation: str = "append", **more: Any) -> SnapshotFacts:
+    summary = {"amoro.process-id": "p"} if more.pop("own", False) else {}
+    return SnapshotFacts(number, parent, more.pop("sequence_number", number), NOW, operation, summary, ())
+
+
+def test_commits_of_others_on_main_count_since_the_plan_also_those_that_have_expired() -> None:
+    history = [
+        snapshot(4, None), snapshot(5, 4), snapshot(6, 5, own=True), snapshot(7, 6, "replace"), snapshot(8, 7),
+        snapshot(9, 5), snapshot(10, 8, "overwrite"),
+    ]  # fmt: skip
+    assert foreign_commits(history, 10, 4, 4, frozenset({6})) == 3, "5, 8, 10: not ours, no replacing one, no branch"
+    assert foreign_commits(history[4:], 10, 4, 4, frozenset({6})) == 4, "5 and 7 are gone: what 7 was is not known"
+    assert foreign_commits(history[-1:], 10, 4, 4, frozenset()) == 6
+    assert foreign_commits(history, 10, 10, 10, frozenset()) == foreign_commits([], None, None, 0, frozenset()) == 0
+    assert foreign_commits(history, 5, 8, 8, frozenset()) == 0, "rolled back"
+    old = [snapshot(number, number - 1 or None, sequence_number=0) for number in range(1, 7)]
+    assert foreign_commits(old, 6, 2, 0, frozenset()) == 4, "format 1"
+    assert foreign_commits(old[3:], 6, 2, 0, frozenset()) == 3
+
+
 def two(first: int, second: int) -> list[DataFile]:
     return [data("a", first), data("b", second)]
 
@@ -91,6 +118,12 @@ def two(first: int, second: int) -> list[DataFile]:
         (case(many(2, MIB), ago=HOUR + MS), MINOR, "2 small files, last minor more than 1:00:00 ago"),
         (case(many(2, MIB), ago=None), MINOR, "2 small files, never minor optimized"),
         (case(many(2, MIB), ago=None, minor_trigger_interval=None), None, "2 small files, 12 needed"),
+        (case(many(2, MIB), ago=None, minor_trigger_commits=5), None,
+         "2 small files, 12 needed; 0 commits since the last plan, 5 needed"),
+        (case([BIG], several(2), minor_trigger_delete_bytes=2000), MINOR,
+         "deletes of 2000 bytes to fold, 2000 bytes are enough for minor"),
+        (case([BIG], several(2), minor_trigger_delete_bytes=2001), None,
+         f"2 small files (2 equality deletes among them), 12 {BY_INTERVAL.format('minor', '12:50')}"),
         (case(many(1, MIB), ago=None), None, "1 small file, 12 needed"),
         (case(many(12, 70 * MIB), ago=None, fragment_ratio=1), None, "12 small files, no two fit together"),
         (case([BIG], several(12)), MINOR, "12 small files (12 equality deletes among them), 12 are enough for minor"),
