@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JARS := build/jars
 FORMAT_JARS := build/format-jars
+RCK_JARS := build/rck-jars
 OLDER_SPARK := build/pyspark-3.5
 PYPAIMON := build/pypaimon
 PROMETHEUS := build/prometheus
@@ -44,7 +45,7 @@ test:
 # Random tests begin with a fresh seed, which the report's header prints. DURATIONS=write rewrites tests/durations.tsv; do so on an idle machine.
 test-all:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
-	  $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(PYPAIMON)/.installed $(GENERATOR)/.installed
+	  $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(RCK_JARS)/.fetched $(PYPAIMON)/.installed $(GENERATOR)/.installed
 	$(call beside,lint older-spark,$(WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 
 # What the Spark backend asks most of Spark, with Spark 3.5, from its own directory.
@@ -184,6 +185,19 @@ $(FORMAT_JARS)/.fetched: | $(JARS)/.fetched
 	    org.apache.paimon:paimon-bundle:0.9.0; do \
 	    mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
 	      -Dartifact=$$jar -DoutputDirectory=$(CURDIR)/$(FORMAT_JARS) || exit 1; \
+	  done; touch $@; \
+	fi
+
+# Iceberg's compatibility kit of REST catalogs and what runs it, beside its REST server: for `make test-all` alone.
+$(RCK_JARS)/.fetched: | $(JARS)/.fetched
+	@if command -v mvn >/dev/null; then \
+	  echo "fetching Iceberg's compatibility kit into $(RCK_JARS)"; \
+	  for jar in org.apache.iceberg:iceberg-open-api:1.11.0:jar:tests org.apache.iceberg:iceberg-api:1.11.0:jar:tests \
+	    org.junit.platform:junit-platform-console-standalone:1.12.2 org.assertj:assertj-core:3.27.3 \
+	    org.awaitility:awaitility:4.3.0 org.mockito:mockito-core:4.11.0 net.bytebuddy:byte-buddy:1.15.11 \
+	    org.hamcrest:hamcrest:2.1; do \
+	    mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+	      -Dartifact=$$jar -DoutputDirectory=$(CURDIR)/$(RCK_JARS) || exit 1; \
 	  done; touch $@; \
 	fi
 

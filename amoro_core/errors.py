@@ -279,6 +279,13 @@ class LeaseNotFound(NotFound):
     remedy = "See: amoro lease list."
 
 
+class NamespaceNotFound(NotFound):
+    """No such namespace."""
+
+    code = "AMORO-3011"
+    remedy = "See the namespaces: amoro namespace list CATALOG."
+
+
 class NotAllowed(AmoroError):
     """The caller may not do this."""
 

@@ -8,11 +8,25 @@ from amoro_cli.connection import Connection, Kind
 from amoro_cli.context import OutputOption, Session, argument, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.views.services import CATALOGS, applied_policies, catalog_detail, policies_document, removed
+from amoro_cli.views.services import (
+    CATALOGS,
+    applied_policies,
+    catalog_detail,
+    namespace_detail,
+    namespaces_document,
+    policies_document,
+    removed,
+)
 from amoro_core.documents.formatting import many
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol.snapshots_pb2 import ApplyPoliciesRequest, GetPoliciesRequest
+from amoro_core.protocol.snapshots_pb2 import (
+    ApplyPoliciesRequest,
+    CreateNamespaceRequest,
+    DropNamespaceRequest,
+    GetPoliciesRequest,
+    ListNamespacesRequest,
+)
 
 NameArgument = Annotated[
     str, argument(metavar="NAME", help="The catalog's name here.", autocompletion=names_of(Kind.CATALOG))
@@ -148,6 +162,36 @@ def show_policies(
 ) -> None:
     """Show the file of policies that holds, or an earlier one."""
     session.show(GetPoliciesRequest(version=version or 0), policies_document, output)
+
+
+NamespaceArgument = Annotated[str, argument(metavar="NAMESPACE", help="The namespace, with its catalog: lake.db.")]
+DryRunOption = Annotated[bool, option("--dry-run", help="Only check whether it can go.")]
+
+
+def create_namespace(
+    session: Session,
+    namespace: NamespaceArgument,
+    properties: PropertyOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Create a namespace in an internal catalog."""
+    request = CreateNamespaceRequest(namespace=namespace, properties=parse_properties(properties or ()))
+    session.change(request, namespace_detail("created"), output)
+
+
+def list_namespaces(session: Session, catalog: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """List the namespaces of an internal catalog."""
+    session.show(ListNamespacesRequest(catalog=catalog), namespaces_document, output)
+
+
+def drop_namespace(
+    session: Session,
+    namespace: NamespaceArgument,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Drop an empty namespace from an internal catalog."""
+    session.change(DropNamespaceRequest(namespace=namespace, dry_run=dry_run), namespace_detail("dropped"), output)
 
 
 def read_sites(paths: Sequence[Path]) -> dict[str, str]:

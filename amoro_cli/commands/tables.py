@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.commands.catalogs import parse_properties
+from amoro_cli.commands.catalogs import DryRunOption, PropertyOption, parse_properties
 from amoro_cli.connection import Kind
 from amoro_cli.context import (
     AnyTableArgument,
@@ -36,6 +36,7 @@ from amoro_cli.views.tables import (
     blocker_released,
     changed_properties,
     digest_document,
+    entry_detail,
     properties_document,
     sort_key,
     table_detail,
@@ -44,7 +45,12 @@ from amoro_cli.views.tables import (
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetTableDigestRequest
-from amoro_core.protocol.snapshots_pb2 import SetTablePropertiesRequest
+from amoro_core.protocol.snapshots_pb2 import (
+    CreateTableRequest,
+    DropTableRequest,
+    RenameTableRequest,
+    SetTablePropertiesRequest,
+)
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -90,6 +96,48 @@ def list_tables(
     if request.sort:
         options = replace(options, sort_by="")
     show_list(session, options, TABLES, request, nothing)
+
+
+def create(
+    session: Session,
+    table: TableArgument,
+    columns: Annotated[
+        list[str], argument(metavar="COLUMN...", help="Its columns: name and type, such as 'id long not null'.")
+    ],
+    partition: Annotated[
+        list[str] | None,
+        option("--partition", metavar="TRANSFORM", help="Such as day(at), bucket(16, id), region; may be repeated."),
+    ] = None,
+    location: Annotated[str, option(metavar="URI", help="Its place [default: below its namespace's].")] = "",
+    properties: PropertyOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Create a table in an internal catalog."""
+    request = CreateTableRequest(
+        table=table,
+        columns=columns,
+        partition=partition or (),
+        location=location,
+        properties=parse_properties(properties or ()),
+    )
+    session.change(request, entry_detail("created"), output)
+
+
+def rename(
+    session: Session,
+    table: TableArgument,
+    to: Annotated[str, argument(metavar="NAME", help="Its new name, in the same catalog.")],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give a table of an internal catalog another name."""
+    session.change(RenameTableRequest(table=table, to=to), entry_detail("renamed"), output)
+
+
+def drop(
+    session: Session, table: TableArgument, dry_run: DryRunOption = False, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Drop a table of an internal catalog; its files stay."""
+    session.change(DropTableRequest(table=table, dry_run=dry_run), entry_detail("dropped"), output)
 
 
 def show(

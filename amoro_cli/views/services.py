@@ -120,6 +120,28 @@ def removed(noun: str, verb: str = "removed") -> Callable[[Any], Document]:
     return view
 
 
+def namespace_detail(verb: str) -> Callable[[Any], Document]:
+    """A view of schema amoro.namespace/v1."""
+
+    def view(answer: Any) -> Document:
+        said = f"Namespace {answer.namespace} {'is' if answer.is_done else 'would be'} {verb}."
+        return Document("amoro.namespace/v1", encode(answer), (answer.namespace,), (said,))
+
+    return view
+
+
+def namespaces_document(answer: Any) -> Document:
+    """Schema amoro.namespaces/v1: `namespaces`."""
+    rows = tuple(
+        (one.namespace, ", ".join(f"{k}={v}" for k, v in sorted(one.properties.items()))) for one in answer.namespaces
+    )
+    names = tuple(row[0] for row in rows)
+    block = (
+        Grid(("NAMESPACE", "PROPERTIES"), rows) if rows else "No namespaces. Create one with: amoro namespace create"
+    )
+    return Document("amoro.namespaces/v1", encode(answer), names, (block,), "namespaces")
+
+
 def optimizer_detail(optimizer: pb.Optimizer) -> Document:
     """Schema amoro.optimizer/v1: the fields of the optimizer."""
     pairs = (

@@ -1,7 +1,8 @@
 """Documents of tables, their properties, files and blockers."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs, with_value
@@ -336,6 +337,17 @@ def changed_properties(answer: snapshots_pb.ChangedProperties, dry_run: bool) ->
         (Grid(("KEY", "BEFORE", "AFTER"), rows), said) if rows else (f"{answer.table} has these properties already.",)
     )
     return Document("amoro.changed-properties/v1", encode(answer), tuple(row[0] for row in rows), blocks)
+
+
+def entry_detail(verb: str) -> Callable[[Any], Document]:
+    """A view of schema amoro.entry/v1: `table`, `metadata_location`, `is_done`."""
+
+    def view(answer: Any) -> Document:
+        kept = f" Its files stay; its last metadata file: {answer.metadata_location}" if verb == "dropped" else ""
+        said = f"Table {answer.table} {'is' if answer.is_done else 'would be'} {verb}.{kept}"
+        return Document("amoro.entry/v1", encode(answer), (answer.table,), (said,))
+
+    return view
 
 
 def _unknown(properties: Sequence[pb.Setting]) -> Iterator[str]:

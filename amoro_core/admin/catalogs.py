@@ -3,15 +3,19 @@
 import time
 from functools import partial
 
-from amoro_core.admin.context import Call, Services, as_message
-from amoro_core.errors import AmoroError, CatalogUnavailable
+from amoro_core.admin.context import Call, Services, as_message, require
+from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument
 from amoro_core.model.paging import Window
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier, dotted, parse_namespace
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, masked, without_secrets
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import snapshots_pb2 as snapshots
 from amoro_core.protocol.operations import CHECKING
 from amoro_core.protocol.snapshots_pb2 import AppliedPolicies, ApplyPoliciesRequest, GetPoliciesRequest, Policies
 from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.internal_catalogs import table_request
 
 
 def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:
@@ -75,6 +79,74 @@ def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Cal
     looks = services.catalogs.looks([config.name for config in page.items])
     looks_messages = [as_message(pb.CatalogLook, catalog_look) for catalog_look in looks]
     return pb.ListCatalogsResponse(catalogs=messages, next=page.next, total=page.total, looks=looks_messages)
+
+
+def create_namespace(services: Services, request: snapshots.CreateNamespaceRequest, call: Call) -> snapshots.Namespace:
+    """Create a namespace of an internal catalog."""
+    catalog, space = _namespace(request.namespace, "CreateNamespace", call)
+    with services.own_catalogs.opened(catalog) as (own, _):
+        own.add_namespace(space, dict(request.properties))
+    return snapshots.Namespace(namespace=request.namespace, properties=request.properties, is_done=True)
+
+
+def list_namespaces(
+    services: Services, request: snapshots.ListNamespacesRequest, call: Call
+) -> snapshots.ListNamespacesResponse:
+    """The namespaces of an internal catalog, nested ones after those that they are in."""
+    with services.own_catalogs.opened(request.catalog) as (own, _):
+        found = [
+            snapshots.Namespace(namespace=dotted((request.catalog, *one)), properties=own.namespace_properties(one))
+            for one in own.every_namespace()
+        ]
+    return snapshots.ListNamespacesResponse(namespaces=found)
+
+
+def drop_namespace(services: Services, request: snapshots.DropNamespaceRequest, call: Call) -> snapshots.Namespace:
+    """Drop an empty namespace of an internal catalog."""
+    catalog, space = _namespace(request.namespace, "DropNamespace", call)
+    with services.own_catalogs.opened(catalog) as (own, _):
+        own.remove_namespace(space, dry_run=request.dry_run)
+    return snapshots.Namespace(namespace=request.namespace, is_done=not request.dry_run)
+
+
+def _namespace(text: str, method: str, call: Call) -> tuple[str, tuple[str, ...]]:
+    """The catalog and the namespace in a text, where the caller may change it. Raises InvalidArgument, NotAllowed."""
+    catalog, *space = parse_namespace(text)
+    if not space:
+        raise InvalidArgument(f"{text!r} is no namespace of a catalog", hint="Write catalog.namespace.")
+    # A pattern has to match any table of the namespace.
+    require(call.principal, method, Role.OPERATOR, lambda: TableIdentifier(catalog, tuple(space), "*"))
+    return catalog, tuple(space)
+
+
+def create_table(services: Services, request: snapshots.CreateTableRequest, call: Call) -> snapshots.TableEntry:
+    """Create a table in an internal catalog."""
+    table, own = services.catalogs.resolve(request.table), services.own_catalogs
+    asked = table_request(request.columns, request.partition, request.location, request.properties)
+    state = own.create(table.catalog, table.in_catalog, own.new_metadata(table.catalog, table.in_catalog, asked))
+    return snapshots.TableEntry(table=str(table), metadata_location=state.metadata_location, is_done=True)
+
+
+def rename_table(services: Services, request: snapshots.RenameTableRequest, call: Call) -> snapshots.TableEntry:
+    """Give a table of an internal catalog another name."""
+    table, target = services.catalogs.resolve(request.table), services.catalogs.resolve(request.to)
+    require(call.principal, "RenameTable", Role.OPERATOR, lambda: target)
+    if target.catalog != table.catalog:
+        raise InvalidArgument(f"{target} is in another catalog than {table}", hint="A table stays in its catalog.")
+    with services.own_catalogs.opened(table.catalog) as (own, _):
+        own.move_table(table.in_catalog, target.in_catalog)
+        location = own.pointer(target.in_catalog)
+    return snapshots.TableEntry(table=str(target), metadata_location=location, is_done=True)
+
+
+def drop_table(services: Services, request: snapshots.DropTableRequest, call: Call) -> snapshots.TableEntry:
+    """Drop a table's entry from an internal catalog; its files stay."""
+    table = services.catalogs.resolve(request.table)
+    with services.own_catalogs.opened(table.catalog) as (own, _):
+        location = own.pointer(table.in_catalog)
+        if not request.dry_run:
+            own.remove_table(table.in_catalog)
+    return snapshots.TableEntry(table=str(table), metadata_location=location, is_done=not request.dry_run)
 
 
 def _no_answer(name: str, error: AmoroError, duration_ms: int) -> pb.CatalogCheck:

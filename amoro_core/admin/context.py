@@ -22,6 +22,7 @@ from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import ChangeNotificationService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import AuditService, JournalService
+from amoro_core.services.internal_catalogs import InternalCatalogService
 from amoro_core.services.listeners import ListenerService
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import MaintenanceService
@@ -81,6 +82,7 @@ class Services(Protocol):
     """Every service, by its subject."""
 
     catalogs: CatalogService
+    own_catalogs: InternalCatalogService
     tables: TableService
     planning: PlanningService
     maintaining: MaintenanceService

@@ -4,7 +4,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
@@ -28,11 +28,11 @@ from amoro_core.admin.context import Call, Services, require, target_table
 from amoro_core.errors import Conflict, TableNotFound, UnknownToken, WaitTimeout
 from amoro_core.model import metrics
 from amoro_core.model.history_events import Audited
-from amoro_core.model.principals import Channel, Principal
+from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, briefly, is_secret, printable, without_secrets
 from amoro_core.notifier import Changes, wait_for
-from amoro_core.protocol.operations import OPERATIONS, QUICK, Operation
+from amoro_core.protocol.operations import OPERATIONS, QUICK, TOUCHING, Operation
 
 Function = Callable[[Services, Any, Call], Any]
 
@@ -174,10 +174,10 @@ class Operations:
 
         `caller` has channel, address and the name that the client states. The request is not kept: anybody can send it.
         """
-        operation = OPERATIONS[method]
-        if not operation.is_audited:
+        operation = OPERATIONS.get(method)  # None: of a protocol of others
+        if operation is not None and not operation.is_audited:
             return
-        call = Audited(caller, method, "", is_dry_run=operation.is_dry_run)
+        call = Audited(caller, method, "", is_dry_run=operation is not None and operation.is_dry_run)
         refuse = partial(self._services.auditing.refuse_unknown, call, error)
         await asyncio.get_running_loop().run_in_executor(self._pool, refuse)
 
@@ -207,6 +207,34 @@ class Operations:
             ) from late
         finally:
             given_up.set()
+
+    async def perform(
+        self, method: str, caller: Principal, role: Role, on: Sequence[TableIdentifier], work: Callable[[Services], T]
+    ) -> T:
+        """`work` as the account, in a thread, where it has the role for each of the tables.
+
+        With a method's name it changes something, and is written down under it in the audit. Raises like `call`.
+        """
+
+        def do() -> T:
+            audited = Audited(caller, method, _short(", ".join(map(str, on))))
+            end = self._services.auditing.begin(audited) if method else lambda error: None
+            try:
+                require(caller, method or "reading", role, None)
+                for table in on:
+                    require(caller, method, role, partial(TableIdentifier, table.catalog, table.namespace, table.name))
+                answer = work(self._services)
+            except BaseException as error:
+                end(error)
+                raise
+            end(None)
+            return answer
+
+        future = asyncio.get_running_loop().run_in_executor(self._pool, do)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), TOUCHING.total_seconds())
+        except TimeoutError as late:
+            raise WaitTimeout(f"{method or 'reading'} did not end in time, and goes on") from late
 
     async def _until_changed(self, method: str, request: Any, look: "partial[Any]") -> Any:
         loop, operation = asyncio.get_running_loop(), OPERATIONS[method]

@@ -50,6 +50,7 @@ from amoro_core.services.history import (
     LateDeleteService,
     RepeatingService,
 )
+from amoro_core.services.internal_catalogs import InternalCatalogService
 from amoro_core.services.listeners import ListenerService, Receive, posting
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import MaintenanceService
@@ -203,10 +204,10 @@ class Services:
         )
         self.starting = StartingService(store, tables_of, find_action, clock, signals)
         self.change_notifications = ChangeNotificationService(self.discovery.find, around.look)
+        self.own_catalogs = InternalCatalogService(self.catalogs, self.change_notifications.committed)
         self.learning = LearningService(store, tables_of, clock)
         self.inspection = InspectionService(store, tables_of, clock)
-        self.overview = OverviewService(store)
-        self.journal = JournalService(store)
+        self.overview, self.journal = OverviewService(store), JournalService(store)
         self.snapshots = SnapshotService(store, tables_of, find_action, clock)
         self.sampling = SamplingService(store, clock)
         self.state = StateService(store)

@@ -389,6 +389,12 @@ class SiteFile:
     properties: tuple[tuple[str, str], ...]
 
 
+#: The type of catalogs that the coordinator itself serves.
+INTERNAL = "internal"
+#: The file of all such catalogs, in the state directory.
+INTERNAL_FILE = "catalogs.db"
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogConfig:
     """A catalog that was added, or that pyiceberg's own configuration names."""
@@ -404,6 +410,11 @@ class CatalogConfig:
     def defaults_for(self, table: TableIdentifier) -> dict[str, str]:
         """Its properties, with what policies say as defaults for the table (`table.KEY`) over its own."""
         return with_policies(dict(self.properties), values_for(self.policies, table))
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is one of our own, whose tables are served over Iceberg REST."""
+        return dict(self.properties).get("type", "").lower() == INTERNAL
 
     def with_rules(self, rules: "CatalogRules") -> "CatalogConfig":
         """The catalog with the rules that settings have for it added to its own."""

@@ -1,7 +1,7 @@
 """Tables: names, discovery filters, runtime state, lists, blockers."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,12 +27,17 @@ class TableIdentifier:
     name: str
 
     def __str__(self) -> str:
-        return ".".join(_quoted(part) for part in (self.catalog, *self.namespace, self.name))
+        return dotted((self.catalog, *self.namespace, self.name))
 
     @property
     def in_catalog(self) -> tuple[str, ...]:
         """Namespace and name, as a catalog takes them."""
         return (*self.namespace, self.name)
+
+
+def dotted(parts: Iterable[str]) -> str:
+    """The parts of a name, joined by dots; one with a dot or a space is quoted in backticks."""
+    return ".".join(map(_quoted, parts))
 
 
 def parse_table(text: str, default_catalog: str | None = None) -> TableIdentifier:

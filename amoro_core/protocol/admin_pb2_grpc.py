@@ -235,6 +235,36 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_snapshots__pb2.GetPoliciesRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_snapshots__pb2.Policies.FromString,
                 _registered_method=True)
+        self.CreateNamespace = channel.unary_unary(
+                '/amoro.v1.AdminService/CreateNamespace',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.CreateNamespaceRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.Namespace.FromString,
+                _registered_method=True)
+        self.ListNamespaces = channel.unary_unary(
+                '/amoro.v1.AdminService/ListNamespaces',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.ListNamespacesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.ListNamespacesResponse.FromString,
+                _registered_method=True)
+        self.DropNamespace = channel.unary_unary(
+                '/amoro.v1.AdminService/DropNamespace',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.DropNamespaceRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.Namespace.FromString,
+                _registered_method=True)
+        self.CreateTable = channel.unary_unary(
+                '/amoro.v1.AdminService/CreateTable',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.CreateTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.TableEntry.FromString,
+                _registered_method=True)
+        self.RenameTable = channel.unary_unary(
+                '/amoro.v1.AdminService/RenameTable',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.RenameTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.TableEntry.FromString,
+                _registered_method=True)
+        self.DropTable = channel.unary_unary(
+                '/amoro.v1.AdminService/DropTable',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.DropTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.TableEntry.FromString,
+                _registered_method=True)
         self.BlockTable = channel.unary_unary(
                 '/amoro.v1.AdminService/BlockTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.BlockTableRequest.SerializeToString,
@@ -733,6 +763,43 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateNamespace(self, request, context):
+        """Of catalogs of the kind internal. What is dropped goes from the catalog; files stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListNamespaces(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropNamespace(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1253,6 +1320,36 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetPolicies,
                     request_deserializer=amoro_dot_v1_dot_snapshots__pb2.GetPoliciesRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_snapshots__pb2.Policies.SerializeToString,
+            ),
+            'CreateNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateNamespace,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.CreateNamespaceRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.Namespace.SerializeToString,
+            ),
+            'ListNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNamespaces,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.ListNamespacesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.ListNamespacesResponse.SerializeToString,
+            ),
+            'DropNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropNamespace,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.DropNamespaceRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.Namespace.SerializeToString,
+            ),
+            'CreateTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTable,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.CreateTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.TableEntry.SerializeToString,
+            ),
+            'RenameTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameTable,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.RenameTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.TableEntry.SerializeToString,
+            ),
+            'DropTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropTable,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.DropTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.TableEntry.SerializeToString,
             ),
             'BlockTable': grpc.unary_unary_rpc_method_handler(
                     servicer.BlockTable,
@@ -2568,6 +2665,168 @@ class AdminService:
             '/amoro.v1.AdminService/GetPolicies',
             amoro_dot_v1_dot_snapshots__pb2.GetPoliciesRequest.SerializeToString,
             amoro_dot_v1_dot_snapshots__pb2.Policies.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CreateNamespace',
+            amoro_dot_v1_dot_snapshots__pb2.CreateNamespaceRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.Namespace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListNamespaces',
+            amoro_dot_v1_dot_snapshots__pb2.ListNamespacesRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.ListNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/DropNamespace',
+            amoro_dot_v1_dot_snapshots__pb2.DropNamespaceRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.Namespace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CreateTable',
+            amoro_dot_v1_dot_snapshots__pb2.CreateTableRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.TableEntry.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RenameTable',
+            amoro_dot_v1_dot_snapshots__pb2.RenameTableRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.TableEntry.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/DropTable',
+            amoro_dot_v1_dot_snapshots__pb2.DropTableRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.TableEntry.FromString,
             options,
             channel_credentials,
             insecure,

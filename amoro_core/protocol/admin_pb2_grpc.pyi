@@ -85,6 +85,13 @@ class AdminServiceStub:
     """Changes the version of the table's format, which can't be taken back."""
     ApplyPolicies: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.ApplyPoliciesRequest, _snapshots_pb2.AppliedPolicies]
     GetPolicies: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.GetPoliciesRequest, _snapshots_pb2.Policies]
+    CreateNamespace: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.CreateNamespaceRequest, _snapshots_pb2.Namespace]
+    """Of catalogs of the kind internal. What is dropped goes from the catalog; files stay."""
+    ListNamespaces: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.ListNamespacesRequest, _snapshots_pb2.ListNamespacesResponse]
+    DropNamespace: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.DropNamespaceRequest, _snapshots_pb2.Namespace]
+    CreateTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.CreateTableRequest, _snapshots_pb2.TableEntry]
+    RenameTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.RenameTableRequest, _snapshots_pb2.TableEntry]
+    DropTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.DropTableRequest, _snapshots_pb2.TableEntry]
     BlockTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]
     RenewBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]
     ReleaseBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]
@@ -190,6 +197,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Changes the version of the table's format, which can't be taken back."""
     ApplyPolicies: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.ApplyPoliciesRequest, _snapshots_pb2.AppliedPolicies]  # type: ignore[assignment]
     GetPolicies: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.GetPoliciesRequest, _snapshots_pb2.Policies]  # type: ignore[assignment]
+    CreateNamespace: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.CreateNamespaceRequest, _snapshots_pb2.Namespace]  # type: ignore[assignment]
+    """Of catalogs of the kind internal. What is dropped goes from the catalog; files stay."""
+    ListNamespaces: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.ListNamespacesRequest, _snapshots_pb2.ListNamespacesResponse]  # type: ignore[assignment]
+    DropNamespace: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.DropNamespaceRequest, _snapshots_pb2.Namespace]  # type: ignore[assignment]
+    CreateTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.CreateTableRequest, _snapshots_pb2.TableEntry]  # type: ignore[assignment]
+    RenameTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.RenameTableRequest, _snapshots_pb2.TableEntry]  # type: ignore[assignment]
+    DropTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.DropTableRequest, _snapshots_pb2.TableEntry]  # type: ignore[assignment]
     BlockTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     RenewBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     ReleaseBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
@@ -526,6 +540,49 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshots_pb2.GetPoliciesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshots_pb2.Policies, _abc.Awaitable[_snapshots_pb2.Policies]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateNamespace(
+        self,
+        request: _snapshots_pb2.CreateNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.Namespace, _abc.Awaitable[_snapshots_pb2.Namespace]]:
+        """Of catalogs of the kind internal. What is dropped goes from the catalog; files stay."""
+
+    @_abc_1.abstractmethod
+    def ListNamespaces(
+        self,
+        request: _snapshots_pb2.ListNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.ListNamespacesResponse, _abc.Awaitable[_snapshots_pb2.ListNamespacesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DropNamespace(
+        self,
+        request: _snapshots_pb2.DropNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.Namespace, _abc.Awaitable[_snapshots_pb2.Namespace]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateTable(
+        self,
+        request: _snapshots_pb2.CreateTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.TableEntry, _abc.Awaitable[_snapshots_pb2.TableEntry]]: ...
+
+    @_abc_1.abstractmethod
+    def RenameTable(
+        self,
+        request: _snapshots_pb2.RenameTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.TableEntry, _abc.Awaitable[_snapshots_pb2.TableEntry]]: ...
+
+    @_abc_1.abstractmethod
+    def DropTable(
+        self,
+        request: _snapshots_pb2.DropTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.TableEntry, _abc.Awaitable[_snapshots_pb2.TableEntry]]: ...
 
     @_abc_1.abstractmethod
     def BlockTable(

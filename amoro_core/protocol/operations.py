@@ -140,6 +140,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "RemoveCatalog": _change(ADMIN, TOUCHING, _delete("/catalogs/{name}")),
     "ApplyPolicies": _change(ADMIN, TOUCHING, _post("/policies", "amoro.applied-policies/v1", "text")),
     "GetPolicies": _read(VIEWER, QUICK, _get("/policies", "amoro.policies/v1")),
+    "CreateNamespace": _change(OPERATOR, TOUCHING, _post("/namespaces", "amoro.namespace/v1", "namespace", status=201)),
+    "ListNamespaces": _read(VIEWER, TOUCHING, _items("/catalogs/{catalog}/namespaces", "namespaces")),
+    "DropNamespace": _change(OPERATOR, TOUCHING, _delete("/namespaces/{namespace}", "amoro.namespace/v1")),
+    "CreateTable": _change(
+        OPERATOR, TOUCHING, _post("/tables", "amoro.entry/v1", "table", "columns", status=201), on="table"
+    ),
+    "RenameTable": _change(OPERATOR, TOUCHING, _post("/tables/{table}/rename", "amoro.entry/v1", "to"), on="table"),
+    "DropTable": _change(OPERATOR, TOUCHING, _delete("/tables/{table}", "amoro.entry/v1"), on="table"),
     "ListTables": _read(VIEWER, QUICK, _items("/tables", "tables")),
     "SelectTables": _read(VIEWER, TOUCHING, _get("/selection", "amoro.selection/v1")),
     "GetTable": _read(VIEWER, TOUCHING, _get("/tables/{table}", "amoro.table/v1")),

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 
 from amoro_core.errors import (
     AccessDenied,
@@ -23,7 +24,7 @@ from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.paths import flaw_of_prefix
 from amoro_core.model.policies import PolicyVersion
 from amoro_core.model.principals import is_pattern, parse_pattern
-from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
+from amoro_core.model.processes import INTERNAL_FILE, CatalogConfig, CatalogRules, SiteFile
 from amoro_core.model.tables import TableFilter, TableIdentifier, discovery_filter, parse_table
 from amoro_core.model.text_sanitizing import LONGEST_REASON, NAMES, briefly, is_name, without_secrets
 from amoro_core.services.policies import parse_policies
@@ -124,6 +125,10 @@ class CatalogService:
             raise AlreadyExists(f"catalog {config.name!r} exists already")
         _require_prefixes(config.allowed_locations)
         config = replace(config, site_files=self._read(config.site_files, site_files or {}))
+        if config.is_internal:
+            from amoro_core.iceberg.catalog.internal import create_database  # it loads pyiceberg
+
+            create_database(self.internal_file)
         self._check(config)
         self.store.write(lambda db: catalogs.add(db, config))
         return self._whole(config)
@@ -159,10 +164,23 @@ class CatalogService:
 
     def _whole(self, config: CatalogConfig, version: PolicyVersion | None = None) -> CatalogConfig:
         policies = parse_policies(version.text) if version else ()
-        return replace(config.with_site_files().with_rules(self.rules(config.name)), policies=policies)
+        whole = config.with_site_files().with_rules(self.rules(config.name))
+        return self._located(replace(whole, policies=policies))
+
+    def _located(self, config: CatalogConfig) -> CatalogConfig:
+        """The catalog; an internal one with the URI of its file, wherever the state directory is by now."""
+        if not config.is_internal:
+            return config
+        properties = {**dict(config.properties), "uri": f"sqlite:///{self.internal_file}"}
+        return replace(config, properties=tuple(sorted(properties.items())))
+
+    @property
+    def internal_file(self) -> Path:
+        """The file of all internal catalogs, beside the state database."""
+        return self.store.path.with_name(INTERNAL_FILE)
 
     def _check(self, config: CatalogConfig) -> None:
-        whole = config.with_site_files()
+        whole = self._located(config.with_site_files())
         is_strict(whole)
         discovery_filter(dict(whole.properties))
         check_defaults(dict(whole.properties))

@@ -253,6 +253,8 @@ def compare_interval_s(took_s: float, cpu_s: float) -> float:
 
 #: Notifications within that time of the first refresh each table once.
 COALESCED_S = 0.2
+#: So long after a commit to an internal catalog its table is refreshed: a table at most once within it.
+COMMITTED_S = 1.0
 #: Notifications of one caller within a minute.
 MOST_A_MINUTE = 1000
 LONGEST_HINT = 200
@@ -272,6 +274,7 @@ class ChangeNotificationService:
     coalesced_s: float = COALESCED_S
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _changed: dict[int, str] = field(init=False, default_factory=dict)
+    _committed: set[TableIdentifier] = field(init=False, default_factory=set)
     _timer: threading.Timer | None = field(init=False, default=None)
     _is_over: bool = field(init=False, default=False)
 
@@ -291,9 +294,15 @@ class ChangeNotificationService:
         table = self.find(identifier)
         with self._lock:
             self._changed[table.table_id] = identifier.catalog
-            self._begin()
+            self._begin(self.coalesced_s)
         log.info("table.changed", table=str(identifier), hint=briefly(hint, LONGEST_HINT), caller=caller)
         return table
+
+    def committed(self, identifier: TableIdentifier) -> None:
+        """The table of an internal catalog was changed: it is refreshed soon, with all else of that second."""
+        with self._lock:
+            self._committed.add(identifier)
+            self._begin(COMMITTED_S)
 
     def stop(self) -> None:
         """Refresh nothing more."""
@@ -304,18 +313,24 @@ class ChangeNotificationService:
             timer.cancel()
             timer.join()
 
-    def _begin(self) -> None:
+    def _begin(self, pause_s: float) -> None:
         if self._timer is None and not self._is_over:
-            self._timer = threading.Timer(self.coalesced_s, self._refresh)
+            self._timer = threading.Timer(pause_s, self._refresh)
             self._timer.daemon = True
             self._timer.start()
 
     def _refresh(self) -> None:
         with self._lock:
             changed, self._changed = self._changed, {}
+            committed, self._committed = self._committed, set()
+        for identifier in committed:
+            try:
+                changed[self.find(identifier).table_id] = identifier.catalog
+            except AmoroError as error:  # it is gone already, or no table for us
+                log.info("table.not_refreshed", table=str(identifier), error=error.message)
         busy = {table_id: catalog for table_id, catalog in changed.items() if not self.refresh(table_id, catalog)}
         with self._lock:
             self._timer = None
             self._changed = busy | self._changed
-            if self._changed:
-                self._begin()
+            if self._changed or self._committed:
+                self._begin(self.coalesced_s)

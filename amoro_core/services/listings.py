@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amoro_core.errors import InvalidArgument
+from amoro_core.errors import AlreadyExists, InvalidArgument
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.history_events import (
@@ -24,7 +24,14 @@ from amoro_core.model.history_events import (
 )
 from amoro_core.model.metrics import BackupRecord, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, numbers, opened, page_limit, sealed
-from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.model.processes import (
+    INTERNAL_FILE,
+    Attempt,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskStatus,
+)
 from amoro_core.model.tables import (
     BlockedOperation,
     Pending,
@@ -408,7 +415,7 @@ class StateService:
     store: Store
 
     def backup(self, path: str) -> int:
-        """Write a copy to a new file on this machine, and return its size in bytes.
+        """Write a copy to a new file on this machine, that of internal catalogs to PATH.catalogs; returns their size.
 
         It contains the catalogs' secrets and is readable by its owner alone. Raises InvalidArgument for a path that is
         not absolute, AlreadyExists, StoreFailed.
@@ -416,8 +423,15 @@ class StateService:
         target = Path(path)
         if not target.is_absolute():
             raise InvalidArgument(f"{path!r} is not an absolute path", hint="Name a file on the coordinator's machine.")
+        internal, copy = self.store.path.with_name(INTERNAL_FILE), target.with_name(f"{target.name}.catalogs")
+        if copy.exists():
+            raise AlreadyExists(f"{copy} exists already; a backup never replaces a file")
         self.store.backup(target)
         size = target.stat().st_size
+        if internal.exists():  # after the state: no commit that the state knows may be missing
+            from amoro_core.iceberg.catalog.internal import backup_database  # it loads pyiceberg
+
+            size += backup_database(internal, copy)
         log.info("state.backed_up", path=path, size_bytes=size)
         return size
 

@@ -509,6 +509,11 @@ class Store:
         """Let nothing be read or written here any more."""
         self._fence = self._fence or why
 
+    @property
+    def path(self) -> Path:
+        """The file of the database."""
+        return self._path
+
     def backup(self, target: Path) -> None:
         """Write a copy of one moment, compacted, to a file that does not exist yet; others go on meanwhile.
 

@@ -17,7 +17,7 @@ from amoro_core.web import mcp_endpoint, pages, static
 from amoro_core.web.app_context import AppContext, bearer, context_of
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.rest import handler
+from amoro_core.web.rest import handler, iceberg
 
 log = get_logger("amoro.http")
 
@@ -31,6 +31,7 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
         *handler.routes(),
         *mcp_endpoint.routes(),
         *handler.scan_report_routes(),
+        *iceberg.routes(),
         *pages.routes(site),
     ]
     timing = Middleware(Timing, meters=parts.meters, routes=routes)

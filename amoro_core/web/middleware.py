@@ -89,7 +89,7 @@ class HeaderGuard:
 
 def _is_ours(scope: Scope) -> bool:
     headers = Headers(scope=scope)
-    is_api = scope["path"].startswith("/api/")
+    is_api = scope["path"].startswith(("/api/", "/iceberg/"))
     if "cookie" not in headers and is_api:
         return True
     if headers.get("authorization", "").lower().startswith("bearer "):

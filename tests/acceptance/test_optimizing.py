@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.table import Table
 
+from amoro_core.iceberg.catalog.internal import InternalCatalog
 from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.acceptance.tables import (
     EAGER,
@@ -249,3 +251,52 @@ def test_snapshots_expire_but_for_what_is_leased_and_come_back(site: Installatio
     listed = {one["action"]: one for one in site.ask("table", "actions", name)["actions"]}
     assert listed["expire-snapshots"]["last_at"] is not None
     assert (listed["expire-snapshots"]["is_on"], listed["empty-trash"]["is_on"]) == (False, True)
+
+
+def test_a_catalog_of_our_own_is_made_filled_optimized_and_emptied(site: Installation) -> None:
+    warehouse = f"file://{site.home.parent}/lake"
+
+    def run(*arguments: str, status: int = 0) -> str:
+        outcome = site.run(*arguments)
+        assert outcome.status == status, outcome.stderr
+        return outcome.stdout if status == 0 else outcome.stderr
+
+    run("catalog", "add", "lake", "type=internal", f"warehouse={warehouse}")
+    assert run("namespace", "create", "lake.db", "--property", "owner=ann") == "Namespace lake.db is created.\n"
+    assert "already exists" in run("namespace", "create", "lake.db", status=5)
+    assert "lake.db" in run("namespace", "list", "lake", "-o", "name")
+    columns = ("id long not null", "at timestamptz", "region string")
+    for version in ("2", "3"):
+        name = f"lake.db.t{version}"
+        run("table", "create", name, *columns, "--partition", "region", "--property", f"format-version={version}")
+        catalog = InternalCatalog("lake", uri=f"sqlite:///{site.home}/catalogs.db", warehouse=warehouse)
+        table = catalog.load_table(("db", f"t{version}"))
+        assert (table.format_version, str(table.spec().fields[0].transform)) == (int(version), "identity")
+        if version == "3":  # which pyiceberg does not write
+            catalog.close()
+            continue
+        for number in range(3):
+            ids = pa.array([number, number + 10], pa.int64())
+            values = {"id": ids, "at": pa.nulls(2, pa.timestamp("us", "UTC")), "region": ["a", "b"]}
+            table.append(pa.table(values, schema=table.schema().as_arrow()))
+        before = sorted(table.scan().to_arrow().to_pylist(), key=str)
+        run("optimize", name, "--type", "full", "--wait")
+        table = catalog.load_table(("db", f"t{version}"))
+        assert table.current_snapshot().summary.operation.value == "replace"
+        assert sorted(table.scan().to_arrow().to_pylist(), key=str) == before
+        catalog.close()
+    run("state", "backup", f"{site.home.parent}/copy.db")
+    assert Path(f"{site.home.parent}/copy.db.catalogs").stat().st_size > 0
+    run("table", "rename", "lake.db.t2", "lake.db.old")
+    assert "no column" in run("table", "create", "lake.db.x", "id", status=2)
+    assert "none of the columns" in run("table", "create", "lake.db.x", "id long", "--partition", "day(at)", status=2)
+    assert "outside" in run("table", "create", "lake.db.x", "id long", "--location", "file:///etc/x", status=2)
+    assert "none of our own" in run("namespace", "create", f"{site.catalog.name}.db2", status=3)
+    assert "is not empty" in run("namespace", "drop", "lake.db", status=5)
+    assert "would be dropped" in run("table", "drop", "lake.db.old", "--dry-run")
+    for name in ("old", "t3"):
+        assert f"Table lake.db.{name} is dropped. Its files stay" in run("table", "drop", f"lake.db.{name}")
+    assert list(Path(site.home.parent, "lake").rglob("*.parquet"))
+    assert "would be dropped" in run("namespace", "drop", "lake.db", "--dry-run")
+    run("namespace", "drop", "lake.db")
+    assert "No namespaces" in run("namespace", "list", "lake")

@@ -43,6 +43,12 @@ UpdateCatalog       rule  touching  *catalog update sales a=b
 RemoveCatalog       rule  touching  *catalog remove sales
 ApplyPolicies       rule  touching  *policy apply -f {file}
 GetPolicies         look  quick     policy show
+CreateNamespace     act   touching  *namespace create a.b
+ListNamespaces      look  touching  namespace list a
+DropNamespace       act   touching  *namespace drop a.b
+CreateTable         act   touching  *table create a.b.c id:long
+RenameTable         act   touching  *table rename a.b.c a.b.d
+DropTable           act   touching  *table drop a.b.c
 ListTables          look  quick     table list
 SelectTables        look  touching  plan a.b.*
 GetTable            look  touching  table show a.b.c

@@ -318,6 +318,28 @@ ROWS = (
         "catalog remove sales", "RemoveCatalog", pb.RemoveCatalogResponse(name="sales", tables=2),
         shows="Catalog sales is removed; 2 tables forgotten, none touched.\n", holds={"name": "sales", "tables": 2},
     ),
+    Row(
+        "namespace list lake", "ListNamespaces",
+        snapshots.ListNamespacesResponse(
+            namespaces=[snapshots.Namespace(namespace="lake.db", properties={"owner": "ann", "b": "c"})]
+        ),
+        snapshots.ListNamespacesRequest(catalog="lake"),
+        shows="NAMESPACE  PROPERTIES\nlake.db    b=c, owner=ann\n",
+    ),
+    Row(
+        "table create lake.db.t 'id long' --partition id --location s3://l/t --property a=b", "CreateTable",
+        snapshots.TableEntry(table="lake.db.t", metadata_location="s3://l/t/0.json", is_done=True),
+        snapshots.CreateTableRequest(
+            table="lake.db.t", columns=["id long"], partition=["id"], location="s3://l/t", properties={"a": "b"}
+        ),
+        shows="Table lake.db.t is created.\n", name="lake.db.t\n",
+    ),
+    Row(
+        "table drop lake.db.t --dry-run", "DropTable",
+        snapshots.TableEntry(table="lake.db.t", metadata_location="s3://l/t/0.json"),
+        snapshots.DropTableRequest(table="lake.db.t", dry_run=True),
+        shows="Table lake.db.t would be dropped. Its files stay; its last metadata file: s3://l/t/0.json\n",
+    ),
     # Who may do what
     Row(
         "token create airflow --role enrolment", "CreateToken",

@@ -178,6 +178,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 "process_id": begun["process_id"],
                 **dict.fromkeys(("optimizer_id", "id"), "nobody-here"),
                 "action": "no-action",
+                "namespace": "lake.db",  # of a catalog of others
+                "catalog": "lake",
+                "columns": ["id long"],
+                "to": "lake.db.none",
                 "name": "no name",
                 "path": "relative",
                 "plan_id": "not kept",

@@ -42,12 +42,13 @@ from amoro_core.errors import (
 from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.iceberg.catalog.configuration import configuration_file
 from amoro_core.iceberg.catalog.errors import answered_with, error_text, is_without_rights
+from amoro_core.iceberg.catalog.internal import InternalCatalog
 from amoro_core.iceberg.catalog.timeouts import limit_driver
 from amoro_core.iceberg.metadata import read_locations, write_locations
 from amoro_core.iceberg.pyiceberg_sandbox import confined, confined_to, install_guards, last_input, refusing_lost_keys
 from amoro_core.iceberg.table_support import format_version_refused, refuse_mixed_hive
 from amoro_core.model.location_policy import STRICT_LOCATIONS, Grant, grant_of
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import INTERNAL, CatalogConfig
 from amoro_core.model.tables import DATABASE_FILTER, TABLE_FILTER, TABLE_FORMATS, TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, is_secret, without_secrets
 
@@ -152,7 +153,7 @@ class DirectoryCatalog(NoopCatalog):
         return "/".join((self._warehouse, *parts))
 
 
-_COMMITTING = frozenset({"sql", "in-memory", "rest", "hive", "glue"})
+_COMMITTING = frozenset({"sql", "in-memory", "rest", "hive", "glue", INTERNAL})
 _NO_COMMITS = {
     "dynamodb": "DynamoDB catalogs have no commit in pyiceberg",
     "bigquery": "BigQuery catalogs have no commit in pyiceberg",
@@ -185,7 +186,7 @@ _URIS = {
     "hive": "Such as uri=thrift://host:9083",
 }
 _KIND_OF_URI = {"http://": "rest", "https://": "rest", "thrift://": "hive", "sqlite": "sql", "postgresql": "sql"}
-_KINDS = "Use one of pyiceberg's own kinds: type=sql, rest, hive, glue."
+_KINDS = "Use type=internal for one of our own, or one of pyiceberg's kinds: type=sql, rest, hive, glue."
 _CACHED_PER_THREAD = 32
 _etags = ETags()
 
@@ -317,12 +318,12 @@ def close_catalogs() -> None:
 
 
 def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
-    if kind in _DIRECTORIES:
+    if kind in _DIRECTORIES or kind == INTERNAL:
         if not properties.get("warehouse"):
             raise CatalogMisconfigured(
                 f"catalog {name}: warehouse is missing", hint="Name the directory: warehouse=file:///absolute/path"
             )
-        return DirectoryCatalog(name, **properties)
+        return (InternalCatalog if kind == INTERNAL else DirectoryCatalog)(name, **properties)
     try:
         make = AVAILABLE_CATALOGS[CatalogType(kind)]
     except ValueError as error:
@@ -510,7 +511,7 @@ _OF_HIVE = 300
 def locations(config: CatalogConfig, names: Collection[Name]) -> Mapping[Name, str] | None:
     """The metadata locations of these Iceberg tables, or of more; None if catalogs of that kind can only be asked table
     by table. Raises CatalogUnavailable."""
-    find = {"sql": _of_sql, "hive": _of_hive, "glue": _of_glue}.get(kind_of(config))
+    find = {"sql": _of_sql, "hive": _of_hive, "glue": _of_glue, INTERNAL: _of_internal}.get(kind_of(config))
     if find is None:
         return None
     catalog = open_catalog(config)
@@ -528,6 +529,11 @@ def _of_sql(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]
     with catalog.engine.connect() as connection:
         for space, table, place in connection.execute(query.where(rows.c.catalog_name == catalog.name)):
             yield (*Catalog.identifier_to_tuple(space), table), place
+
+
+def _of_internal(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
+    """All rows of the catalog."""
+    yield from catalog.pointers()
 
 
 def _of_hive(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:

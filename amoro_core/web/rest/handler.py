@@ -234,7 +234,8 @@ SCAN_REPORTS_PATH = "/iceberg/v1/{catalog}/namespaces/{namespace}/tables/{table}
 
 def scan_report_routes() -> Sequence[BaseRoute]:
     """The route of reports; its catalog is the prefix of the protocol."""
-    return (Route(SCAN_REPORTS_PATH, _report, methods=["POST"]),)
+    places = (SCAN_REPORTS_PATH, SCAN_REPORTS_PATH.replace("/iceberg", "/api/iceberg/rest", 1))
+    return [Route(place, _report, methods=["POST"]) for place in places]
 
 
 async def _report(request: Request) -> Response:

@@ -429,15 +429,21 @@ async def _body(request: Request) -> Any:
 
 async def content_of(request: Request) -> bytes:
     """The body of the request, read once. Raises HttpError with 413 for one that is too long."""
-    if hasattr(request.state, "content"):
-        return bytes(request.state.content)
+    if not hasattr(request.state, "content"):
+        try:
+            request.state.content = await limited_content(request, MOST_BYTES)
+        except MalformedRequest as error:
+            raise HttpError(problem(413, error, headers={"Connection": "close"})) from error
+    return bytes(request.state.content)
+
+
+async def limited_content(request: Request, most: int) -> bytes:
+    """The body of the request. Raises MalformedRequest for one of more bytes."""
     result = bytearray()
     async for chunk in request.stream():
         result += chunk
-        if len(result) > MOST_BYTES:
-            error = MalformedRequest(f"the body has more than {MOST_BYTES} bytes")
-            raise HttpError(problem(413, error, headers={"Connection": "close"}))
-    request.state.content = result
+        if len(result) > most:
+            raise MalformedRequest(f"the body has more than {most} bytes")
     return bytes(result)
 
 
