@@ -106,7 +106,8 @@ def applied_policies(answer: snapshots_pb.AppliedPolicies, dry_run: bool) -> Doc
 def policies_document(answer: snapshots_pb.Policies) -> Document:
     """Schema amoro.policies/v1: `version`, `applied_at`, `applied_by`, `text`."""
     applied = f"# version {answer.version}, applied {format_time(answer.applied_ms)} by {answer.applied_by}"
-    return Document("amoro.policies/v1", encode(answer), (str(answer.version),), (applied, answer.text.rstrip()))
+    blocks = (applied, answer.text.rstrip()) if answer.version else ("No policies hold.",)
+    return Document("amoro.policies/v1", encode(answer), (str(answer.version),), blocks)
 
 
 def removed(noun: str, verb: str = "removed") -> Callable[[Any], Document]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 import strictyaml as yaml
@@ -101,12 +101,11 @@ class PolicyService:
     clock: Callable[[], datetime]
 
     def show(self, version: int = 0) -> PolicyVersion:
-        """A version of the policies, by default the last one. Raises NotFound."""
+        """A version of the policies, by default the last one; number 0 where none were applied. Raises NotFound."""
         shown = self.store.read(lambda db: catalogs.find_policies(db, version))
-        if shown is None:
-            what = f"there is no version {version} of the policies" if version else "no policies were applied"
-            raise NotFound(what, hint="Apply some: amoro policy apply -f FILE")
-        return shown
+        if shown is None and version:
+            raise NotFound(f"there is no version {version} of the policies", hint="See: amoro policy show")
+        return shown or PolicyVersion(0, "", "", datetime.fromtimestamp(0, UTC))
 
     def apply(self, text: str, caller: str, *, dry_run: bool) -> AppliedPolicies:
         """Let the policies in the text hold in place of all others, or with `dry_run` only say what that changes.

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType
 
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType
-from amoro_core.store import tasks
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import Grouping, cluster_with, clusterer, plan_groups_with, work_on
@@ -148,7 +148,7 @@ def test_a_blocker_taken_while_a_plan_is_made_makes_the_plan_lose(world: World) 
 
 def test_of_blockers_and_plans_that_race_none_has_what_the_other_has(world: World) -> None:
     make(world)
-    table_id, both = world.table().table_id, 0
+    table_id = world.table().table_id
 
     def tried(start: Barrier, act: Any) -> Any:
         start.wait()
@@ -172,7 +172,6 @@ def test_of_blockers_and_plans_that_race_none_has_what_the_other_has(world: Worl
                 assert {one.status for one in there} <= {TaskStatus.CANCELED}
                 world.blockers.release(held)
             if running:
-                both += held is not None
                 world.optimizing.cancel(process, "again")
     assert world.blockers.list_active() == []
 
@@ -180,15 +179,20 @@ def test_of_blockers_and_plans_that_race_none_has_what_the_other_has(world: Worl
 def test_partitions_of_other_specs_are_blocked_where_they_may_have_such_rows(world: World) -> None:
     table = make(world, "file")
     with table.update_spec() as change:
-        change.remove_field("part")
         change.add_field("id", BucketTransform(2), "by_id")
-    for number in range(3):
-        writer.append(table, [row(number + 200, "a"), row(number + 300, "b")])
-    block(world)
-    # Of the old spec b is free; the new one does not tell the parts.
-    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
-    replaced = [task.partition for task in _last_tasks(world)]
-    assert replaced == ["part=b"]
+    for _ in range(3):
+        writer.append(table, [row(1, "a"), row(100, "b")])
+    block(world, "part = 'a' AND id = 1")
+    # The old spec tells only the part, the new one both.
+    process = world.begin_and_run(OptimizingType.MINOR)
+    assert {task.partition.partition("/by_id")[0] for task in world.tasks(process)} == {"part=b"}
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    elsewhere = next(at for at in range(2, 99) if _bucket(at) != _bucket(1))
+    for _ in range(2):
+        writer.append(table, [row(elsewhere, "a")])
+    process = world.begin(OptimizingType.MINOR)
+    assert [task.partition for task in world.tasks(process)] == [f"part=a/by_id={1 - _bucket(1)}"]
+    world.optimizing.cancel(process, "seen")
     # When the column is gone the condition tells nothing: it blocks all.
     with table.update_schema(allow_incompatible_changes=True) as change:
         change.rename_column("part", "piece")
@@ -196,9 +200,8 @@ def test_partitions_of_other_specs_are_blocked_where_they_may_have_such_rows(wor
     assert begun.process_id is None
 
 
-def _last_tasks(world: World) -> list[Any]:
-    (last,) = world.optimizing.list_processes(world.table().table_id, limit=1)
-    return world.store.read(lambda db: tasks.list_for_process(db, last.process.process_id))
+def _bucket(value: int) -> int:
+    return BucketTransform(2).transform(LongType())(value) or 0
 
 
 @pytest.mark.parametrize(

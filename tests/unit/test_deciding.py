@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amoro_core.errors import DataFileMissing, StorageFull
+from amoro_core.errors import CommitConflict, DataFileMissing, StorageFull
 from amoro_core.model.processes import (
     LANES,
     OptimizerThread,
@@ -90,6 +90,15 @@ def test_what_follows_whether_or_not_a_part_may_be_committed(
     process: OptimizingProcess, tasks: list[OptimizingTask], expected: Decision
 ) -> None:
     assert decide(process, tasks) == expected
+
+
+@pytest.mark.parametrize("process", [RUNNING, PARTIAL_ALLOWED], ids=["whole", "partial"])
+def test_tasks_that_were_given_up_fail_nothing_and_are_not_committed(process: OptimizingProcess) -> None:
+    gone = Settled(dropped={2: "a writer", 3: "a writer"})
+    canceled = _task(3, TaskStatus.CANCELED, failure="a writer")
+    assert decide(process, [DONE, DONE_TOO, canceled], gone) == StartCommit((1,))
+    assert decide(process, [_task(1, TaskStatus.ACKED), DONE_TOO, canceled], gone) == Wait()
+    assert decide(process, [DONE_TOO, canceled], gone) == FailProcess(CommitConflict.code, "a writer")
 
 
 @pytest.mark.parametrize(
