@@ -20,6 +20,7 @@ from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_repor
 from amoro_cli.views.tables import TABLES
 from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, SCRAPE_JOB, board, rules
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from tests.cli.conftest import Cli, Terminal, record
 from tests.cli.fakes import FakeAdmin, FakeLauncher
@@ -437,6 +438,22 @@ def condition(name: str, *, raised: bool = True) -> monitoring.Condition:
         name=name, severity="page", raised=raised, text=f"{name} in group a", labels={"group": "a"}, value=2,
         since_ms=NOON, remedy=f"Mend {name}.",
     )  # fmt: skip
+
+
+def test_listeners_are_listed_with_what_fails_and_resumed(cli: Cli, admin: FakeAdmin) -> None:
+    hooks = journal_pb2.Listener(
+        name="hooks", target="https://x.org", state="paused", event_id=7, pending_ms=NOON, failures=3, failure="[A] no",
+        lost_events=2,
+    )  # fmt: skip
+    admin.script("ListListeners", journal_pb2.ListListenersResponse(listeners=[hooks], total=1))
+    assert cli("listener", "list").out.splitlines() == [
+        "LISTENER  TO             STATE   EVENT  BEHIND SINCE          LOST  FAILURE",
+        "hooks     https://x.org  paused      7  2026-09-21 14:13:20Z     2  [A] no",
+    ]
+    assert json.loads(cli("listener", "list", "-o", "json").out)["listeners"][0]["lost_events"] == 2
+    admin.script("ResumeListener", journal_pb2.Listener(name="hooks", state="ok"))
+    assert cli("listener", "resume", "hooks").out == "Listener hooks gets events again.\n"
+    assert admin.asked("ResumeListener") == [journal_pb2.ResumeListenerRequest(name="hooks")]
 
 
 def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> None:

@@ -19,6 +19,7 @@ from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, words
 from tests.dashboard.states import CONDEMNED
 from tests.engine import writer
+from tests.extension.conftest import install
 from tests.store import builders
 
 HELD = "0199aaaa-0002-7000-8000-000000000000"
@@ -88,6 +89,17 @@ def test_the_system_tells_of_its_state_and_the_last_backup(site: Site, tmp_path:
     client.post("/system/backup", data={"path": "relative.db"})
     page = words(client.get("/system").text)
     assert re.search(rf"Last backup \S+ \S+Z \( \d+ s ago \) to {tmp_path / 'copy.db'} Versions", page)
+
+
+def test_the_system_lists_listeners_and_those_of_packages_that_are_wrong_are_left_out(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "[amoro.event_listeners]\ncode = builtins:print\nfaulty = os:name\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    page = words(site("typical").get("/system").text)
+    assert "Listeners, by name" in page
+    assert re.search(r"\bcode\b.*a function of a package.*\bok\b.*it has all", page)
+    assert "faulty" not in page
 
 
 def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> None:
