@@ -6,7 +6,7 @@ import ast
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -50,7 +50,7 @@ def main() -> None:
     product, tests = list(_files(PACKAGES)), list(_files(["tests"]))
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in product}
     small = [path for path in product if path.name != "__init__.py" and _lines([path]) < SMALL]
-    imported, patches = _imports(tests) & modules, sum(_patches(path) for path in tests)
+    imported, patches = _imports(tests, modules) & modules, sum(_patches(path) for path in tests)
     named = Counter(word for path in product for name in _names(path) for word in _words(name) if word in ENDED)
     words = ", ".join(f"{word} {count}" for word, count in named.most_common())
     print(f"product   {_lines(product):,} lines in {len(product)} modules, {len(small)} of them below {SMALL} lines")
@@ -70,15 +70,15 @@ def _lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-def _imports(paths: Iterable[Path]) -> set[str]:
-    """Every module, and every name of a module, that the files import."""
+def _imports(paths: Iterable[Path], modules: Set[str]) -> set[str]:
+    """Every module that the files import, by itself or for its names; the package that it lies in does not count."""
     found: set[str] = set()
     for node in (node for path in paths for node in ast.walk(_tree(path))):
         if isinstance(node, ast.Import):
             found.update(item.name for item in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{item.name}" for item in node.names)
+            named = [f"{node.module}.{item.name}" for item in node.names]
+            found.update(name if name in modules else node.module for name in named)
     return found
 
 

@@ -14,8 +14,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots
 from amoro_core.protocol.operations import CHECKING
 from amoro_core.protocol.snapshots_pb2 import AppliedPolicies, ApplyPoliciesRequest, GetPoliciesRequest, Policies
-from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.internal_catalogs import table_request
+from amoro_core.services.catalogs import CatalogChange, table_request
 
 
 def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:

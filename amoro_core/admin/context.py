@@ -17,12 +17,11 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.catalogs import CatalogService, InternalCatalogService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import ChangeNotificationService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import AuditService, JournalService
-from amoro_core.services.internal_catalogs import InternalCatalogService
 from amoro_core.services.listeners import ListenerService
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import MaintenanceService

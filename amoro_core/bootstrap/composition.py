@@ -37,7 +37,7 @@ from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import Member, missing_kinds_reason, no_optimizer_reason
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.catalogs import CatalogService, InternalCatalogService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService, LaunchParameters
 from amoro_core.services.discovery import ChangeNotificationService, DiscoveryService
@@ -50,7 +50,6 @@ from amoro_core.services.history import (
     LateDeleteService,
     RepeatingService,
 )
-from amoro_core.services.internal_catalogs import InternalCatalogService
 from amoro_core.services.listeners import ListenerService, Receive, posting
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import MaintenanceService

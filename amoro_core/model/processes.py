@@ -22,7 +22,7 @@ from amoro_core.model.commits import (
     StatisticsNamed,
     StatisticsRemoved,
 )
-from amoro_core.model.policies import Policies, values_for, with_policies
+from amoro_core.model.optimizing_config import Policies, values_for, with_policies
 from amoro_core.model.tables import OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, Work
 

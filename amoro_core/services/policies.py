@@ -13,8 +13,17 @@ from amoro_core.formats.tables import SERVICED_FORMATS
 from amoro_core.iceberg.catalog.configuration import LARGEST_BYTES, UNPARSABLE
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
-from amoro_core.model.optimizing_config import ENABLED_KEY, catalog_defaults, decide_enabled
-from amoro_core.model.policies import Policies, Policy, PolicyVersion, Said, values_for, with_policies
+from amoro_core.model.optimizing_config import (
+    ENABLED_KEY,
+    Policies,
+    Policy,
+    PolicyVersion,
+    Said,
+    catalog_defaults,
+    decide_enabled,
+    values_for,
+    with_policies,
+)
 from amoro_core.model.principals import Role, checked_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier, TableRuntime

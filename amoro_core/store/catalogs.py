@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
+from amoro_core.model.optimizing_config import PolicyVersion
 from amoro_core.model.paging import Page
-from amoro_core.model.policies import PolicyVersion
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.store.connection import Codec, Connection, Duplicate, RowMapping, to_json
 

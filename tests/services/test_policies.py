@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from amoro_core.errors import Conflict, InvalidArgument, NotFound, TableRefused
-from amoro_core.model.policies import values_for
+from amoro_core.model.optimizing_config import values_for
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, parse_table
 from amoro_core.services.catalogs import CatalogChange

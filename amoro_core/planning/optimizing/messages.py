@@ -121,7 +121,7 @@ def delete_bytes(size_bytes: int, config: OptimizingConfig) -> str:
     return f"deletes of {_size(size_bytes)} to fold, {enough} are enough for minor"
 
 
-def left(tasks: int, config: OptimizingConfig) -> str:
+def deferred_tasks(tasks: int, config: OptimizingConfig) -> str:
     """That a plan leaves work to the next one."""
     limit = _size(config.max_plan_bytes or 0)
     return f"{many(tasks, 'task')} left to the next plan by self-optimizing.max-plan-bytes ({limit})"

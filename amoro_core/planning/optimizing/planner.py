@@ -200,7 +200,7 @@ def plan(
     if not chosen:
         return None
     if first_cut:
-        reason = messages.left(sum(len(one.work) for one in due) - len(chosen), config)
+        reason = messages.deferred_tasks(sum(len(one.work) for one in due) - len(chosen), config)
         evaluation = replace(evaluation, reason=f"{evaluation.reason}; {reason}")
     kind, tasks = max(kinds, key=WEIGHT.__getitem__), marked(chosen, scan.files)
     return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, kind, tasks, work_s, first_cut)

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 
 from amoro_core.model.optimizing_config import Origin
 from amoro_core.model.processes import ProcessStatus, TaskStatus
-from amoro_core.web.pages import groups, journal, login, maintenance, overview, processes, table_actions, tables, users
+from amoro_core.web.pages import groups, login, maintenance, overview, processes, table_actions, tables, users
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.table_files import Files, ReadLimiter, Schemas, Snapshots
 
@@ -37,7 +37,7 @@ def routes(site: Site | None = None) -> list[BaseRoute]:
         *maintenance.process_action_routes(site),
         *groups.routes(site),
         *maintenance.routes(site),
-        *journal.routes(site),
+        *overview.routes(site),
         *overview.system_routes(site),
         *users.routes(site),
         *login.routes(site),

@@ -37,7 +37,7 @@ from amoro_core.errors import (
 from amoro_core.model.paging import opened, sealed
 from amoro_core.model.principals import Channel, Role, anonymous
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.services.internal_catalogs import InternalCatalog, InternalCatalogService, TableChange, TableState
+from amoro_core.services.catalogs import InternalCatalog, InternalCatalogService, TableChange, TableState
 from amoro_core.web.app_context import bearer, context_of
 from amoro_core.web.login import address_of
 from amoro_core.web.middleware import PrefixRoute
