@@ -354,7 +354,7 @@ def _add(draft: _Draft, key: str, item: Json, same: Json | None, first: int) -> 
         draft.metadata[key].append({**item, id_key: number})
         draft.added[key].append(number)
         draft.last[key], draft.is_changed = number, True
-    elif last is None or (key == _SCHEMAS and same[id_key] not in draft.added[key]):
+    elif last is None or (same[id_key] if key == _SCHEMAS else last) not in draft.added[key]:
         draft.last[key] = None  # -1 names nothing that this request has not added
     else:
         draft.last[key] = same[id_key]
