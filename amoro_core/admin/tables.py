@@ -1,13 +1,16 @@
 """Operations on tables and their blockers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
-from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, table_id, word
-from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, require, table_id, word
+from amoro_core.errors import AmoroError, InvalidArgument, NotAllowed, TableNotFound, TooManyEvents
+from amoro_core.model import metrics
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.paging import Window, page_limit
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.table_services import TableContents
@@ -19,6 +22,7 @@ from amoro_core.model.tables import (
     OptimizingStatus,
     Order,
     TableFilter,
+    TableIdentifier,
     TableKey,
     TableOrder,
     TableRuntime,
@@ -243,10 +247,41 @@ def _masked(key: str, value: str | None) -> str | None:
     return None if value is None else masked({key: value})[key]
 
 
+_MOST_PROBLEMS = 100
+_NEW_TABLES = "A new table is found when its catalog is listed; an event that names it finds it at once."
+
+
 def table_changed(services: Services, request: pb.TableChangedRequest, call: Call) -> pb.Table:
     """Look at the table soon, also at one that is new; the answer is what is known of it now."""
     identifier = services.catalogs.resolve(request.table)
     return _table(services, services.change_notifications.changed(identifier, request.hint, call.caller))
+
+
+def receive_events(services: Services, request: pb.ReceiveEventsRequest, call: Call) -> pb.ReceivedEvents:
+    """Look soon, once, at each table that events of engines and object stores are about; says which it can't be."""
+    events = Counter((one.table, one.path) for one in request.events)
+    located = services.tables.locate([path for table, path in events if not table])
+    counts, problems, known = Counter(ignored=request.ignored), list[pb.EventProblem](), set[TableIdentifier]()
+    for (table, path), number in events.items():
+        result = "accepted"
+        try:
+            if not table and path not in located:
+                raise TableNotFound(f"{path} is in the location of no known table", hint=_NEW_TABLES)
+            identifier = services.catalogs.resolve(table) if table else located[path]
+            if identifier not in known:
+                require(call.principal, "ReceiveEvents", Role.OPERATOR, partial(lambda one: one, identifier))
+                services.change_notifications.changed(identifier, "an event", call.caller)
+                known.add(identifier)
+        except AmoroError as error:
+            result = {NotAllowed: "refused", TooManyEvents: "limited"}.get(type(error), "unknown")
+            hint = error.hint or error.remedy
+            problems.append(as_message(pb.EventProblem, error, result=result, value=table or path, hint=hint))
+        counts[result] += number
+    answer = pb.ReceivedEvents(problems=problems[:_MOST_PROBLEMS])
+    for result in metrics.EVENT_RESULTS:
+        setattr(answer, result, counts[result])
+        services.meters.count(metrics.EVENTS, result, by=counts[result])
+    return answer
 
 
 def _wanted(request: pb.ListTablesRequest) -> TableFilter:

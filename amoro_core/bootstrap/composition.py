@@ -170,6 +170,7 @@ class Services:
         )
         self.listening = ListenerService(store, clock, parts.listeners, lambda event: encode(event_message(event)))
         self.discovery = DiscoveryService(store, tables_of, clock, parts.monotonic)
+        self.change_notifications = ChangeNotificationService(self.discovery.find, around.look, meters=meters)
         find_action = self.actions.of
         schedule = MaintenanceSchedule(self.actions.every, settings.action_intervals())
         self.tables = TableService(
@@ -182,6 +183,7 @@ class Services:
             settings.table_series,
             LateDeleteService(store, clock, meters),
             self.listening.asks_for,
+            self.change_notifications.found,
         )
         vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
         signals = Signals(self.work.fire, around.commit_due, around.left_over, self.changes.fire, meters)
@@ -202,7 +204,6 @@ class Services:
             settings.delete_rate,
         )
         self.starting = StartingService(store, tables_of, find_action, clock, signals)
-        self.change_notifications = ChangeNotificationService(self.discovery.find, around.look)
         self.own_catalogs = InternalCatalogService(self.catalogs, self.change_notifications.committed)
         self.learning = LearningService(store, tables_of, clock)
         self.inspection = InspectionService(store, tables_of, clock)

@@ -377,10 +377,13 @@ class CoordinatorLoops:
         self._maintain_due()
 
     def _refresh_if_changed(self, table_id: int) -> None:
-        if self._services.discovery.postpone_unchanged(table_id):
-            self._services.starting.check_files(table_id)
-        else:
-            self._refresh_one(table_id)
+        try:
+            if self._services.discovery.postpone_unchanged(table_id):
+                self._services.starting.check_files(table_id)
+            else:
+                self._refresh_one(table_id)
+        finally:
+            self._services.change_notifications.refreshed(table_id)
 
     def _refresh_one(self, table_id: int) -> None:
         runtime = self._services.tables.refresh(table_id)

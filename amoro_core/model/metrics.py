@@ -97,6 +97,8 @@ FAILING_SINCE = _gauge(
     "failing_table_since_seconds", f"Time of the first failure {_FAILING}, since 1970.", "table", "action", "code"
 )
 LISTENER_LAG = _gauge("listener_lag_seconds", "Age of the oldest event that a listener is still to get.", "listener")
+EVENTS = _counter("events", "Received events about commits to tables.", "result")
+CHANGES_SEEN = _counter("changes_seen", "Commits of other writers that looks found, after an event or not.", "by")
 LEASES = _gauge("leases", "Active snapshot leases.")
 GUARD_HITS = _counter("guard_hits", "Files of the trash that the guard found to be needed right before their deletion.")
 LOST_REFS = _counter("lost_refs", "Branches and tags removed by a concurrent expiry and restored.")
@@ -129,6 +131,8 @@ TABLE_SMALL = _gauge("table_small_files", f"Data files of a table below the targ
 TABLE_DELETES = _gauge("table_delete_files", f"Delete files of a table.{_ONLY}", "table")
 TABLE_BYTES = _gauge("table_data_bytes", f"Bytes of a table's data files.{_ONLY}", "table")
 
+#: What becomes of a received event.
+EVENT_RESULTS = ("accepted", "ignored", "unknown", "refused", "limited")
 #: Outcomes of attempts of tasks: a lost one went with its optimizer, or ran out of time.
 ATTEMPT_OUTCOMES = ("success", "failed", "lost", "given_back")
 

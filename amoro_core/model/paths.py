@@ -32,6 +32,15 @@ def normalise(path: str) -> str:
     return f"{_ALIASES.get(scheme, scheme)}://{authority}{key.rstrip('/')}"
 
 
+def spellings(place: str) -> tuple[str, ...]:
+    """How a normalised location may be written: with each scheme of its storage, with and without a slash behind it."""
+    scheme = scheme_of(place)
+    others = [alias for alias, kind in _ALIASES.items() if kind == scheme]
+    forms = [place, *(f"{alias}{place.removeprefix(scheme)}" for alias in others)]
+    forms += [f"file:{place}", f"file://{place}"] if scheme == "file" else []
+    return (*forms, *(f"{form}/" for form in forms))
+
+
 def path_aliases(path: str) -> tuple[str, ...]:
     """The path without scheme and authority, as it is and percent-decoded once.
 

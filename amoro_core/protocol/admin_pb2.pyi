@@ -1985,6 +1985,127 @@ class TableChangedRequest(_message.Message):
 Global___TableChangedRequest: _TypeAlias = TableChangedRequest  # noqa: Y015
 
 @_typing.final
+class ReceiveEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    IGNORED_FIELD_NUMBER: _builtins.int
+    ignored: _builtins.int
+    """events of the same body that are of no table's metadata"""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___TableEvent] | None = ...,
+        ignored: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "ignored", b"ignored"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceiveEventsRequest: _TypeAlias = ReceiveEventsRequest  # noqa: Y015
+
+@_typing.final
+class TableEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    path: _builtins.str
+    """where there is no table: of the new metadata file"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableEvent: _TypeAlias = TableEvent  # noqa: Y015
+
+@_typing.final
+class ReceivedEvents(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    IGNORED_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    LIMITED_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.int
+    """their tables are looked at soon, each once"""
+    ignored: _builtins.int
+    unknown: _builtins.int
+    """no table has that name or location"""
+    refused: _builtins.int
+    """not with this token"""
+    limited: _builtins.int
+    """above the rate of the caller"""
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventProblem]:
+        """of the tables that are not looked at, a hundred at most"""
+
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.int = ...,
+        ignored: _builtins.int = ...,
+        unknown: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        limited: _builtins.int = ...,
+        problems: _abc.Iterable[Global___EventProblem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "ignored", b"ignored", "limited", b"limited", "problems", b"problems", "refused", b"refused", "unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceivedEvents: _TypeAlias = ReceivedEvents  # noqa: Y015
+
+@_typing.final
+class EventProblem(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    result: _builtins.str
+    """unknown, refused or limited"""
+    value: _builtins.str
+    """the name or path in the event"""
+    code: _builtins.str
+    message: _builtins.str
+    hint: _builtins.str
+    def __init__(
+        self,
+        *,
+        result: _builtins.str = ...,
+        value: _builtins.str = ...,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "hint", b"hint", "message", b"message", "result", b"result", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventProblem: _TypeAlias = EventProblem  # noqa: Y015
+
+@_typing.final
 class BlockTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -220,6 +220,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.ReceiveEvents = channel.unary_unary(
+                '/amoro.v1.AdminService/ReceiveEvents',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ReceiveEventsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ReceivedEvents.FromString,
+                _registered_method=True)
         self.UpgradeTable = channel.unary_unary(
                 '/amoro.v1.AdminService/UpgradeTable',
                 request_serializer=amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.SerializeToString,
@@ -744,6 +749,13 @@ class AdminServiceServicer:
 
     def TableChanged(self, request, context):
         """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReceiveEvents(self, request, context):
+        """the same for events of engines and object stores
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1305,6 +1317,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.TableChanged,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'ReceiveEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReceiveEvents,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ReceiveEventsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ReceivedEvents.SerializeToString,
             ),
             'UpgradeTable': grpc.unary_unary_rpc_method_handler(
                     servicer.UpgradeTable,
@@ -2584,6 +2601,33 @@ class AdminService:
             '/amoro.v1.AdminService/TableChanged',
             amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReceiveEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ReceiveEvents',
+            amoro_dot_v1_dot_admin__pb2.ReceiveEventsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ReceivedEvents.FromString,
             options,
             channel_credentials,
             insecure,

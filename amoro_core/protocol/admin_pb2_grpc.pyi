@@ -81,6 +81,8 @@ class AdminServiceStub:
     """of the table itself, by a commit"""
     TableChanged: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
+    ReceiveEvents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReceiveEventsRequest, _admin_pb2.ReceivedEvents]
+    """the same for events of engines and object stores"""
     UpgradeTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]
     """Changes the version of the table's format, which can't be taken back."""
     ApplyPolicies: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.ApplyPoliciesRequest, _snapshots_pb2.AppliedPolicies]
@@ -193,6 +195,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """of the table itself, by a commit"""
     TableChanged: _aio.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]  # type: ignore[assignment]
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
+    ReceiveEvents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReceiveEventsRequest, _admin_pb2.ReceivedEvents]  # type: ignore[assignment]
+    """the same for events of engines and object stores"""
     UpgradeTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]  # type: ignore[assignment]
     """Changes the version of the table's format, which can't be taken back."""
     ApplyPolicies: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.ApplyPoliciesRequest, _snapshots_pb2.AppliedPolicies]  # type: ignore[assignment]
@@ -518,6 +522,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]:
         """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
+
+    @_abc_1.abstractmethod
+    def ReceiveEvents(
+        self,
+        request: _admin_pb2.ReceiveEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReceivedEvents, _abc.Awaitable[_admin_pb2.ReceivedEvents]]:
+        """the same for events of engines and object stores"""
 
     @_abc_1.abstractmethod
     def UpgradeTable(

@@ -166,6 +166,7 @@ OPERATIONS: Mapping[str, Operation] = {
         OPERATOR, TOUCHING, _post("/tables/{table}/properties", "amoro.changed-properties/v1"), on="table"
     ),
     "TableChanged": _change(OPERATOR, TOUCHING, _post("/tables/{table}/changed", "amoro.table/v1"), on="table"),
+    "ReceiveEvents": _change(OPERATOR, TOUCHING, _post("/events", "amoro.received-events/v1", status=202)),
     "UpgradeTable": _change(
         ADMIN, TOUCHING, _post("/tables/{table}/upgrade", "amoro.upgrade/v1", "format_version"), on="table"
     ),

@@ -334,7 +334,8 @@ class CommittingService:
             ended = self._moved(db, process.process_id, event)
             if is_left_over:
                 processes.save(db, replace(ended, left_over=True))
-            finish_table(db, process, finish_text(process, attempt), now, attempt.snapshot_id)
+            text, parent_id = finish_text(process, attempt), receipt.base_snapshot_id
+            finish_table(db, process, text, now, attempt.snapshot_id, parent_id=parent_id)
 
         self.store.write(finish)
         self.meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)

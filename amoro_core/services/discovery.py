@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
+from typing import NamedTuple
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, TableNotFound, TableRefused, TooManyEvents
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
+from amoro_core.metrics_registry import Meters
+from amoro_core.model import metrics
 from amoro_core.model.principals import Throttle
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime, discovery_filter
@@ -260,9 +263,21 @@ MOST_A_MINUTE = 1000
 LONGEST_HINT = 200
 
 
+#: An object store tells of a metadata file before the catalog names it: a look that finds nothing is repeated then.
+REPEATED_S = 2.0
+
+
+class _Look(NamedTuple):
+    """A look that a notification has caused at a table of the catalog."""
+
+    catalog: str
+    at_s: float  # monotonic; not before that
+    is_repeated: bool = False
+
+
 @dataclass
 class ChangeNotificationService:
-    """Change notifications that trigger an early refresh.
+    """Change notifications that trigger an early refresh, and what refreshes have found.
 
     A lost one is harmless: the table is refreshed on schedule. Nothing is kept over a restart.
     """
@@ -272,9 +287,11 @@ class ChangeNotificationService:
     refresh: Callable[[int, str], bool]
     throttle: Throttle = field(default_factory=lambda: Throttle(MOST_A_MINUTE, timedelta(minutes=1)))
     coalesced_s: float = COALESCED_S
+    meters: Meters = field(default_factory=Meters)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _changed: dict[int, str] = field(init=False, default_factory=dict)
     _committed: set[TableIdentifier] = field(init=False, default_factory=set)
+    _due: dict[int, _Look] = field(init=False, default_factory=dict)
+    _looking: dict[int, _Look] = field(init=False, default_factory=dict)  # begun, and nothing is found yet
     _timer: threading.Timer | None = field(init=False, default=None)
     _is_over: bool = field(init=False, default=False)
 
@@ -292,9 +309,7 @@ class ChangeNotificationService:
                 hint=f"Send it again in {later_s:.0f} s, or not at all.",
             )
         table = self.find(identifier)
-        with self._lock:
-            self._changed[table.table_id] = identifier.catalog
-            self._begin(self.coalesced_s)
+        self._look_at(table.table_id, _Look(identifier.catalog, time.monotonic()))
         log.info("table.changed", table=str(identifier), hint=briefly(hint, LONGEST_HINT), caller=caller)
         return table
 
@@ -303,6 +318,19 @@ class ChangeNotificationService:
         with self._lock:
             self._committed.add(identifier)
             self._begin(COMMITTED_S)
+
+    def found(self, table_id: int, commits: int) -> None:
+        """Note that a refresh found the table changed, by that number of commits of other writers."""
+        with self._lock:
+            is_event = self._looking.pop(table_id, None) is not None
+        self.meters.count(metrics.CHANGES_SEEN, "event" if is_event else "look", by=commits)
+
+    def refreshed(self, table_id: int) -> None:
+        """Repeat the refresh, which has ended, once if a notification caused it and it found nothing."""
+        with self._lock:
+            look = self._looking.pop(table_id, None)
+        if look is not None and not look.is_repeated:
+            self._look_at(table_id, _Look(look.catalog, time.monotonic() + REPEATED_S, is_repeated=True))
 
     def stop(self) -> None:
         """Refresh nothing more."""
@@ -313,6 +341,11 @@ class ChangeNotificationService:
             timer.cancel()
             timer.join()
 
+    def _look_at(self, table_id: int, look: _Look) -> None:
+        with self._lock:
+            self._due[table_id] = min(self._due.get(table_id, look), look, key=lambda one: one.at_s)
+            self._begin(self.coalesced_s)
+
     def _begin(self, pause_s: float) -> None:
         if self._timer is None and not self._is_over:
             self._timer = threading.Timer(pause_s, self._refresh)
@@ -320,17 +353,25 @@ class ChangeNotificationService:
             self._timer.start()
 
     def _refresh(self) -> None:
+        now_s = time.monotonic()
         with self._lock:
-            changed, self._changed = self._changed, {}
             committed, self._committed = self._committed, set()
         for identifier in committed:
             try:
-                changed[self.find(identifier).table_id] = identifier.catalog
+                found = self.find(identifier).table_id
             except AmoroError as error:  # it is gone already, or no table for us
                 log.info("table.not_refreshed", table=str(identifier), error=error.message)
-        busy = {table_id: catalog for table_id, catalog in changed.items() if not self.refresh(table_id, catalog)}
+            else:
+                with self._lock:
+                    self._due.setdefault(found, _Look(identifier.catalog, now_s, is_repeated=True))
         with self._lock:
+            ids = [key for key, look in self._due.items() if look.at_s <= now_s and key not in self._looking]
+            due = {table_id: self._due.pop(table_id) for table_id in ids}
+            self._looking |= due
+        busy = {table_id: look for table_id, look in due.items() if not self.refresh(table_id, look.catalog)}
+        with self._lock:
+            self._looking = {key: look for key, look in self._looking.items() if key not in busy}
             self._timer = None
-            self._changed = busy | self._changed
-            if self._changed or self._committed:
+            self._due = busy | self._due
+            if self._due or self._committed:
                 self._begin(self.coalesced_s)

@@ -129,7 +129,9 @@ def _counters(types: Sequence[str]) -> Iterator[Series]:
     tried = ((metrics.TASK_ATTEMPTS, (outcome,)) for outcome in metrics.ATTEMPT_OUTCOMES)
     sent = ((metrics.COMMIT_ATTEMPTS, (outcome.value,)) for outcome in CommitOutcome if outcome != CommitOutcome.SENT)
     named = ((metric, (name,)) for metric in (metrics.FAILED_CHECKS, metrics.DROPPED_GROUPS) for name in types)
-    return chain(((metric, ()) for metric in plain), ended, maintained, kinds, tried, sent, named)
+    told = ((metrics.EVENTS, (result,)) for result in metrics.EVENT_RESULTS)
+    seen = ((metrics.CHANGES_SEEN, (by,)) for by in ("event", "look"))
+    return chain(((metric, ()) for metric in plain), ended, maintained, kinds, tried, sent, named, told, seen)
 
 
 def _actions(types: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 
 from amoro_core.actions.action_api import Action
 from amoro_core.actions.rewriting import copy_description
@@ -17,6 +17,7 @@ from amoro_core.formats.tables import SERVICED_FORMATS, Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import closed_until
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
+from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.history_events import About, EventFilter, EventKind
 from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
@@ -44,6 +45,7 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
     TableSchema,
+    ancestors,
 )
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.messages import (
@@ -102,6 +104,20 @@ class Preview:
     last: OptimizingProcess | None = None  # the last one of optimizing that succeeded
 
 
+def _commits_since(before: TableRuntime, table: OpenTable) -> int:
+    """How many commits of other writers the table has got since a refresh, at most 1 for a format without snapshots;
+    where its head of then expired or was rolled back, by the time of that refresh."""
+    head, since = table.facts.snapshot_id, before.refreshed_at
+    if since is None or head == before.snapshot_id or Role.READ not in table.roles:
+        return int(since is not None and head != before.snapshot_id)
+    known = {one.snapshot_id: one for one in with_roles(table, (Role.READ,), "counting commits").snapshots()}
+    history = list(ancestors(known, head))
+    newer = list(takewhile(lambda one: one.snapshot_id != before.snapshot_id, history))
+    if len(newer) == len(history) and before.snapshot_id is not None:
+        newer = [one for one in newer if one.committed_at > since]
+    return sum(PROCESS_ID not in one.summary for one in newer)
+
+
 @dataclass
 class TableService:
     """Tables of all catalogs, by their runtimes."""
@@ -116,6 +132,12 @@ class TableService:
     late_deletes: LateDeleteService
     #: Whether a listener gets events of that kind about the table.
     asks_for: Callable[[EventKind, str], bool] = lambda kind, table: False
+    #: Called when a refresh has found a table changed, with the number of commits of other writers.
+    found: Callable[[int, int], None] = lambda table_id, commits: None
+
+    def locate(self, paths: Iterable[str]) -> Mapping[str, TableIdentifier]:
+        """The table in whose location each path lies; a path in none is left out."""
+        return self.store.read(lambda db: tables.list_by_paths(db, paths))
 
     def similar(self, identifier: TableIdentifier, *, known_only: bool = False) -> str:
         """The table of the catalog with the closest name; "" without one.
@@ -175,7 +197,10 @@ class TableService:
             return None, None
         except TableRefused as refusal:
             return self.store.write(partial(self._save_refused, table_id=table_id, refusal=refusal)), refusal
-        refreshed = self.store.write(lambda db: self._save_refreshed(db, table_id, loaded, evaluated, looks))
+        save = partial(self._save_refreshed, table_id=table_id, loaded=loaded, found=evaluated, looks=looks)
+        refreshed, commits = self.store.write(save)
+        if commits is not None:
+            self.found(table_id, commits)
         return refreshed, loaded.refusal
 
     def _is_renamed(self, runtime: TableRuntime) -> bool:
@@ -331,7 +356,8 @@ class TableService:
 
     def _save_refreshed(
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
-    ) -> TableRuntime:
+    ) -> tuple[TableRuntime, int | None]:
+        """The stored runtime, and the commits of others since the last refresh; None where nothing was committed."""
         tables.get(db, table_id)  # raises if it is gone
         note(db, table_id, looks, self.clock())
         follow_properties(db, table_id, loaded.config)
@@ -350,7 +376,9 @@ class TableService:
                 time_series.add_figures(db, table_id, figures, self.clock())
         _log_refused(before, runtime)
         self._add_changes(db, before, runtime, loaded.table)
-        return keep_table(db, before, runtime, self.clock())
+        is_same = before.metadata_location == runtime.metadata_location
+        commits = None if is_same else _commits_since(before, loaded.table)
+        return keep_table(db, before, runtime, self.clock()), commits
 
     def _add_changes(self, db: Connection, before: TableRuntime, after: TableRuntime, table: OpenTable) -> None:
         """Keep events of a changed table and of its schema, where listeners ask for them. A table whose schema no

@@ -350,6 +350,11 @@ def turns_and_predictions(db: Database) -> None:
         db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
+def locations_of_tables(db: Database) -> None:
+    """Events of object stores find tables by their locations."""
+    db.execute("CREATE INDEX table_runtime_by_location ON table_runtime (location)")
+
+
 #: In their order.
 MIGRATIONS = (
     first_schema,
@@ -358,6 +363,7 @@ MIGRATIONS = (
     ends_of_instances,
     cursors_of_listeners,
     turns_and_predictions,
+    locations_of_tables,
 )
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:

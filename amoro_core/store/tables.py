@@ -5,13 +5,14 @@ is renamed, while the runtime is written at each refresh.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
 from amoro_core.model.files import Partition
 from amoro_core.model.maintenance import DataCommit
+from amoro_core.model.paths import normalise, spellings
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import (
@@ -253,6 +254,13 @@ def first_of_uuid(db: Connection, table_uuid: str) -> tuple[int, TableIdentifier
     return None if row is None else (row["table_id"], table_listing.name_of(row))
 
 
+#: Of several tables with a location the one that was known first comes last.
+_BY_LOCATION = (
+    "SELECT catalog_name, namespace_json, table_name, location FROM json_each(:places) AS place "
+    "JOIN table_runtime ON location = place.value JOIN table_identifier USING (table_id) ORDER BY table_id DESC"
+)
+
+
 def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:
     """Number, name and location of each table that was loaded, in order of their names."""
     rows = db.select(
@@ -260,6 +268,25 @@ def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:
         "JOIN table_identifier USING (table_id) WHERE location <> '' ORDER BY catalog_name, namespace_json, table_name"
     )
     return [(row["table_id"], table_listing.name_of(row), row["location"]) for row in rows]
+
+
+def list_by_paths(db: Connection, paths: Iterable[str]) -> dict[str, TableIdentifier]:
+    """The table of each path: that with the longest location above it, by whole segments, of several the first known.
+
+    A path below no location is left out.
+    """
+    above = {path: tuple(_above(normalise(path))) for path in paths}
+    places = {text: place for found in above.values() for place in found for text in spellings(place)}
+    rows = db.select(_BY_LOCATION, {"places": to_json(list(places))})
+    known = {places[row["location"]]: table_listing.name_of(row) for row in rows}
+    nearest = {path: next((place for place in found if place in known), "") for path, found in above.items()}
+    return {path: known[place] for path, place in nearest.items() if place}
+
+
+def _above(place: str) -> Iterator[str]:
+    """The folders in which the place lies, the deepest first, down to the bucket."""
+    while (place := place.rpartition("/")[0]) and not place.endswith(":/"):
+        yield place
 
 
 def quotas(db: Connection, table_ids: Iterable[int]) -> dict[int, float]:

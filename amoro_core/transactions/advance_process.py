@@ -246,12 +246,15 @@ def finish_table(
     now: datetime,
     snapshot_id: int | None = None,
     outcome: Outcome = Outcome.DONE,
+    parent_id: int | None = None,
 ) -> None:
-    """Update the table after a process that has done its work; `snapshot_id` is the committed one."""
+    """Update the table after a process that has done its work; `snapshot_id` is the committed one, on `parent_id`."""
     tasks.remove_blobs(db, process.process_id)
     if process.is_optimizing:
         runtime = table_machine.advance(tables.get(db, process.table_id), table_machine.ProcessEnded(reason), now)
-        head = runtime.snapshot_id if snapshot_id is None else snapshot_id
+        # Commits of others that no refresh has seen stay to be seen by the next one.
+        is_next = snapshot_id is not None and (runtime.refreshed_at is None or parent_id == runtime.snapshot_id)
+        head = snapshot_id if is_next else runtime.snapshot_id
         done = replace(recovered(runtime), pending_type=None, saving=Saving(), value=0.0)
         measured_ms = processes.note_measured(db, process.process_id)
         done = replace(done, rate=forecast.learned(done.rate, process.predicted_ms, measured_ms))

@@ -63,6 +63,7 @@ GetRetention        look  touching  table retention a.b.c
 SetTableEnabled     act   touching  *table enable a.b.c
 SetTableProperties  act   touching  *table set a.b.c d=e f-
 TableChanged        act   touching  *table changed a.b.c
+ReceiveEvents       run   touching  *
 UpgradeTable        rule  touching  *table upgrade a.b.c --format-version 3 --yes
 BlockTable          act   touching  *table block a.b.c
 RenewBlocker        act   quick     *table renew 01a1ff

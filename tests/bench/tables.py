@@ -1,9 +1,10 @@
 """A coordinator of many tables of which few change: `python -m tests.bench.tables` prints JSON.
 
-`[--tables 10000] [--changes 0.01] [--minutes 3]`. A coordinator in a process of its own finds the tables of a SQL
-catalog, evaluates all of them, and is left alone; then so many of them get a new head each minute. Seconds and CPU
+`[--tables 10000] [--changes 0.01] [--minutes 3] [--events]`. A coordinator in a process of its own finds the tables of
+a SQL catalog, evaluates them, and is left alone; then so many of them get a new head each minute. Seconds and CPU
 until all are evaluated, what it has resident, its share of a core without a change and with them, and how long commits
-were unseen. The tables are metadata only, on the local disk; scheduled maintenance is off.
+were unseen; with `--events` each commit is told by an event, of each shape in turn. The tables are metadata only, on
+the local disk; scheduled maintenance is off.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
+from amoro_core.model.table_events import events_of
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from tests.bench.machine import Child, answer, child, memory_mb, say, tell
@@ -41,6 +46,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=10_000)
     parser.add_argument("--changes", type=float, default=0.01, help="share of the tables that change in a minute")
     parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--events", action="store_true", help="commits are told by events")
     parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.coordinate:
@@ -49,10 +55,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="amoro-bench-") as directory:
         os.environ["PYICEBERG_HOME"] = directory
         changes = max(1, round(given.tables * given.changes * given.minutes))
-        say({"tables": given.tables, **_measured(Path(directory), given.tables, changes, given.minutes * 60)})
+        figures = _measured(Path(directory), given.tables, changes, given.minutes * 60, events=given.events)
+        say({"tables": given.tables, "events": given.events, **figures})
 
 
-def _measured(directory: Path, count: int, changes: int, seconds: float) -> dict[str, float]:
+def _measured(directory: Path, count: int, changes: int, seconds: float, *, events: bool) -> dict[str, float]:
     catalog = make_lake(directory / "lake", count)
     tell(f"made {count:,} tables")
     home, lake = directory / "home", directory / "lake" / "catalog.db"
@@ -83,12 +90,14 @@ def _measured(directory: Path, count: int, changes: int, seconds: float) -> dict
             told["share of a core without a change"] = _share(coordinator, lambda: time.sleep(seconds))
             numbers = random.Random(1).sample(range(1, count), min(count - 1, changes))
             heads: dict[str, tuple[int, int]] = {}
+            tell_of = partial(_send_event, client) if events else lambda *_: None
             told["share of a core with changes"] = _share(
-                coordinator, lambda: heads.update(_change(lake, numbers, seconds))
+                coordinator, lambda: heads.update(_change(lake, numbers, seconds, tell_of))
             )
             unseen = sorted(_delays(state, heads))
             told["commits"] = len(unseen)
             told |= {"unseen, median s": statistics.median(unseen), "unseen at most, s": unseen[-1]}
+            told["unseen, p99 s"] = unseen[-1 - len(unseen) // 100]
     catalog.close()
     return {key: round(value, 3) for key, value in told.items()}
 
@@ -105,7 +114,24 @@ def _share(coordinator: Child, work: Callable[[], object]) -> float:
     return (coordinator.figures("figures")["cpu s"] - before) / (time.monotonic() - begun)
 
 
-def _change(lake: Path, numbers: list[int], seconds: float) -> dict[str, tuple[int, int]]:
+def _send_event(client: AdminClient, number: int, name: str, metadata: Path) -> None:
+    """Tell of a commit by a CloudEvent, a notification of S3 or an event of EventBridge."""
+    bodies: tuple[Any, ...] = (
+        {"specversion": "1.0", "id": name, "source": "bench", "type": "changed", "subject": f"cat.db.{name}"},
+        {
+            "eventName": "ObjectCreated:Put",
+            "s3": {"bucket": {"name": ""}, "object": {"key": quote(str(metadata), safe="")}},
+        },
+        {"detail-type": "Object Created", "detail": {"bucket": {"name": ""}, "object": {"key": str(metadata)}}},
+    )
+    answer = client.ReceiveEvents(pb.ReceiveEventsRequest(**events_of([bodies[number % 3]])))
+    if answer.accepted != 1:
+        raise SystemExit(f"the event of {name} was not accepted: {answer}")
+
+
+def _change(
+    lake: Path, numbers: list[int], seconds: float, tell_of: Callable[[int, str, Path], None]
+) -> dict[str, tuple[int, int]]:
     """Give the tables new heads, spread over the time; each one's snapshot and when it was committed, in ms."""
     heads: dict[str, tuple[int, int]] = {}
     begun = time.monotonic()
@@ -118,6 +144,7 @@ def _change(lake: Path, numbers: list[int], seconds: float) -> dict[str, tuple[i
             changed = "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?"
             catalog.execute(changed, (after.as_uri(), name))
             heads[name] = snapshot_id, int(time.time() * 1000)
+            tell_of(done, name, after)
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
     return heads
 

@@ -78,13 +78,13 @@ def without_catalogs(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def serving(home: Path, settings: Settings | None = None) -> Iterator[Served]:
+def serving(home: Path, settings: Settings | None = None, *, watch: bool = False) -> Iterator[Served]:
     """A coordinator with that state directory, and no other catalogs, which serves on loopback during the block."""
     wanted = replace(settings or Settings(), port=0)
     with (
         without_catalogs(home.parent),
         closing(Listener("127.0.0.1", 0, wanted.certificates())) as listener,
-        running(home, wanted, watch=False) as coordinator,
+        running(home, wanted, watch=watch) as coordinator,
         coordinator_app.serving(coordinator, listener),
     ):
         yield Served(coordinator, listener.port)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,9 +18,11 @@ from urllib.parse import quote
 
 import pytest
 from jsonschema import Draft202012Validator
+from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.bootstrap.coordinator_app import embedded_optimizer
-from amoro_core.errors import TableNotFound
+from amoro_core.errors import NotAllowed, TableNotFound
+from amoro_core.model import metrics
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
@@ -101,6 +104,89 @@ def test_a_name_may_hold_a_slash_and_any_letter(served: Served) -> None:
     assert "lake.d/b.ä" in answer.document["detail"]
     assert served.ask(f"{PREFIX}/tables/%FF").status == 400
     assert told(served.ask(f"{PREFIX}/groups/a%0Ab")) == (404, "AMORO-3005", None)
+
+
+# Events of engines and object stores
+
+
+def events(table: str, catalog: SqlCatalog, *names: str) -> dict[str, Any]:
+    """Bodies of each shape; those of object stores are about the tables of these names, in the order of the shapes."""
+    paths = [catalog.load_table(name).metadata_location.removeprefix("file://") for name in names]
+    cloud = {"specversion": "1.0", "id": "1", "source": "flink/orders", "type": "amoro.table.changed"}
+    other = {"eventName": "s3:ObjectCreated:Put", "s3": {"bucket": {"name": ""}, "object": {"key": "a/data/b.parquet"}}}
+    object_of = [{"bucket": {"name": ""}, "object": {"key": path}} for path in (quote(paths[0], safe=""), paths[1])]
+    return {
+        "application/cloudevents+json": {**cloud, "subject": table},
+        "application/cloudevents-batch+json": [{**cloud, "subject": "elsewhere", "data": {"table": table}}] * 3,
+        "application/json": {"Records": [{**other, "s3": object_of[0]}, other]},
+        "application/json; charset=utf-8": {
+            "detail-type": "Object Created",
+            "source": "aws.s3",
+            "detail": object_of[1],
+        },
+    }
+
+
+def test_events_of_each_shape_lead_to_plans_and_refused_ones_to_no_look(tmp_path: Path) -> None:
+    catalog = writer.make_catalog(tmp_path, "told")
+    on = {"self-optimizing.enabled": "true"}
+    made = {name: writer.make_table(catalog, name, SCHEMA, properties=on) for name in ("db.a", "db.b", "db.c", "no.d")}
+    with serving(tmp_path / "home", watch=True) as served:
+        services = served.coordinator.services
+        served.coordinator.catalogs.add(CatalogConfig("told", tuple({**catalog.properties, "type": "sql"}.items())))
+        known = {name: services.tables.ensure(parse_table(f"told.{name}")) for name in made}
+        while services.discovery.is_due("told") or not all(
+            services.tables.refresh(one.table_id) for one in known.values()
+        ):
+            time.sleep(0.1)  # the catalog is compared again in half a minute
+        for number in range(48):
+            writer.append([*made.values()][number % 4], [row(number)])
+        token = services.tokens.create("teller", Role.OPERATOR, "told.db.*")[1]
+
+        def tell(body: object, kind: str = "application/json") -> Answer:
+            headers = {"Content-Type": kind}
+            return served.ask(f"{PREFIX}/events", "POST", token=token, body=body, headers=headers)
+
+        refused = [
+            {"specversion": "1.0", "id": str(number), "source": "s", "type": "t", "subject": "told.no.d"}
+            for number in range(1000)
+        ]
+        answer = tell(refused)
+        assert (answer.status, answer.document["accepted"], answer.document["refused"]) == (202, 0, 1000)
+        (problem,) = answer.document["problems"]
+        assert (problem["code"], problem["value"]) == (NotAllowed.code, "told.no.d")
+        assert "acts on told.db.* alone" in problem["message"]
+        answers = [tell(body, kind).document for kind, body in events("told.db.a", catalog, "db.b", "db.c").items()]
+        assert [(one["accepted"], one["ignored"]) for one in answers] == [(1, 0), (3, 0), (1, 1), (1, 0)]
+        unknown = tell({**refused[0], "subject": "told.db.none"}).document
+        assert [(one["result"], one["code"]) for one in unknown["problems"]] == [("unknown", TableNotFound.code)]
+        for name in ("db.a", "db.b", "db.c"):
+            begun_s = time.monotonic()
+            while not services.optimizing.list_processes(known[name].table_id):
+                assert time.monotonic() < begun_s + 10
+                time.sleep(0.05)
+        assert services.tables.find_stored(parse_table("told.no.d")).snapshot_id is None
+        counted = {(one.name, *one.labels): one.value for one in services.meters.samples()}
+        assert counted["amoro_changes_seen_total", "event"] == 36
+        assert counted["amoro_changes_seen_total", "look"] == 0
+        by = {result: counted["amoro_events_total", result] for result in metrics.EVENT_RESULTS}
+        assert by == {"accepted": 6, "ignored": 1, "unknown": 1, "refused": 1000, "limited": 0}
+
+
+def test_a_body_of_events_that_can_t_be_read_is_refused_as_a_whole(served: Served) -> None:
+    def tell(body: object, **more: Any) -> Answer:
+        return served.ask(f"{PREFIX}/events", "POST", body=body, **more)
+
+    cloud = {"specversion": "1.0", "id": "7", "source": "s", "type": "t", "subject": "lake.db.none"}
+    assert told(tell(b"{"))[:2] == (400, "AMORO-2005")
+    assert told(tell([cloud, {**cloud, "subject": 1}])) == (400, "AMORO-2005", "7")
+    assert told(tell([cloud, {**cloud, "specversion": "0.3"}]))[:2] == (400, "AMORO-2005")
+    assert told(tell(b" " * (1 << 21)))[:2] == (413, "AMORO-2005")
+    assert told(tell([cloud] * 1001))[:2] == (413, "AMORO-2005")
+    assert told(tell(cloud, headers={"Content-Type": "text/plain"}))[:2] == (415, "AMORO-2005")
+    assert told(tell(cloud, token="amo_forged"))[:2] == (401, "AMORO-4002")
+    viewer = served.coordinator.tokens.create("looks-only", Role.VIEWER)[1]
+    assert told(tell(cloud, token=viewer))[:2] == (403, NotAllowed.code)
 
 
 # Lists

@@ -1,6 +1,8 @@
 """Finding tables, evaluating and enabling them, and looking when events of changes come."""
 
+import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -32,12 +34,13 @@ from amoro_core.model.tables import (
     parse_table,
 )
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.discovery import COALESCED_S, ChangeNotificationService
+from amoro_core.services.discovery import COALESCED_S, REPEATED_S, ChangeNotificationService
 from amoro_core.store import tables
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
 from tests.services.world import START, World, make_small_files
 from tests.store import builders
+from tests.tiers import seeds
 
 LOW = {"self-optimizing.minor.trigger.file-count": "2"}
 
@@ -558,6 +561,7 @@ def test_events_of_one_while_are_one_look_for_each_table(monkeypatch: pytest.Mon
     assert (timer.interval, looks.begun) == (COALESCED_S, [])
     timer.function()
     assert sorted(looks.begun) == [(1, "cat"), (2, "cat")]
+    hearing.found(1, 1)
     hearing.changed(FIRST, "", "the token op")
     timers[1].function()
     assert looks.begun[2:] == [(1, "cat")]
@@ -571,6 +575,56 @@ def test_an_event_during_a_look_leads_to_another_one() -> None:
     looks.wait(1)
     assert looks.begun == [(1, "cat")]
     hearing.stop()
+
+
+def test_a_look_that_an_event_caused_and_that_found_nothing_is_repeated_once_later() -> None:
+    looks, begun_s = Looks(), time.monotonic()
+
+    def look(table_id: int, catalog: str) -> bool:
+        looks.look(table_id, catalog)
+        if table_id == 2:
+            hearing.found(2, 1)
+        hearing.refreshed(table_id)
+        return True
+
+    hearing = ChangeNotificationService(found, look, coalesced_s=0.01)
+    for table in (FIRST, SECOND):
+        hearing.changed(table, "", "the token op")
+    looks.wait(3)
+    assert time.monotonic() - begun_s >= REPEATED_S
+    time.sleep(0.1)
+    hearing.stop()
+    assert sorted(looks.begun) == [(1, "cat"), (1, "cat"), (2, "cat")]
+
+
+def test_every_commit_is_counted_once_though_events_are_lost_and_doubled(world: World) -> None:
+    """Also those that lie between a refresh and a commit of ours, which is none of them."""
+    names, chance = [f"db.t{number}" for number in range(3)], random.Random(seeds(1, 1)[0])
+    made = [writer.make_table(world.catalog, name, SCHEMA) for name in names]
+    for name in names:
+        world.refresh(f"cat.{name}")
+    telling = world.services.change_notifications
+    for number in range(60):
+        table = chance.randrange(3)
+        if number == 40:
+            process_id = world.begin_and_run(OptimizingType.MINOR, "cat.db.t0", force=True)
+        writer.append(made[table], [row(number)])
+        for _ in range(chance.choices((0, 1, 2), (0.05, 0.9, 0.05))[0]):
+            telling.changed(parse_table(f"cat.{names[table]}"), "", "the proxy")
+        if number == 40:
+            writer.append(made[0], [row(100)])
+            assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    for _ in range(600):
+        if not telling._due:
+            break
+        time.sleep(0.01)
+    writer.append(made[1], [row(101)])  # nobody tells of it
+    for name in names:
+        assert world.refresh(f"cat.{name}").snapshot_id == world.table_head(f"cat.{name}")
+    seen = {one.labels[0]: one.value for one in world.meters.samples() if one.name == "amoro_changes_seen_total"}
+    assert seen["event"] + seen["look"] == 62
+    assert seen["event"] >= 50
+    assert seen["look"] >= 1
 
 
 def test_nobody_tells_more_than_is_taken_of_one_within_a_minute() -> None:

@@ -119,7 +119,9 @@ class World:
             changes=Counted(self._changed),
             listeners=self.listeners,
         )
-        around = CoordinatorHooks(lambda: "here:1", lambda: "here:1", self._commit_due, self._left_over)
+        around = CoordinatorHooks(
+            lambda: "here:1", lambda: "here:1", self._commit_due, self._left_over, look=self._look
+        )
         made = self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
         self.catalogs, self.tables, self.planning, self.tables_of = (
             made.catalogs, made.tables, made.planning, made.tables_of,
@@ -292,6 +294,13 @@ class World:
     def _commit_due(self, process_id: str, catalog: str) -> None:
         assert catalog == self.catalog.name
         self.heard.commits.append(process_id)
+
+    def _look(self, table_id: int, catalog: str) -> bool:
+        assert catalog == self.catalog.name
+        self.tables.refresh(table_id)
+        self.starting.check_files(table_id)
+        self.services.change_notifications.refreshed(table_id)
+        return True
 
     def _left_over(self, process_id: str, catalog: str) -> None:
         assert catalog == self.catalog.name

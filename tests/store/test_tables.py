@@ -32,6 +32,31 @@ from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStat
 from tests.store import builders
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
+# Locations
+
+
+def test_a_path_belongs_to_the_table_with_the_longest_location_above_it(store: Store) -> None:
+    places = {
+        "wide": "s3a://lake/wh",
+        "t": "s3://lake/wh/db/t/",
+        "deep": "s3n://lake/wh/db/t/in",
+        "second": "s3://lake/wh/db/t",
+        "local": "file:///wh/db/local",
+        "never": "",
+    }
+    for name, location in places.items():
+        store.write(lambda db, name=name, location=location: tables.add(db, runtime(name, location=location)))
+    expected = {
+        "s3://lake/wh/db/t/metadata/1.metadata.json": "t",  # known before the second one
+        "s3://lake/wh/db/t/in/metadata/1.metadata.json": "deep",
+        "s3://lake/wh/db/t2/metadata/1.metadata.json": "wide",  # not t: at a boundary of segments only
+        "/wh/db/local/metadata/1.metadata.json": "local",
+    }
+    others = ["s3://other/wh/db/t/metadata/1.metadata.json", "/wh/db/locally/metadata/x", "s3://lake", ""]
+    found = store.read(lambda db: tables.list_by_paths(db, [*expected, *others]))
+    assert {path: table.name for path, table in found.items()} == expected
+
+
 # Catalogs
 
 

@@ -21,6 +21,7 @@ from amoro_core.errors import AmoroError, InvalidArgument, MalformedRequest, Not
 from amoro_core.logger import get_logger
 from amoro_core.model.paging import opened, sealed
 from amoro_core.model.properties import parse_duration
+from amoro_core.model.table_events import MEDIA_TYPES, MOST_EVENT_BYTES, MOST_EVENTS, events_of
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol.operations import ROUTES, Route
 
@@ -308,6 +309,8 @@ MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT = timedelta(minutes=10)
 #: Parameters of the query that are no field of the operation.
 WAIT = "wait"
+#: The operation whose bodies have the shapes of their senders.
+EVENTS = "ReceiveEvents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +380,7 @@ async def message_of(request: Request, parsed: ParsedRequest) -> tuple[Message, 
     waited = query.pop(WAIT, None) if route.lasting else None
     if route.has_body:
         require_names(query, {WAIT} if route.lasting else (), "the query")
-        body = await _body(request)
+        body = await (_events(request) if route.operation == EVENTS else _body(request))
         fill(message, body, known, "the body")
         _require(route, body, "the body")
         return message, _wait(waited)
@@ -413,12 +416,22 @@ def _match(known: Sequence[str], segments: Sequence[str]) -> dict[str, str] | No
     return result
 
 
-async def _body(request: Request) -> Any:
+async def _events(request: Request) -> Any:
+    """The body of events in the shapes of their senders. Raises HttpError with 413 for one that is too long."""
+    is_long = len(await content_of(request)) > MOST_EVENT_BYTES
+    found = {} if is_long else events_of(await _body(request, MEDIA_TYPES))
+    if is_long or len(found["events"]) + found["ignored"] > MOST_EVENTS:
+        limits = f"{MOST_EVENT_BYTES} bytes or {MOST_EVENTS} events"
+        raise HttpError(problem(413, MalformedRequest(f"the body has more than {limits}", hint="Send it in parts.")))
+    return found
+
+
+async def _body(request: Request, kinds: Collection[str] = ("application/json",)) -> Any:
     content = await content_of(request)
     if not content:
         return {}
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if kind not in kinds:
         error = MalformedRequest("the body must be JSON", hint="Send Content-Type: application/json.", value=kind)
         raise HttpError(problem(415, error))
     try:
