@@ -5,7 +5,7 @@ again: after a conflict, and after a crash of the coordinator.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -222,11 +222,19 @@ class Configured(Action, Protocol):
 
 
 @runtime_checkable
-class Clustering(Action, Protocol):
-    """An action whose tasks order the rows of groups of files; its plans are stored before they are started."""
+class Replacing(Action, Protocol):
+    """An action whose tasks replace data files of the head."""
 
     def data_files(self, given: bytes) -> tuple[str, ...]:
-        """The data files that a task with that input replaces."""
+        """The data files that a task with that input reads."""
+
+    def gives_up(self, given: bytes, gone: Set[str]) -> bool:
+        """Whether such a task is not worth going on once these of its data files, at least one, are gone."""
+
+
+@runtime_checkable
+class Clustering(Replacing, Protocol):
+    """An action whose tasks order the rows of groups of files; its plans are stored before they are started."""
 
     def clustered_groups(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made."""
@@ -374,6 +382,10 @@ class ActionDefaults:
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """None: no task reads files."""
         return ()
+
+    def gives_up(self, given: bytes, gone: Set[str]) -> bool:
+        """Always: nothing of the task can be committed."""
+        return True
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """None: no task writes files."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -291,6 +291,19 @@ class Rewriting(ActionDefaults):
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The data and delete files that its tasks read."""
         return paths_of([codec.decode_input(pb.RewriteInput.FromString(given)) for given in inputs_in(case)])
+
+    def data_files(self, given: bytes) -> tuple[str, ...]:
+        """The rewritten and the converted files."""
+        work = codec.decode_input(pb.RewriteInput.FromString(given))
+        return tuple(file.data.path for file in (*work.rewritten, *work.converted))
+
+    def gives_up(self, given: bytes, gone: Set[str]) -> bool:
+        """Unless rows of these files can be hidden in the outputs, as in `few_rows_of_missing_inputs`."""
+        work = codec.decode_input(pb.RewriteInput.FromString(given))
+        rows = {file.data.path: file.data.record_count for file in work.rewritten}
+        hidden = sum(rows.get(path, 0) for path in gone)
+        is_followed = work.tells_left_out and work.table.format_version > 1 and gone < rows.keys()
+        return not is_followed or hidden > work.max_hidden_ratio * sum(rows.values())
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """What these tasks have written; of all tasks the omitted rows, and vectors that no attempt of a commit has."""

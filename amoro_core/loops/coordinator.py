@@ -389,11 +389,11 @@ class CoordinatorLoops:
         runtime = self._services.tables.refresh(table_id)
         if runtime is None:
             return
-        self._services.starting.check_files(table_id)
         if runtime.status is OptimizingStatus.PENDING:
             self._refresh.wake()
         elif runtime.status in OPTIMIZING:
             self._services.optimizing.cancel_unwanted(table_id)
+        self._services.starting.check_files(table_id, runtime.snapshot_id)
 
     def _plan_pending(self, pending: Sequence[Pending]) -> None:
         """Plan pending tables, without waiting for a poll, in the order of each group's policy."""

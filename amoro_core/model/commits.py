@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.tables import SnapshotFacts, ancestors
@@ -69,6 +70,19 @@ class Head:
     removed_equality_deletes: tuple[DeleteFile, ...] | None
     #: By sequence number, the snapshots after the plan's and who wrote them, as far as the history tells.
     authors: Mapping[int, str] = field(default_factory=dict)
+
+
+def removals_since(
+    snapshots: Sequence[SnapshotFacts], head_id: int | None, planned_id: int
+) -> list[SnapshotFacts] | None:
+    """The commits since the planned one that may have removed data files, the oldest first; None where the head does
+    not descend from it, as far as is known: the table was rolled back, or the catalog answers with an older state."""
+    known = {one.snapshot_id: one for one in snapshots}
+    since = list(takewhile(lambda one: one.snapshot_id != planned_id, ancestors(known, head_id)))
+    if not since or since[-1].parent_id != planned_id:
+        return None
+    keys = ("deleted-data-files", "total-data-files")  # every writer tells the second
+    return [one for one in reversed(since) if keys[0] in one.summary or keys[1] not in one.summary]
 
 
 class Operation(StrEnum):

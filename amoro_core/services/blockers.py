@@ -212,7 +212,7 @@ def _clear_way(
                 hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {process.process_id}",
             )
         why = f"it gives way to a writer{f' ({blocker.reason})' if blocker.reason else ''}: {blocker.blocker_id}"
-        give_up(db, process, there, why, effects, blocker.created_at)
+        give_up(db, process, dict.fromkeys(there, why), effects, blocker.created_at)
     if runtime.status is OptimizingStatus.PLANNING and paths is None:
         raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.")
 

@@ -1,12 +1,13 @@
 """Plans processes of tables; saved plans; starts plans that wait."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 
-from amoro_core.actions.action_api import Action, Clustering, Optimizing, PlanningContext, Request
+from amoro_core.actions.action_api import Action, Optimizing, PlanningContext, Replacing, Request
 from amoro_core.errors import (
     AmoroError,
     CommitConflict,
@@ -18,15 +19,18 @@ from amoro_core.errors import (
     TableRefused,
 )
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.ports import Role, with_roles
+from amoro_core.formats.ports import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables, Vending
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import closed_until
+from amoro_core.model.commits import removals_since
+from amoro_core.model.files import TableScan
+from amoro_core.model.maintenance import application_of
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, SavedPlan
-from amoro_core.model.processes import LAYOUT, OptimizingProcess, ProcessContext, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.processes import OptimizingProcess, ProcessContext, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, SnapshotFacts, TableIdentifier, TableRuntime
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.state import tables as table_machine
@@ -39,8 +43,8 @@ from amoro_core.transactions.process_context import (
     Ending,
     close,
     drop_groups,
+    give_up,
     open_planned,
-    read_context,
     require_unreserved,
     reserved_files,
     with_blocked,
@@ -321,21 +325,22 @@ class StartingService:
                 log.warning("blocker.taken_by_others", process=process.process_id)
         return lost
 
-    def check_files(self, table_id: int) -> None:
-        """Compare the files of the table's plans that order rows with its head, once for each head.
+    def check_files(self, table_id: int, head: int | None = None) -> None:
+        """Compare the files of the table's plans with its head, once for each head; `head` is the one just loaded.
 
-        A plan that was not started is closed where one of them is gone; of one that runs the groups are given up whose
-        files are gone. Raises what loading the table raises.
+        A plan that was not started is closed where one of them is gone; of one that runs the tasks are cancelled whose
+        files are gone, and it ends where no other is left. Raises what loading the table raises.
         """
         for process in self.store.read(lambda db: processes.list_active_of(db, table_id)):
-            if process.lane == LAYOUT and process.status in _GOING:
+            is_seen = head is not None and head == self._compared.get(process.process_id, process.snapshot_id)
+            if process.status in _GOING and not is_seen and isinstance(self.find_action(process.type), Replacing):
                 self._check_files(process)
 
     def _check_files(self, process: OptimizingProcess) -> str:
         """The reason if the process was closed because a file is gone; else ""."""
-        case = self.store.read(lambda db: read_context(db, process.process_id))
+        runtime = self.store.read(lambda db: tables.get(db, process.table_id))
         try:
-            opened = open_planned(self.tables, case)
+            opened = open_planned(self.tables, ProcessContext(process, runtime, (), (), 0))
         except CommitConflict as another:
             if process.status != ProcessStatus.REQUESTED:
                 return ""  # it is ended as every process is whose table is another one
@@ -343,45 +348,56 @@ class StartingService:
         head = opened.facts.snapshot_id
         if head == self._compared.get(process.process_id, process.snapshot_id):
             return ""
-        scan = None if head is None else with_roles(opened, (Role.READ,), process.type).scan_of(head)
-        groups_files = self.store.read(lambda db: self._open_files(db, case))
-        files = LiveFiles.of(scan.files if scan is not None else ())
-        ids = files.ids_of(path for paths in groups_files.values() for path in paths)
-        live = {normalise(files.columns.row(at).path) for at in ids.tolist()}
-        gone = {
-            number: f"{lost[0]} is no longer live"
-            for number, paths in groups_files.items()
-            if (lost := [path for path in paths if normalise(path) not in live])
-        }
+        table = with_roles(opened, (Role.READ,), process.type)
+        removals = removals_since(table.snapshots(), head, process.snapshot_id)
+        if removals is None:
+            return ""
+        gone = self._tasks_without_files(process, table, removals) if removals else {}
         self._compared[process.process_id] = head
         if not gone:
             return ""
         if process.status == ProcessStatus.REQUESTED:
             return self._close(process, CommitConflict(next(iter(gone.values()))))
-        self._drop_groups(process, gone)
+        self._cancel_tasks(process, gone)
         return ""
 
-    def _open_files(self, db: Connection, case: ProcessContext) -> dict[int, tuple[str, ...]]:
-        """The data files of each group that is not done, by the number of its task."""
-        action = self.find_action(case.process.type)
-        if not isinstance(action, Clustering):
+    def _tasks_without_files(
+        self, process: OptimizingProcess, table: Readable, removals: Sequence[SnapshotFacts]
+    ) -> dict[int, str]:
+        """The numbers of the open tasks whose files are gone, with the commits that removed them."""
+        action = self.find_action(process.type)
+        if not isinstance(action, Replacing):
             return {}
-        return {
-            task.task_id.number: action.data_files(tasks.read_input(db, task.task_id))
-            for task in tasks.list_for_process(db, case.process.process_id)
-            if task.status in _OPEN
+        every = self.store.read(lambda db: tasks.list_for_process(db, process.process_id))
+        is_open = [task.task_id for task in every if task.status in _OPEN]
+        inputs = self.store.read(lambda db: tasks.read_inputs(db, is_open))
+        files = {task_id: action.data_files(given) for task_id, given in sorted(inputs.items())}
+        live = _live(table.scan() if files else None, chain.from_iterable(files.values()))
+        lost = {one: [path for path in paths if normalise(path) not in live] for one, paths in files.items()}
+        first = {one.number: gone[0] for one, gone in lost.items() if gone and action.gives_up(inputs[one], {*gone})}
+        by = dict.fromkeys(first.values(), removals[-1])
+        for earlier in reversed(removals[:-1] if first else ()):
+            live = _live(table.scan_of(earlier.snapshot_id), by)
+            by |= {path: earlier for path in by if normalise(path) not in live}
+        words = {
+            path: f"snapshot {one.snapshot_id} ({one.operation}) of {application_of(one.summary)}"
+            for path, one in by.items()
         }
+        return {number: f"{path} is no longer live: {words[path]} removed it" for number, path in first.items()}
 
-    def _drop_groups(self, process: OptimizingProcess, gone: Mapping[int, str]) -> None:
+    def _cancel_tasks(self, process: OptimizingProcess, gone: Mapping[int, str]) -> None:
         effects = Effects()
 
-        def drop(db: Connection) -> None:
-            now = self.clock()
-            if processes.get(db, process.process_id).status not in _GOING:
+        def cancel(db: Connection) -> None:
+            now, current = self.clock(), processes.get(db, process.process_id)
+            if current.status not in _GOING:
                 return
-            drop_groups(db, process.process_id, gone, effects, now)
+            if current.max_commits:
+                drop_groups(db, process.process_id, gone, effects, now)
+            else:
+                give_up(db, current, gone, effects, now, CommitConflict.code)
 
-        self.store.write(drop)
+        self.store.write(cancel)
         for number, reason in gone.items():
             log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
         self.signals.announce(effects)
@@ -396,3 +412,9 @@ class StartingService:
         log.info("process.closed", process=process.process_id, reason=error.message)
         self.signals.announce(Effects())
         return error.message
+
+
+def _live(scan: TableScan | None, paths: Iterable[str]) -> set[str]:
+    """Those of the data files that are live there, by normalised path."""
+    files = LiveFiles.of(scan.files if scan is not None else ())
+    return {normalise(files.columns.row(at).path) for at in files.ids_of(paths).tolist()}

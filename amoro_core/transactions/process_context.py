@@ -331,14 +331,14 @@ def drop_groups(db: Connection, process_id: str, gone: Mapping[int, str], effect
 
 
 def give_up(
-    db: Connection, process: OptimizingProcess, numbers: Collection[int], reason: str, effects: Effects, now: datetime
+    db: Connection, process: OptimizingProcess, gone: Mapping[int, str], effects: Effects, now: datetime, code: str = ""
 ) -> None:
-    """Give up tasks of a running process; the process, where no other is left."""
+    """Give up tasks of a running process, with the reasons; the process, where no other is left."""
     every = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
-    if every - settled_groups(db, process).numbers - set(numbers):
-        drop_groups(db, process.process_id, dict.fromkeys(numbers, reason), effects, now)
+    if every - settled_groups(db, process).numbers - gone.keys():
+        drop_groups(db, process.process_id, gone, effects, now)
         return
-    close(db, process, Ending(reason), now)
+    close(db, process, Ending(next(iter(gone.values()), ""), code), now)
     effects.left_over.append((process.process_id, tables.get(db, process.table_id).identifier.catalog))
 
 

@@ -215,7 +215,7 @@ def test_a_group_whose_file_left_the_head_is_cancelled_at_the_next_look(world: W
     world.starting.check_files(world.table().table_id)
     cancelled = [task for task in world.tasks(process_id) if task.status is TaskStatus.CANCELED]
     assert len(cancelled) == 1
-    assert cancelled[0].failure == f"{gone} is no longer live"
+    assert cancelled[0].failure.startswith(f"{gone} is no longer live: snapshot {world.table_head()} (")
     assert work_on(world, process_id, clusterer(world)) == 5
     process = world.process(process_id)
     assert process.status is ProcessStatus.PARTIAL

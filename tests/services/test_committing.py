@@ -6,11 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from amoro_core.admin.processes import find_process
 from amoro_core.documents.formatting import detail_lines
@@ -610,6 +613,106 @@ def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, pro
     assert failure.count("is no longer live, and of file:///") == 2
     assert failure.endswith(" (The next round plans it anew.)")
     assert world.table().status_reason.startswith("minor failed: ")
+
+
+def partitions(world: World, **properties: str) -> Table:
+    """A table of two partitions, a and b, with twelve files of a row each."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
+    for number in range(12):
+        writer.append(table, [row(number, "a"), row(100 + number, "b")])
+    return table
+
+
+def look(world: World) -> None:
+    world.refresh()
+    world.starting.check_files(world.table().table_id)
+
+
+def canceled(world: World, process_id: str) -> dict[str, str]:
+    """The partitions of the cancelled tasks with the reasons."""
+    return {task.partition: task.failure for task in world.tasks(process_id) if task.status is TaskStatus.CANCELED}
+
+
+def test_tasks_whose_files_an_overwrite_removed_are_cancelled_and_the_others_are_committed(world: World) -> None:
+    table = partitions(world)
+    process_id, optimizer = world.begin(OptimizingType.MINOR, force=True), world.optimizer()
+    handed = world.take(optimizer)
+    (part,) = (one.partition for one in world.tasks(process_id) if one.task_id == handed.attempt.task_id)
+    writer.append(table, [row(50, "a")])
+    look(world)
+    assert canceled(world, process_id) == {}
+    value = part.removeprefix("part=")
+    replacing = pa.Table.from_pylist([row(7, value)], schema=SCHEMA.as_arrow())
+    world.catalog.load_table("db.t").overwrite(replacing, EqualTo("part", value))
+    writer.copy_on_write(table, lambda item: item["id"] == 107)  # a later commit, which is not named
+    before = rows(world)
+
+    look(world)
+
+    snapshots = world.catalog.load_table("db.t").snapshots()
+    removing, _ = (one for one in snapshots if one.summary and one.summary.operation is Operation.DELETE)
+    why = f"is no longer live: snapshot {removing.snapshot_id} (delete) of an unknown application removed it"
+    ((where, reason),) = canceled(world, process_id).items()
+    assert (where, reason.partition(" ")[2]) == (part, why)
+    assert world.optimizing.abandoned(optimizer, [handed.attempt]) == [handed.attempt]
+    world.run_all(process_id, optimizer)
+    assert world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    oracle.assert_same_rows(before, rows(world))
+    assert snapshots_of(world, process_id) == 1
+    assert world.table().failures == 0
+
+
+@pytest.mark.parametrize("ending", ["running", "done"])
+def test_a_process_all_of_whose_files_are_gone_ends_at_once_as_cancelled(world: World, ending: str) -> None:
+    """Where a task is done already, it ends at its commit."""
+    table = partitions(world)
+    process_id, optimizer = world.begin(OptimizingType.MINOR, force=True), world.optimizer()
+    if ending == "done":
+        world.run_one(optimizer)
+    world.catalog.load_table("db.t").delete(EqualTo("part", "a"))
+    look(world)
+    assert world.status(process_id) in (ProcessStatus.RUNNING, ProcessStatus.COMMITTING)
+    world.catalog.load_table("db.t").delete(EqualTo("part", "b"))
+    look(world)
+    if ending == "done":
+        assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    else:
+        assert world.status(process_id) is ProcessStatus.CLOSED
+        assert world.heard.left_over == [process_id]
+    process = world.process(process_id)
+    assert process.failure_code == CommitConflict.code
+    assert "is no longer live" in process.failure
+    assert (world.table().status, world.table().failures) == (OptimizingStatus.IDLE, 0)
+    assert oracle.live_rows(table).total() == 0
+
+
+@pytest.mark.parametrize("rebases", [True, False])
+def test_a_task_goes_on_where_rows_of_files_that_are_gone_can_be_hidden(world: World, rebases: bool) -> None:
+    table = partitions(world, **{"self-optimizing.rebase.enabled": str(rebases).lower()})
+    process_id = world.begin(OptimizingType.MINOR, force=True)
+    writer.copy_on_write(table, lambda item: item["id"] in (3, 4))
+    before = rows(world)
+    look(world)
+    assert list(canceled(world, process_id)) == ([] if rebases else ["part=a"])
+    world.run_all(process_id)
+    assert world.committing.commit(process_id) is (ProcessStatus.SUCCESS if rebases else ProcessStatus.PARTIAL)
+    oracle.assert_same_rows(before, rows(world))
+
+
+def test_nothing_is_cancelled_for_an_older_answer_of_the_catalog_or_a_rollback(world: World) -> None:
+    table = partitions(world)
+    world.refresh()
+    older = IcebergFormat().load(world.catalogs.get("cat"), world.table().identifier)
+    writer.copy_on_write(table, lambda item: item["id"] == 3)
+    process_id = world.begin(OptimizingType.MINOR, force=True)
+    with world.iceberg.catalog(load=lambda *arguments: older):
+        look(world)
+    assert canceled(world, process_id) == {}
+    assert older.facts.snapshot_id is not None
+    writer.rollback(table, older.facts.snapshot_id)
+    look(world)
+    assert canceled(world, process_id) == {}
+    assert world.status(process_id) is ProcessStatus.RUNNING
 
 
 def test_a_refused_commit_lets_the_table_alone_for_a_while(world: World, process: str) -> None:

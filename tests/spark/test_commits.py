@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.aging import aged
@@ -38,6 +38,27 @@ if TYPE_CHECKING:
 
 
 MINOR, FULL = OptimizingType.MINOR, OptimizingType.FULL
+
+
+def test_tasks_of_which_spark_s_copy_on_write_replaced_the_inputs_are_cancelled(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table, world = catalog.full_name("db.halves"), services.world
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, part BIGINT) USING iceberg PARTITIONED BY (part)")
+    for start in range(0, 120, 10):
+        spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, id % 2 FROM range({start}, {start + 10})")
+    process_id = world.begin(MINOR, table)
+    spark.sql(f"UPDATE {table} SET id = id + 1000 WHERE part = 0")
+    expected = spark_rows(spark, table)
+    world.refresh(table)
+    world.starting.check_files(world.table(table).table_id)
+    (given_up,) = (task for task in world.tasks(process_id) if task.status is TaskStatus.CANCELED)
+    removing = snapshots(spark, table)[-1]
+    assert given_up.partition == "part=0"
+    assert f"snapshot {removing.snapshot_id} (overwrite) of spark" in given_up.failure
+    world.run_all(process_id)
+    assert world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    assert spark_rows(spark, table) == expected
 
 
 def test_equality_deletes_committed_after_the_plan_go_on_covering_our_outputs(
