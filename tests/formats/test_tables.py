@@ -1,5 +1,6 @@
 """From names to open tables: which of a catalog's formats has a table, and what a table keeps."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
@@ -139,6 +140,73 @@ def test_a_known_table_that_turns_up_in_another_format_under_its_id_is_refused_b
 def test_another_table_of_the_name_may_have_another_format(before: TableRuntime | None) -> None:
     tables = Tables(formats(Fake("x", "u")), lambda name: catalog("x"), lambda identifier: before)
     assert tables.open(TABLE).facts.format == "x"
+
+
+@dataclass
+class Answering(Fake):
+    """A format whose catalogs say where metadata are, and whether a table has changed."""
+
+    places: Mapping[tuple[str, ...], str] | None = None
+    unchanged: bool | AmoroError = True
+    compared: list[tuple[CatalogConfig, TableIdentifier, str]] = field(default_factory=list)
+
+    def check(self, catalog: CatalogConfig) -> None:
+        self.asked += 1
+
+    def locations(
+        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[tuple[str, ...], str] | None:
+        assert (catalog.name, names) == ("cat", [("db", "t")])
+        return self.places
+
+    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
+        self.compared.append((catalog, identifier, metadata_location))
+        if isinstance(self.unchanged, AmoroError):
+            raise self.unchanged
+        return self.unchanged
+
+
+def test_a_table_is_unchanged_only_where_its_own_format_says_so() -> None:
+    plain, own = Fake("x"), Answering("y")
+    both, at = catalog("x,y"), replace(known("y", "u"), metadata_location="m1")
+    tables = Tables(formats(plain, own), lambda name: both)
+    assert tables.is_unchanged(at)
+    own.unchanged = False
+    assert not tables.is_unchanged(at)
+    assert own.compared == [(both, TABLE, "m1")] * 2
+    for unknown in (replace(at, metadata_location=""), replace(at, format="x"), replace(at, format="z")):
+        assert tables.is_unchanged(unknown) is False
+    assert len(own.compared) == 2
+
+
+def test_where_metadata_are_is_told_by_the_formats_that_know_and_each_format_is_checked() -> None:
+    name, plain, none, some = ("db", "t"), Fake("x"), Answering("y"), Answering("z", places={("db", "t"): "m1"})
+    every = formats(plain, none, some)
+    tables = Tables(every, lambda name: catalog("x,y,z"))
+    assert tables.locations(catalog("x,y,z"), [name]) == {"z": {name: "m1"}}
+    assert tables.locations(catalog("x,y"), [name]) is None
+    every.check(catalog("y,z"))
+    assert (none.asked, some.asked) == (1, 1)
+
+
+def test_after_each_request_it_is_told_whether_the_catalog_answered() -> None:
+    ours, told = Answering("iceberg", listed=(TABLE,), places={}), list[tuple[str, AmoroError | None]]()
+    tables = Tables(formats(ours), lambda name: catalog(), on_answer=lambda *answer: told.append(answer))
+    down = CatalogUnavailable("no answer")
+    assert tables.list_all(catalog()) == [TABLE]
+    assert tables.is_unchanged(replace(known("iceberg", "u"), metadata_location="m1"))
+    tables.locations(catalog(), [("db", "t")])
+    assert told == [("cat", None)] * 3
+    for answer in (MISSING, ELSEWHERE, down):
+        told.clear()
+        ours.answer = ours.unchanged = answer
+        for ask in (
+            lambda: tables.open(TABLE),
+            lambda: tables.is_unchanged(replace(known("iceberg", "u"), metadata_location="m1")),
+        ):
+            with pytest.raises(type(answer)):
+                ask()
+        assert told == [("cat", down if answer is down else None)] * 2
 
 
 def test_work_that_needs_what_a_format_lacks_is_refused_with_all_names() -> None:

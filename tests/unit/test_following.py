@@ -16,7 +16,16 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import DeletedRows, PositionMap
 from amoro_core.validation.rules import carried_over
-from amoro_core.validation.view import NOTHING_READ, Read, RowLookup, build_view, to_look_up, to_read, translate
+from amoro_core.validation.view import (
+    NOTHING_READ,
+    Read,
+    RowLookup,
+    build_view,
+    carried_deletes,
+    to_look_up,
+    to_read,
+    translate,
+)
 from tests.unit.test_removal import OURS, vector
 from tests.unit.test_validating import S, data, equality, group, head, position, record, refusing, scanned, validate
 
@@ -156,6 +165,28 @@ def test_the_rows_of_an_input_that_is_gone_are_hidden() -> None:
     done = validate(plan, head(scanned(A, P8)), read({}))
     assert done.content is not None
     assert done.content.removed_data == (A,)
+
+
+def test_a_receipt_names_the_files_whose_deletes_were_carried_over_most_rows_first() -> None:
+    """Rows that the task left out, or that were deleted before, count for nobody."""
+    small, left_out = data("small", rows=20), {**LEFT, 1: PositionSet.of([0, 1])}
+    plan = record(followed([scanned(A, P8), scanned(small)], left_out=left_out))
+    news = [position(f"n{number:02}", S + number, names=A) for number in range(1, 13)]
+    rows = {delete: {"a": [0, *range(60, 60 + at)]} for at, delete in enumerate(news)}
+    was_read = read({P8: {"a": [0, 1, 2, 3, 60]}, **rows}, left_out)
+    seen = head(scanned(A, P8, *news), authors={S + 12: "snapshot 7 of spark"})
+    told = carried_deletes(plan.groups, build_view(plan, seen, was_read))
+    assert told == (
+        f"18 in {small.path}, which is gone",
+        "10 in n12 of snapshot 7 of spark",
+        *(f"{number - 2} in n{number:02} of sequence number {S + number}" for number in range(11, 3, -1)),
+        "those in 1 more files",
+    )
+    view = build_view(plan, head(scanned(A, P8, *news[:3]), scanned(small)), was_read)
+    assert carried_deletes(plan.groups, view) == (f"1 in n03 of sequence number {S + 3}",)
+    many = position("many", S + 1, names=A)
+    view = build_view(plan, head(scanned(A, P8, many), scanned(small)), read({P8: {}, many: {"a": range(5000)}}, {}))
+    assert carried_deletes(plan.groups, view) == (f"5,000 in many of sequence number {S + 1}",)
 
 
 @pytest.mark.parametrize(("ratio", "rules"), [(0.2, []), (0.17, ["few_rows_of_missing_inputs"])])

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,16 +19,17 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.types import StructType
 
 from amoro_core.errors import CheckFailed, CommitConflict, UnreadableFile
-from amoro_core.files.deletes.vectors import packed, positions_in, vectors_file
+from amoro_core.files.deletes.vectors import packed, positions_in, read_omitted_rows, vectors_file
 from amoro_core.iceberg.commit.rewrite_files import _require_new, require_one_vector
 from amoro_core.iceberg.manifest.reading import ChangeCounts, ManifestHeader
 from amoro_core.iceberg.manifest.writing import added_entry
 from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, VectorFacts
 from amoro_core.model.files import NO_METRICS, DataFile, DeleteFile, FileFormat, ScannedFile, TableScan
 from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
-from amoro_core.model.task_payload import InputFile
+from amoro_core.model.task_payload import DeletedRows, InputFile, PositionMap
 from amoro_core.scan.matching import match
 from amoro_core.validation import check
+from tests.unit.rewrite.builders import access_to
 from tests.unit.test_check import CONTEXT, CONVERTED, EQUALITY, GROUP, RECORD, C, data, scanned_of
 from tests.unit.test_validating import data as live_data
 from tests.unit.test_validating import position
@@ -54,7 +56,7 @@ def test_positions_are_sets(left: set[int], right: set[int]) -> None:
 
 def test_the_first_positions_are_a_run_of_few_bytes() -> None:
     assert PositionSet.first(4_000_000) == PositionSet.of(np.arange(4_000_000))
-    assert len(packed(PositionSet.first(4_000_000))) < 1000
+    assert len(packed(PositionSet.of(np.arange(4_000_000)))) < 1000
     assert PositionSet.first(0) == NO_POSITIONS
 
 
@@ -102,6 +104,25 @@ def test_a_broken_vector_is_told_with_its_place(broken: Callable[[bytes], bytes]
 def test_a_position_beyond_the_file_is_told() -> None:
     with pytest.raises(UnreadableFile, match=r"deletes row 131072, the data file has 131072 rows"):
         positions_in(packed(GOOD), 3, 2**17, "f.puffin at 4")
+
+
+def test_rows_left_out_are_read_by_input_and_damage_is_told_with_its_place(tmp_path: Path) -> None:
+    first, third = PositionSet.of([1, 5]), PositionSet.of([0, 70_000])
+    content, parts = vectors_file([("a", first), ("c", third)])
+    path = tmp_path / "map.puffin"
+    path.write_bytes(content)
+    rows = tuple(
+        DeletedRows(number, part.offset, part.size_bytes, 2) for number, part in zip((0, 2), parts, strict=True)
+    )
+    access, found = access_to(tmp_path), PositionMap(str(path), len(content), rows)
+    assert read_omitted_rows(access, found, [6, 9, 70_001]) == {0: first, 2: third}
+    assert read_omitted_rows(access, PositionMap("", 0, ()), [6, 9, 70_001]) == {}
+    with pytest.raises(UnreadableFile, match=f"{path}, byte {parts[1].offset} deletes row 70000"):
+        read_omitted_rows(access, found, [6, 9, 70_000])
+    with pytest.raises(UnreadableFile, match=f"{path}, byte {parts[0].offset} has 2 positions, .* tells of 3"):
+        read_omitted_rows(access, replace(found, left_out=(replace(rows[0], record_count=3),)), [6])
+    with pytest.raises(UnreadableFile, match=f"{path} has {len(content)} bytes, the map of positions tells of 5"):
+        read_omitted_rows(access, replace(found, size_bytes=5), [6, 9, 70_001])
 
 
 @given(cut=st.integers(0, 60), flipped=st.integers(0, 60), mask=st.integers(1, 255))

@@ -31,6 +31,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from amoro_core.errors import TableRefused
 from amoro_core.files.deletes import row_matcher
 from amoro_core.files.deletes.row_matcher import RowPosition, RowsMissing, look_up
 from amoro_core.files.schema.schemas import arrow_schema
@@ -260,6 +261,15 @@ def test_too_many_bytes_and_too_many_keys_are_told(tmp_path: Path, monkeypatch: 
     with pytest.raises(RowsMissing, match=r"2 rows of .* take more than"):
         found(work, made, wanted)
     assert len(found(work, made, {0: wanted[0]})) == 2
+
+
+def test_keys_that_lie_where_the_table_may_not_read_are_not_read(tmp_path: Path) -> None:
+    ours, foreign = tmp_path / "ours", tmp_path / "foreign"
+    deletes = [equality_deletes(foreign, [1], COLUMNS, {"n": [1], "s": [""]})]
+    work, made = few(ours, [1, 2, 3, 4], deletes=deletes), run(few(ours, [1, 2, 3, 4]))
+    with pytest.raises(TableRefused) as refused:
+        found(work, made, {0: PositionSet.of([0])})
+    assert refused.value.reason == "location"
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -242,9 +242,10 @@ def other_writer(**kinds: pa.DataType) -> list[pa.Field]:
         ),
         (other_writer(u=pa.uuid()), {}),
         (other_writer(s=pa.binary(), b=pa.string()), {"plain": True}),
+        (other_writer(b=pa.binary(2)), {}),
         (other_writer(), {"store_decimal_as_integer": True, "version": "1.0", "data_page_version": "2.0"}),
     ],
-    ids=["usual", "milliseconds", "int96", "dictionary", "large", "uuid", "not annotated", "integer decimals"],
+    ids=["usual", "milliseconds", "int96", "dictionary", "large", "uuid", "not annotated", "fixed", "integer decimals"],
 )
 def test_files_of_other_writers_are_read_exactly(
     tmp_path: Path, columns: list[pa.Field], options: dict[str, object]
@@ -323,6 +324,9 @@ def test_written_types_are_those_of_the_specification(tmp_path: Path) -> None:
     [
         (IntegerType(), pa.int64(), 1),
         (StringType(), pa.int32(), 1),
+        (StringType(), pa.binary(2), b"ab"),
+        (BinaryType(), pa.int32(), 1),
+        (TimestamptzType(), pa.date32(), 1),
         (DecimalType(9, 2), pa.decimal128(9, 3), Decimal("1.000")),
         (DateType(), pa.timestamp("us"), 0),
         (FixedType(3), pa.binary(2), b"ab"),
