@@ -67,6 +67,23 @@ def test_a_catalog_that_says_nothing_has_tables_of_iceberg_alone() -> None:
     assert (ours.asked, other.asked) == (1, 0)
 
 
+def test_a_catalog_of_a_format_s_own_type_has_tables_of_that_format() -> None:
+    own, ours = Fake("hudi", "u1"), Fake("iceberg", "u2")
+    both = formats(own, ours)
+    assert both.load(CatalogConfig("cat", (("type", " Hudi "),)), TABLE).facts.format == "hudi"
+    assert both.load(CatalogConfig("cat", (("type", "rest"),)), TABLE).facts.format == "iceberg"
+    assert both.find(catalog("hudi"), "hudi") is own
+    assert both.find(catalog("hudi"), "iceberg") is None
+    assert both.names == ("hudi", "iceberg", "paimon")
+
+
+def test_a_catalog_s_defaults_count_where_the_table_says_nothing() -> None:
+    config = CatalogConfig("cat", (("table.a", "1"), ("table.b", "2"), ("uri", "u")))
+    tables, table = Tables(formats(), {"cat": config}.__getitem__), formats(Fake("iceberg", "u")).load(catalog(), TABLE)
+    said = cast(OpenTable, Loaded(replace(table.facts, properties={"b": "3"})))
+    assert tables.effective_properties("cat", said) == {"a": "1", "b": "3"}
+
+
 def test_formats_are_tried_in_the_order_of_the_catalog_until_one_has_the_table() -> None:
     first, second, third = Fake("mixed", ELSEWHERE), Fake("iceberg", MISSING), Fake("paimon", "u")
     found = formats(second, third, first).load(catalog("MIXED, iceberg,paimon, mixed"), TABLE)

@@ -311,6 +311,13 @@ def test_random_paths_are_refused_as_one_by_one() -> None:
     assert min(seen.values()) > 200
 
 
+def test_of_paths_only_directories_and_unusual_names_are_kept() -> None:
+    usual = ["s3://b/t/f.parquet", "s3://b/t/g..parquet", "s3://b/f"]
+    odd = ["s3://b/t/..", "s3://b/t/.", "s3://b/t/", "name", "s3://b/a\0b"]
+    shape = of([*usual, *odd]).shape
+    assert (shape.directories, shape.odd) == (("s3://b/t/", "s3://b/", "name"), tuple(odd))
+
+
 def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "elsewhere").mkdir()

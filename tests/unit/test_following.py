@@ -22,6 +22,7 @@ from amoro_core.validation.view import (
     RowLookup,
     build_view,
     carried_deletes,
+    hidden_rows,
     to_look_up,
     to_read,
     translate,
@@ -102,6 +103,14 @@ def test_a_position_delete_that_was_not_read_drops_the_group() -> None:
     plan, new = record(followed()), position("new", S + 1, names=A)
     now = head(scanned(A, E7, P8, new), scanned(B, E7))
     assert refusing(plan, now, read({})) == ["position_deletes_were_read"]
+
+
+def test_rows_are_never_followed_without_what_was_to_be_read() -> None:
+    """A second guard behind the rules."""
+    plan, new = record(followed()), position("new", S + 1, names=A)
+    view = build_view(plan, head(scanned(A, E7, P8, new), scanned(B, E7)), read({}))
+    with pytest.raises(ValueError, match="the position delete new was not read"):
+        hidden_rows(plan.groups[0], view)
 
 
 def test_a_map_that_was_not_read_drops_the_group() -> None:

@@ -72,6 +72,13 @@ def test_of_the_deletes_of_files_that_go_those_stay_that_others_need() -> None:
     assert deletes_without(live, []) == ()
 
 
+def test_a_file_that_is_live_under_another_spelling_keeps_its_deletes() -> None:
+    """It does not go with the input: files are removed by their path, letter by letter."""
+    delete, other = equality("e8", 8), replace(A, path=A.path.replace("file:///", "file:/"))
+    assert removable_deletes([group(1, [scanned(A, delete)])], scan_of(scanned(other, delete)), S) == ()
+    assert removable_deletes([group(1, [scanned(A, delete)])], scan_of(scanned(A, delete)), S) == (delete,)
+
+
 def test_what_dangles_already_is_not_taken_along() -> None:
     scan = TableScan(7, 9, (scanned(A),), (equality("d", 1),))
     assert deletes_without(scan, [A.path]) == ()

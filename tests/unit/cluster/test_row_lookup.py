@@ -40,7 +40,7 @@ from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
 from amoro_core.model.task_payload import InputFile
 from tests.tiers import seeds
 from tests.unit.cluster.builders import curve, files_of, group, linear, run, table_of
-from tests.unit.rewrite.builders import access_to, col, equality_deletes
+from tests.unit.rewrite.builders import access_to, col, equality_deletes, position_deletes
 
 _ELEMENTS = StructType(NestedField(13, "x", DoubleType()), NestedField(14, "y", StringType()))
 SCHEMA = Schema(
@@ -261,6 +261,19 @@ def test_too_many_bytes_and_too_many_keys_are_told(tmp_path: Path, monkeypatch: 
     with pytest.raises(RowsMissing, match=r"2 rows of .* take more than"):
         found(work, made, wanted)
     assert len(found(work, made, {0: wanted[0]})) == 2
+
+
+def test_keys_without_field_ids_are_read_by_the_name_mapping_and_positions_are_no_keys(tmp_path: Path) -> None:
+    deletes = [
+        position_deletes(tmp_path, [("another file", 0)]),
+        equality_deletes(tmp_path, [1], [pa.field("old", pa.int64())], {"old": [2]}),
+    ]
+    work = few(tmp_path, [1, 2, 3, 4], deletes=deletes)
+    table = replace(work.rewrite.table, name_mapping_json='[{"field-id": 1, "names": ["n", "old"]}]')
+    work = replace(work, rewrite=replace(work.rewrite, table=table))
+    made = run(work)
+    assert found(work, made, {0: PositionSet.of([0, 1])}) == {(0, 0): (0, 0)}
+    assert found(work, made, {0: PositionSet.of([1])}) == {}
 
 
 def test_keys_that_lie_where_the_table_may_not_read_are_not_read(tmp_path: Path) -> None:
