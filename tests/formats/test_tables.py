@@ -72,7 +72,7 @@ def test_a_catalog_of_a_format_s_own_type_has_tables_of_that_format() -> None:
     both = formats(own, ours)
     assert both.load(CatalogConfig("cat", (("type", " Hudi "),)), TABLE).facts.format == "hudi"
     assert both.load(CatalogConfig("cat", (("type", "rest"),)), TABLE).facts.format == "iceberg"
-    assert both.find(catalog("hudi"), "hudi") is own
+    assert both.find(catalog("hudi"), "hudi") is cast(TableFormat, own)
     assert both.find(catalog("hudi"), "iceberg") is None
     assert both.names == ("hudi", "iceberg", "paimon")
 
@@ -208,7 +208,11 @@ def test_where_metadata_are_is_told_by_the_formats_that_know_and_each_format_is_
 
 def test_after_each_request_it_is_told_whether_the_catalog_answered() -> None:
     ours, told = Answering("iceberg", listed=(TABLE,), places={}), list[tuple[str, AmoroError | None]]()
-    tables = Tables(formats(ours), lambda name: catalog(), on_answer=lambda *answer: told.append(answer))
+
+    def tell(name: str, error: CatalogUnavailable | None) -> None:
+        told.append((name, error))
+
+    tables = Tables(formats(ours), lambda name: catalog(), on_answer=tell)
     down = CatalogUnavailable("no answer")
     assert tables.list_all(catalog()) == [TABLE]
     assert tables.is_unchanged(replace(known("iceberg", "u"), metadata_location="m1"))
