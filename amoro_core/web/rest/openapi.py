@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor
 
 from amoro_core.admin.dispatcher import FUNCTIONS
 from amoro_core.documents.json_documents import answer_type, message_schema, schemas
-from amoro_core.model.table_events import EVENTS_SCHEMA, MEDIA_TYPES
+from amoro_core.model.table_events import EVENTS_SCHEMA
 from amoro_core.protocol.operations import OPERATIONS, ROUTES, Route
 from amoro_core.web.rest import requests
 from amoro_core.web.rest.requests import (
@@ -125,8 +125,7 @@ def _operation(route: Route) -> dict[str, Any]:
         body: Schema = {"schema": object_schema(other_parameters(route), route.required)}
         result["requestBody"] = {"required": bool(route.required), "content": {"application/json": body}}
         if route.operation == requests.EVENTS:
-            content = {kind: {"schema": EVENTS_SCHEMA} for kind in MEDIA_TYPES}
-            result["requestBody"] = {"required": True, "content": content}
+            result["requestBody"] = {"required": True, "content": {"application/json": {"schema": EVENTS_SCHEMA}}}
     return result
 
 
