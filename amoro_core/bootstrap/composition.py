@@ -183,7 +183,7 @@ class Services:
             settings.table_series,
             LateDeleteService(store, clock, meters),
             self.listening.asks_for,
-            self.change_notifications.found,
+            self.change_notifications.note_changes,
         )
         vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
         signals = Signals(self.work.fire, around.commit_due, around.left_over, self.changes.fire, meters)

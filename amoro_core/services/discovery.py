@@ -319,7 +319,7 @@ class ChangeNotificationService:
             self._committed.add(identifier)
             self._begin(COMMITTED_S)
 
-    def found(self, table_id: int, commits: int) -> None:
+    def note_changes(self, table_id: int, commits: int) -> None:
         """Note that a refresh found the table changed, by that number of commits of other writers."""
         with self._lock:
             is_event = self._looking.pop(table_id, None) is not None

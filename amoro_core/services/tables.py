@@ -133,7 +133,7 @@ class TableService:
     #: Whether a listener gets events of that kind about the table.
     asks_for: Callable[[EventKind, str], bool] = lambda kind, table: False
     #: Called when a refresh has found a table changed, with the number of commits of other writers.
-    found: Callable[[int, int], None] = lambda table_id, commits: None
+    note_changes: Callable[[int, int], None] = lambda table_id, commits: None
 
     def locate(self, paths: Iterable[str]) -> Mapping[str, TableIdentifier]:
         """The table in whose location each path lies; a path in none is left out."""
@@ -200,7 +200,7 @@ class TableService:
         save = partial(self._save_refreshed, table_id=table_id, loaded=loaded, found=evaluated, looks=looks)
         refreshed, commits = self.store.write(save)
         if commits is not None:
-            self.found(table_id, commits)
+            self.note_changes(table_id, commits)
         return refreshed, loaded.refusal
 
     def _is_renamed(self, runtime: TableRuntime) -> bool:

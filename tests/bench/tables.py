@@ -31,9 +31,9 @@ from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.model.table_events import events_of
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.web.rest.requests import events_of
 from tests.bench.machine import Child, answer, child, memory_mb, say, tell
 from tests.engine.lakes import make_lake, name_of
 

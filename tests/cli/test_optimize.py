@@ -86,6 +86,7 @@ def test_a_receipt_as_json_is_exact(cli: Cli, admin: FakeAdmin) -> None:
         },
         "tasks_total": 3, "tasks_done": 3, "exit_status": 0, "waiting": "", "retry_at": None, "no_optimizer": "",
         "where": "", "task_counts": None, "input_bytes": 0, "input_bytes_done": 0, "busy_optimizers": 0, "table_id": 0,
+        "predicted_ms": 0, "measured_ms": 0,
         "state": "", "started_at": None,
     }  # fmt: skip
 

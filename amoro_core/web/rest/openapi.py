@@ -12,10 +12,10 @@ from google.protobuf.descriptor import Descriptor
 
 from amoro_core.admin.dispatcher import FUNCTIONS
 from amoro_core.documents.json_documents import answer_type, message_schema, schemas
-from amoro_core.model.table_events import EVENTS_SCHEMA
 from amoro_core.protocol.operations import OPERATIONS, ROUTES, Route
 from amoro_core.web.rest import requests
 from amoro_core.web.rest.requests import (
+    EVENTS_SCHEMA,
     PREFIX,
     WAIT,
     Schema,

@@ -1,4 +1,4 @@
-"""Requests of the REST API: routes, parameters, cursors, and errors as problem+json (RFC 9457)."""
+"""Requests of the REST API: routes, parameters, cursors, errors as problem+json (RFC 9457), and events of others."""
 
 import difflib
 import json
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, unquote_plus
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -21,7 +21,6 @@ from amoro_core.errors import AmoroError, InvalidArgument, MalformedRequest, Not
 from amoro_core.logger import get_logger
 from amoro_core.model.paging import opened, sealed
 from amoro_core.model.properties import parse_duration
-from amoro_core.model.table_events import MEDIA_TYPES, MOST_EVENT_BYTES, MOST_EVENTS, events_of
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol.operations import ROUTES, Route
 
@@ -471,3 +470,57 @@ def _wait(texts: Sequence[str] | None) -> timedelta:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
+
+
+MOST_EVENT_BYTES = 1 << 20  # of a body
+MOST_EVENTS = 1000
+#: Of a body.
+MEDIA_TYPES = ("application/json", "application/cloudevents+json", "application/cloudevents-batch+json")
+_SHAPES = (
+    "CloudEvents 1.0, one or a list (the table in data.table, else subject), Records of S3 or MinIO, or an event of "
+    "EventBridge"
+)
+#: The JSON Schema of a body.
+EVENTS_SCHEMA: dict[str, Any] = {
+    "description": f"{_SHAPES}.",
+    "anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}, "maxItems": MOST_EVENTS}],
+}
+#: The metadata file of a commit; every other object belongs to no commit yet.
+_METADATA = re.compile(r".*/metadata/[^/]+\.metadata\.json", re.DOTALL)
+
+
+def events_of(body: Any) -> dict[str, Any]:
+    """The body as the JSON of a ReceiveEventsRequest; events of other objects than new metadata files are counted only.
+
+    Raises MalformedRequest for a body with an event of another shape, or without a table.
+    """
+    match body:
+        case {"Records": [*items]} | [*items]:
+            pass
+        case _:
+            items = [body]
+    events = [_event(item, f"event {number}") for number, item in enumerate(items, 1)]
+    named = [event for event in events if event]
+    return {"events": named, "ignored": len(events) - len(named)}
+
+
+def _event(item: Any, name: str) -> dict[str, str]:
+    """The event's table, or the path of its object; empty where that is no new metadata file."""
+    match item:
+        case {"specversion": "1.0", "id": str(), "source": str(), "type": str()}:
+            data = item.get("data")
+            table = (data.get("table") if isinstance(data, Mapping) else None) or item.get("subject")
+            if table and isinstance(table, str):
+                return {"table": table}
+            raise MalformedRequest(f"{name} names no table", hint="Name it in data.table or subject.", value=item["id"])
+        case {"eventName": str() as kind, "s3": {"bucket": {"name": str() as bucket}, "object": {"key": str() as key}}}:
+            key = unquote_plus(key)
+        case {
+            "detail-type": str() as kind,
+            "detail": {"bucket": {"name": str() as bucket}, "object": {"key": str() as key}},
+        }:
+            pass  # EventBridge does not encode keys
+        case _:
+            raise MalformedRequest(f"{name} has no shape that is known", hint=f"Send {_SHAPES}.", value=item)
+    path = f"s3://{bucket}/{key}" if bucket else f"/{key.lstrip('/')}"
+    return {"path": path} if "ObjectCreated" in kind.replace(" ", "") and _METADATA.fullmatch(path) else {}
