@@ -561,7 +561,7 @@ def test_events_of_one_while_are_one_look_for_each_table(monkeypatch: pytest.Mon
     assert (timer.interval, looks.begun) == (COALESCED_S, [])
     timer.function()
     assert sorted(looks.begun) == [(1, "cat"), (2, "cat")]
-    hearing.found(1, 1)
+    hearing.note_changes(1, 1)
     hearing.changed(FIRST, "", "the token op")
     timers[1].function()
     assert looks.begun[2:] == [(1, "cat")]
@@ -583,7 +583,7 @@ def test_a_look_that_an_event_caused_and_that_found_nothing_is_repeated_once_lat
     def look(table_id: int, catalog: str) -> bool:
         looks.look(table_id, catalog)
         if table_id == 2:
-            hearing.found(2, 1)
+            hearing.note_changes(2, 1)
         hearing.refreshed(table_id)
         return True
 
