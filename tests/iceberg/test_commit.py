@@ -35,6 +35,7 @@ from amoro_core.model.location_policy import Grant
 from amoro_core.model.task_payload import MAP_ENDING
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
+from tests.engine import writer3
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import (
@@ -714,3 +715,17 @@ def test_for_maps_of_positions_no_manifest_is_read(table: Table) -> None:
         committing.delete_unreferenced(loaded(table), access(table), [first, stray.as_uri()])
     assert all(path.exists() for path in (*paths, stray))
     assert committing.delete_unreferenced(loaded(table), access(table), [first, second]) == (first, second)
+
+
+def test_a_second_vector_of_a_data_file_is_not_staged(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.vectors", SCHEMA, format_version=3)
+    append(table, rows(1, 2, 3))
+    writer3.delete_rows(table, lambda row: row["x"] == 1)
+    fresh = loaded(table)
+    head = read_head(fresh, current(table).snapshot_id, scanned)
+    (vector,) = head.scan.files[0].deletes
+    other = replace(vector, path=vector.path.replace(".puffin", "-2.puffin"), referenced_data_file=vector.named_file)
+    content = CommitContent((1,), (), (), (), (other,))
+    with pytest.raises(CommitConflict, match="two deletion vectors"):
+        rewrite_files.stage(fresh, head, content, {})
+    rewrite_files.stage(fresh, head, replace(content, removed_deletes=(vector,)), {})  # in its place it is
