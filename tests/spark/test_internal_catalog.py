@@ -60,8 +60,6 @@ def test_the_compatibility_kit_of_iceberg_passes(tmp_path: Path) -> None:
     assert counts["aborted"] <= 8
 
 
-#: Java writes the present time, and refuses a log that goes back by more than a minute.
-NOW_MS = round(time.time() * 1000)
 TYPES = ("int", "long", "string", "date", "timestamptz", "decimal(9, 2)", "double", "boolean", "binary")
 
 
@@ -77,6 +75,8 @@ class Sequence:
         schema = {"type": "struct", "fields": fields}
         self.metadata = new_table(schema, None, None, "s3://lake/t", {"format-version": str(version)}, 1000)
         self.next = 0
+        # Java writes the present time, and refuses a log that goes back by more than a minute.
+        self.now_ms = round(time.time() * 1000)
 
     @property
     def version(self) -> int:
@@ -97,7 +97,7 @@ class Sequence:
     def _on_snapshot(self) -> list[Json]:
         known, number = normalised(self.metadata), self._number()
         sequence = max(1, known["last-sequence-number"] + self.random.choice((0, 1, 1, 1, 1, 2)))
-        snapshot = {"snapshot-id": number, "timestamp-ms": NOW_MS + number, "summary": {"operation": "append"}}
+        snapshot = {"snapshot-id": number, "timestamp-ms": self.now_ms + number, "summary": {"operation": "append"}}
         snapshot |= {"manifest-list": f"s3://lake/t/{number}.avro", "schema-id": known["current-schema-id"]}
         if not known["current-snapshot-id"]:
             # Where one without a parent is older than others, Java lets the table's number go back, or fails.
@@ -196,7 +196,7 @@ def test_random_updates_are_applied_as_java_applies_them() -> None:
                 except Py4JJavaError:
                     pass
                 try:
-                    ours = updated(normalised(made.metadata), updates, NOW_MS, "s3://lake/t/metadata/base.json")
+                    ours = updated(normalised(made.metadata), updates, made.now_ms, "s3://lake/t/metadata/base.json")
                 except (InvalidArgument, CommitConflict):
                     assert theirs is None, (seed, updates)
                     refused += 1
