@@ -78,8 +78,6 @@ def _write(path: Path, document: Any) -> None:
 
 if __name__ == "__main__":
     _write(PACKAGED / "settings.schema.json", file_schema())
-    policies = json.loads((HERE / "examples" / "policies.schema.json").read_text(encoding="utf-8"))
-    _write(PACKAGED / "policies.schema.json", policies)
     for path in (PACKAGED / "openapi.json", HERE / "openapi.json"):
         _write(path, description())
     for name, schema in schemas().items():
