@@ -110,6 +110,8 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "commit_attempts_total": {("done",), ("conflict",), ("refused",), ("unknown",), ("refuted",)},
         "failed_checks_total": set(product(types)),
         "groups_dropped_total": set(product(types)),
+        "changes_seen_total": {("event",), ("look",)},
+        "events_total": {("accepted",), ("ignored",), ("limited",), ("refused",), ("unknown",)},
     }
     assert len(samples) == sum(len(labels) for labels in found.values())
 
