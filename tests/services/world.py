@@ -134,11 +134,13 @@ class World:
         self.trash, self.starting = made.trash, made.starting
 
     def close(self) -> None:
+        self.services.change_notifications.stop()
         self.store.close()
         close_catalogs()
 
     def restart(self) -> None:
         """As after a kill: nothing of memory is left."""
+        self.services.change_notifications.stop()
         self.store.close()
         self.heard = Heard()
         self._open()
