@@ -27,7 +27,7 @@ from amoro_core.errors import (
 from amoro_core.formats.tables import Formats
 from amoro_core.iceberg import metadata_updates
 from amoro_core.iceberg.catalog.catalogs import catalog_errors, granted, open_catalog
-from amoro_core.iceberg.catalog.internal import InternalCatalog, TableChange, TableState, parsed
+from amoro_core.iceberg.catalog.internal import InternalCatalog, Name, TableChange, TableState, parsed
 from amoro_core.iceberg.metadata_updates import Json, new_table
 from amoro_core.iceberg.pyiceberg_sandbox import confined_to
 from amoro_core.logger import get_logger
@@ -42,6 +42,17 @@ from amoro_core.model.text_sanitizing import LONGEST_REASON, NAMES, briefly, is_
 from amoro_core.services.policies import parse_policies
 from amoro_core.store import catalogs, table_listing, tables
 from amoro_core.store.database import Connection, Store
+
+#: Those of the catalog among them: who offers the use cases goes through services.
+__all__ = [
+    "CatalogChange",
+    "CatalogService",
+    "InternalCatalog",
+    "InternalCatalogService",
+    "TableChange",
+    "TableState",
+    "table_request",
+]
 
 log = get_logger("amoro.catalogs")
 
@@ -358,11 +369,6 @@ def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:
         allowed_locations=tuple(dict.fromkeys((*locations, *change.allowed_locations))),
         site_files=tuple(file for file in config.site_files if file.name not in change.removed_site_files),
     )
-
-
-__all__ = ["InternalCatalog", "InternalCatalogService", "TableChange", "TableState", "table_request"]
-
-Name = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,6 +31,7 @@ from amoro_core.services.groups import GroupChange
 from amoro_core.store import catalogs, table_stats
 from amoro_core.web.rest.openapi import description
 from amoro_core.web.rest.requests import PREFIX
+from tests.acceptance.processes import wait_until
 from tests.acceptance.tables import messy_table
 from tests.dashboard.conftest import client_over
 from tests.dashboard.fuzzing import furnish, fuzzed_once
@@ -135,10 +135,13 @@ def test_events_of_each_shape_lead_to_plans_and_refused_ones_to_no_look(tmp_path
         services = served.coordinator.services
         served.coordinator.catalogs.add(CatalogConfig("told", tuple({**catalog.properties, "type": "sql"}.items())))
         known = {name: services.tables.ensure(parse_table(f"told.{name}")) for name in made}
-        while services.discovery.is_due("told") or not all(
-            services.tables.refresh(one.table_id) for one in known.values()
-        ):
-            time.sleep(0.1)  # the catalog is compared again in half a minute
+        wait_until(
+            lambda: (
+                not services.discovery.is_due("told")
+                and all(services.tables.refresh(one.table_id) for one in known.values())
+            ),
+            "the catalog is compared, and again in half a minute only",
+        )
         for number in range(48):
             writer.append([*made.values()][number % 4], [row(number)])
         token = services.tokens.create("teller", Role.OPERATOR, "told.db.*")[1]
@@ -161,10 +164,7 @@ def test_events_of_each_shape_lead_to_plans_and_refused_ones_to_no_look(tmp_path
         unknown = tell({**refused[0], "subject": "told.db.none"}).document
         assert [(one["result"], one["code"]) for one in unknown["problems"]] == [("unknown", TableNotFound.code)]
         for name in ("db.a", "db.b", "db.c"):
-            begun_s = time.monotonic()
-            while not services.optimizing.list_processes(known[name].table_id):
-                assert time.monotonic() < begun_s + 10
-                time.sleep(0.05)
+            wait_until(partial(services.optimizing.list_processes, known[name].table_id), f"{name} is planned", 10)
         assert services.tables.find_stored(parse_table("told.no.d")).snapshot_id is None
         counted = {(one.name, *one.labels): one.value for one in services.meters.samples()}
         assert counted["amoro_changes_seen_total", "event"] == 36

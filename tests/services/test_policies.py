@@ -213,7 +213,7 @@ def _rank(pattern: str) -> tuple[int, int]:
 def test_what_holds_is_what_a_slow_oracle_finds(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(20):
-        written = [
+        written: list[dict[str, Any]] = [
             policy(
                 f"p{number}",
                 ".".join(chance.choice(_PARTS) for _ in range(3)),
@@ -233,7 +233,7 @@ def test_what_holds_is_what_a_slow_oracle_finds(seed: int) -> None:
             hit: list[Any] = [
                 one
                 for one in written
-                if _matches(str(one["match"]), name) and not any(_matches(other, name) for other in one["exclude"])  # type: ignore[attr-defined]
+                if _matches(str(one["match"]), name) and not any(_matches(other, name) for other in one["exclude"])
             ]
             found = values_for(parsed, table)
             for key in ("a", "b", ENABLED):

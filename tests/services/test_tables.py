@@ -36,6 +36,7 @@ from amoro_core.model.tables import (
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.discovery import COALESCED_S, REPEATED_S, ChangeNotificationService
 from amoro_core.store import tables
+from tests.acceptance.processes import wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
 from tests.services.world import START, World, make_small_files
@@ -614,10 +615,7 @@ def test_every_commit_is_counted_once_though_events_are_lost_and_doubled(world: 
         if number == 40:
             writer.append(made[0], [row(100)])
             assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    for _ in range(600):
-        if not telling._due:
-            break
-        time.sleep(0.01)
+    wait_until(lambda: not telling._due, "all looks have begun")
     writer.append(made[1], [row(101)])  # nobody tells of it
     for name in names:
         assert world.refresh(f"cat.{name}").snapshot_id == world.table_head(f"cat.{name}")

@@ -4,6 +4,7 @@ A second word has the work stopped at once.
 """
 
 import sys
+from functools import partial
 
 from pyspark import SparkConf, SparkContext
 
@@ -17,7 +18,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     try:
         given, *stopped = line.split()
-        output = run_paimon(context, pb.ProcedureWork.FromString(bytes.fromhex(given)), lambda: bool(stopped))  # noqa: B023
+        output = run_paimon(context, pb.ProcedureWork.FromString(bytes.fromhex(given)), partial(bool, stopped))
         answer = f"done {output.SerializeToString().hex()}"
     except Exception as error:
         answer = f"{type(error).__name__} {str(error).splitlines()[0]}"
