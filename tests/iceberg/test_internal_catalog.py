@@ -1,6 +1,7 @@
 """Catalogs of our own: updates of metadata as JSON, names, places, and commits by compare-and-set."""
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -345,6 +346,29 @@ def test_a_commit_is_whole_or_absent_and_its_left_overs_are_named(lake: Lake) ->
     done = catalog.commit([TableChange(("db", "c"), *new)], lake.grant)
     assert catalog.commit([TableChange(("db", "c"), *new)], lake.grant) == done
     assert created(new[1], 9)["current-snapshot-id"] == 5
+
+
+def test_a_row_points_to_a_file_that_is_on_disk_with_its_name(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        synced.append(path)
+        if path.is_file():
+            assert json.loads(path.read_bytes())
+            with sqlite3.connect(lake.file) as db:
+                assert (f"file://{path}",) not in db.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
+
+    monkeypatch.setattr(os, "fsync", note)
+    catalog = lake.opened()
+    catalog.add_namespace(("db",), {})
+    lake.made(catalog, "db", "t")
+    file = Path(catalog.pointer(("db", "t")).removeprefix("file://"))
+    assert synced == [file, *file.parents]
+    synced.clear()
+    catalog.commit([property_set("t", k="v")], lake.grant)
+    file = Path(catalog.pointer(("db", "t")).removeprefix("file://"))
+    assert synced == [file, file.parent]
 
 
 def test_of_writers_at_once_each_acknowledged_commit_is_there(lake: Lake) -> None:

@@ -4,6 +4,7 @@ Whoever commits, the service or a client of REST, commits here: metadata files a
 are swapped in one transaction, by the locations that were read before.
 """
 
+import os
 import re
 import sqlite3
 import time
@@ -39,7 +40,7 @@ from amoro_core.errors import (
 from amoro_core.iceberg.metadata_updates import Json, created, is_create, normalised, require, updated
 from amoro_core.iceberg.pyiceberg_sandbox import confined
 from amoro_core.model.location_policy import Grant
-from amoro_core.model.paths import flaw_of_location, normalise
+from amoro_core.model.paths import flaw_of_location, is_local, normalise
 
 Name = tuple[str, ...]
 
@@ -378,6 +379,8 @@ class InternalCatalog(NoopCatalog):
         try:
             with confined(self._io).new_output(path).create(overwrite=True) as stream:
                 stream.write(swap.after.content)
+            if is_local(path):
+                _sync(Path(normalise(path)), is_new=before is None)
         except BaseException:
             self._discard([swap])
             raise
@@ -449,6 +452,17 @@ def parsed(work: Callable[[], Any]) -> Any:
         return work()
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InvalidArgument(f"Cannot parse the request: {type(error).__name__}: {error}") from error
+
+
+def _sync(file: Path, *, is_new: bool) -> None:
+    """Have a file and its name on disk; of a new table also the names of the directories above it."""
+    for place in (file, *file.parents[: None if is_new else 1]):
+        with suppress(PermissionError):  # a directory that may not be read is not one that was made for the file
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _require_granted(metadata: Json, grant: Grant) -> None:
