@@ -73,6 +73,11 @@ def _stat(path: str) -> Stat | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
+def _is_cut(path: Path) -> bool:
+    """Whether a metadata file does not end as it should."""
+    return path.name.endswith(".metadata.json") and not path.read_bytes().rstrip().endswith(b"}")
+
+
 class UpkeepSite(Site):
     """A table that is maintained, what was in each of its snapshots, and a coordinator that dies."""
 
@@ -200,7 +205,7 @@ class UpkeepSite(Site):
         self.wait(lambda: not self.is_busy, f"{action} ends")
 
     def _left(self) -> set[str]:
-        """Old files that nobody names."""
+        """Old files that nobody names, but for metadata that was cut by a kill: nobody can tell whose it is."""
         metadata = self.lake.table.refresh().metadata
         manifests = {path for path in reached(metadata) if path.endswith(".avro") and "/snap-" not in path}
         named = {entry["data_file"]["file_path"] for path in manifests for entry in oracle.read_avro(path)[1]}
@@ -209,7 +214,7 @@ class UpkeepSite(Site):
         return {
             str(path)
             for path in self.root.rglob("*")
-            if path.is_file() and path.stat().st_mtime < time.time() - LONG_AGO_S / 2 and str(path) not in known
+            if path.is_file() and path.stat().st_mtime < time.time() - LONG_AGO_S / 2 and str(path) not in known and not _is_cut(path)
         }
 
     def _require_state(self) -> None:

@@ -66,7 +66,9 @@ def test_random_tables_keep_their_rows_when_they_are_copied(warehouse: tuple[Cat
             schema = Schema.model_validate_json(work.table.schema_json)
             expected = [row.row for file in work.rewritten for row in live.get(file.data.path, ())]
             assert [row for file in output.data_files for row in read_rows(file, schema)] == expected, seed
-            assert len(output.data_files) <= work.output_count
+            # Rows that can't be encoded as those that were copied are stored have a file of their own.
+            is_mixed = 0 < output.files_copied < len(work.rewritten)
+            assert len(output.data_files) <= work.output_count + is_mixed, seed
             for file in output.data_files:
                 assert_holding_metrics(file, schema)
             copied += output.files_copied
