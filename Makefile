@@ -28,7 +28,7 @@ demo: $(VENV)/.demo
 
 # Three tiers, each of which runs the tests of the one before it (tests/tiers.py); lint runs beside them.
 # More workers than two cores: tests also wait for processes, disks and clocks.
-WORKERS := $(PYTEST) -n 4
+WORKERS := $(PYTEST) -n 3
 PURE := $(addprefix tests/,unit store cli rpc admin api formats tools)
 # $(call beside,TARGETS,COMMAND): fails if the command or one of the targets does, which run beside it.
 beside = @mkdir -p build; $(MAKE) --no-print-directory $(1) >build/beside.log 2>&1 & targets=$$!; \

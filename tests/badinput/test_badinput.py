@@ -190,7 +190,9 @@ KINDS: Mapping[str, tuple[Callable[[Site, Chance, int], None], int]] = {
     "files": (partial(bad_tables, break_it=break_files), 35),
     "copied files": (partial(bad_tables, break_it=break_data_file, copies=True), 30),
 }
-INPUTS = [(kind, number) for kind, (_, count) in KINDS.items() for number in sample(range(count * TIMES), every=5)]
+INPUTS = [
+    (kind, number) for kind, (_, count) in KINDS.items() for number in sample(range(0, count * TIMES, 2), every=3)
+]
 
 
 @pytest.mark.parametrize(("kind", "number"), INPUTS)

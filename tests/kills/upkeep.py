@@ -214,7 +214,10 @@ class UpkeepSite(Site):
         return {
             str(path)
             for path in self.root.rglob("*")
-            if path.is_file() and path.stat().st_mtime < time.time() - LONG_AGO_S / 2 and str(path) not in known and not _is_cut(path)
+            if path.is_file()
+            and path.stat().st_mtime < time.time() - LONG_AGO_S / 2
+            and str(path) not in known
+            and not _is_cut(path)
         }
 
     def _require_state(self) -> None:

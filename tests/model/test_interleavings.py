@@ -1,8 +1,8 @@
 """Each operation of another writer at each point of a process: no row is lost or doubled.
 
 `make test` has each operation on tables with and without partitions that are rewritten and converted, and each fate at
-each point and in each version of the format; `make test-all` has a quarter of the matrix, with each operation at each point
-and on each kind of table; `make prove` all, and pairs of operations.
+each point and in each version of the format; `make test-all` has a quarter of the matrix, with each operation at each
+point and on each kind of table; `make prove` all, and pairs of operations.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.crashes import SteppedWorld
 from tests.tiers import count
 
-CHUNKS, SCHEDULES = count(1, 10), count(8, 20)  # each chunk has a table of its own, whose history stays short
+CHUNKS, SCHEDULES = count(1, 5), count(8, 20)  # each chunk has a table of its own, whose history stays short
 #: Before each of these it is decided who goes on.
 STEPS = ("load", "head", "stage", "stage_tag", "send", "trace")
 PROPERTIES = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
