@@ -368,10 +368,14 @@ class ChangeNotificationService:
             ids = [key for key, look in self._due.items() if look.at_s <= now_s and key not in self._looking]
             due = {table_id: self._due.pop(table_id) for table_id in ids}
             self._looking |= due
-        busy = {table_id: look for table_id, look in due.items() if not self.refresh(table_id, look.catalog)}
-        with self._lock:
-            self._looking = {key: look for key, look in self._looking.items() if key not in busy}
-            self._timer = None
-            self._due = busy | self._due
-            if self._due or self._committed:
-                self._begin(self.coalesced_s)
+        begun = set()
+        try:
+            begun.update(table_id for table_id, look in due.items() if self.refresh(table_id, look.catalog))
+        finally:  # a fault in one refresh ends no later one
+            with self._lock:
+                waiting = {table_id: look for table_id, look in due.items() if table_id not in begun}
+                self._looking = {key: look for key, look in self._looking.items() if key not in waiting}
+                self._timer = None
+                self._due = waiting | self._due
+                if self._due or self._committed:
+                    self._begin(self.coalesced_s)

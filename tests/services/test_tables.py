@@ -568,6 +568,23 @@ def test_events_of_one_while_are_one_look_for_each_table(monkeypatch: pytest.Mon
     assert looks.begun[2:] == [(1, "cat")]
 
 
+def test_a_fault_in_a_look_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, timers, faults = Looks(), stopped_timers(monkeypatch), [OSError("a fault")]
+
+    def look(table_id: int, catalog: str) -> bool:
+        if faults:
+            raise faults.pop()
+        return looks.look(table_id, catalog)
+
+    hearing = ChangeNotificationService(found, look)
+    hearing.changed(FIRST, "", "the token op")
+    with pytest.raises(OSError, match="a fault"):
+        timers[0].function()
+    hearing.changed(SECOND, "", "the token op")
+    timers[1].function()
+    assert sorted(looks.begun) == [(1, "cat"), (2, "cat")]
+
+
 def test_an_event_during_a_look_leads_to_another_one() -> None:
     looks = Looks()
     looks.busy = {1}
