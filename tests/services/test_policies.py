@@ -209,7 +209,7 @@ def _rank(pattern: str) -> tuple[int, int]:
     )
 
 
-@pytest.mark.parametrize("seed", seeds(5, 25))
+@pytest.mark.parametrize("seed", seeds(2, 25))
 def test_what_holds_is_what_a_slow_oracle_finds(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(20):
