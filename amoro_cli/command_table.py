@@ -89,6 +89,7 @@ COMMANDS = (
     Command("plan", "optimizing:plan", "sales.db.orders --explain"),
     Command("optimize", "optimizing:optimize", "sales.db.orders --type major --wait"),
     Command("verify", "optimizing:verify", "sales.db.orders"),
+    Command("sql", "optimizing:sql", "-e 'SELECT day, count(*) FROM sales.db.orders GROUP BY day'"),
     Command("undo", "maintenance:undo", "01a1ff --dry-run"),
     Command("login", "access:login", "--browser"),
     Command("table list", "tables:list_tables", "--catalog sales --status pending"),

@@ -1,5 +1,6 @@
-"""Commands of optimizing: amoro plan, optimize, verify, cluster."""
+"""Commands on rows: amoro plan, optimize, verify, cluster, sql."""
 
+import sys
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -27,7 +28,7 @@ from amoro_cli.multi_table import MultiTableRun, is_one, plan_each, raise_worst,
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
 from amoro_cli.query_logs import learn_from
-from amoro_cli.views.outcomes import optimized_document, plans_document
+from amoro_cli.views.outcomes import optimized_document, plans_document, rows_document
 from amoro_cli.views.plans import (
     cluster_options,
     clustering_document,
@@ -39,6 +40,7 @@ from amoro_cli.views.plans import (
 )
 from amoro_cli.views.processes import optimize_document
 from amoro_cli.wait import Deadline, finish, optimize_once, optimize_request, plan_request, verify_table
+from amoro_core.documents.json_documents import rows_csv
 from amoro_core.errors import InvalidArgument, VerificationFailed
 from amoro_core.model.clustering import Strategy
 from amoro_core.protocol import admin_pb2 as pb
@@ -303,3 +305,50 @@ def verify(
             f"{found.table} did not pass the verification",
             hint="Don't expire its snapshots; roll the table back and report this. See: amoro table snapshots",
         )
+
+
+class ResultFormat(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class Engine(StrEnum):
+    """What answers a statement."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+
+def sql(
+    session: Session,
+    execute: Annotated[str, option("--execute", "-e", metavar="TEXT", help="The statement.")] = "",
+    file: Annotated[
+        Path | None, option("--file", "-f", help="A file that holds the statement; - is stdin.", allow_dash=True)
+    ] = None,
+    limit: Annotated[int, option(help="How many rows to show at most [default: terminal.result-limit].", min=1)] = 0,
+    engine: Annotated[
+        Engine, option(help="spark takes any statement, from administrators; it needs terminal.spark-connect.")
+    ] = Engine.DUCKDB,
+    output: Annotated[ResultFormat, option("--output", "-o", help="How to print the rows.")] = ResultFormat.TABLE,
+) -> None:
+    """Answer one SELECT on tables, or DESCRIBE one. Tables are named catalog.database.table, and only read.
+
+    The coordinator answers it in a process of its own, by DuckDB, with deletes applied; terminal.enabled: true allows
+    that. Ctrl-C cancels it.
+    """
+    if bool(execute) is (file is not None):
+        raise InvalidArgument("sql takes one statement", hint="Give it by -e TEXT or by -f FILE.")
+    try:
+        text = execute or (sys.stdin.read() if str(file) == "-" else Path(str(file)).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{file} can't be read: {error}") from error
+    request = pb.RunStatementRequest(statement=text, limit=limit, engine=engine.value)
+    with session.connect() as connection:
+        result = connection.client.RunStatement(request)
+    if output is ResultFormat.CSV:
+        sys.stdout.write(rows_csv(result))
+    else:
+        write(rows_document(result), OutputFormat(output.value))

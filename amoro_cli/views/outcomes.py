@@ -1,4 +1,4 @@
-"""Outcomes of a command for several tables: a line for each, and counts by kind."""
+"""Outcomes of a command for several tables: a line for each, and counts by kind; and rows of a statement."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import TABLES, table_detail
 from amoro_core.documents.formatting import balance, format_bytes, format_count, format_duration, many
-from amoro_core.documents.json_documents import encode
+from amoro_core.documents.json_documents import encode, rows_body
 from amoro_core.protocol import admin_pb2 as pb
 
 
@@ -155,3 +155,14 @@ def _count(outcomes: Sequence[Outcome[Any]]) -> str:
 
 def _words(word: str) -> str:
     return word.replace("_", " ")
+
+
+def rows_document(result: pb.StatementResult) -> Document:
+    """Schema amoro.rows/v1: `columns` with their types, and `rows` of texts."""
+    body = rows_body(result)
+    header = tuple(column.name for column in result.columns)
+    rows = tuple(tuple("NULL" if text is None else text for text in row) for row in body["rows"])
+    more = (
+        f"{many(len(rows), 'row')}; there are more: name a higher --limit" if result.is_cut else many(len(rows), "row")
+    )
+    return Document("amoro.rows/v1", body, (), (Grid(header, rows), more))

@@ -33,6 +33,7 @@ from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
 from amoro_core.services.tables import InspectionService, TableService
 from amoro_core.services.task_lifecycle import OptimizingService
+from amoro_core.services.terminal import TerminalService
 from amoro_core.services.time_series import SamplingService
 from amoro_core.services.trash import TrashService
 from amoro_core.services.verification import VerifyingService
@@ -102,6 +103,7 @@ class Services(Protocol):
     queue: QueueService
     state: StateService
     verifying: VerifyingService
+    terminal: TerminalService
     tokens: TokenService
     auditing: AuditService
     users: UserService

@@ -1,15 +1,17 @@
-"""Operations that plan, optimize and verify a table."""
+"""Operations that plan, optimize, verify and query tables."""
 
 import hashlib
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 from amoro_core.admin.clustering import cluster_table, is_clustering, plan_clustering
-from amoro_core.admin.context import Call, Services, as_message, milliseconds, word
+from amoro_core.admin.context import Call, Services, as_message, milliseconds, require, word
 from amoro_core.admin.processes import find_process
 from amoro_core.documents.formatting import many
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.plans import LARGEST, Evaluation
+from amoro_core.model.principals import Role
 from amoro_core.model.tables import OptimizingType, TableRuntime
 from amoro_core.model.verification import ComparedPartition, Comparison
 from amoro_core.protocol import admin_pb2 as pb
@@ -219,6 +221,39 @@ def verify_table(services: Services, request: pb.VerifyTableRequest, call: Call)
         table=str(identifier),
         comparisons=map(_comparison, result.comparisons),
         other_snapshots=result.selection.others,
+    )
+
+
+def run_statement(services: Services, request: pb.RunStatementRequest, call: Call) -> pb.StatementResult:
+    """Answer a statement on tables that the account may act on; it ends once the caller has given up."""
+    common: dict[str, Any] = {
+        "limit": request.limit,
+        "statement_id": request.statement_id,
+        "caller": call.caller,
+        "is_given_up": call.is_given_up,
+    }
+    match request.engine or "duckdb":
+        case "duckdb":
+            result = services.terminal.run(
+                request.statement,
+                **common,
+                require=lambda table: require(call.principal, "RunStatement", Role.OPERATOR, lambda: table),
+            )
+        case "spark":
+            require(call.principal, "RunStatement by Spark", Role.ADMIN, None)
+            result = services.terminal.run_on_spark(request.statement, **common)
+        case other:
+            raise InvalidArgument(f"{other!r} is no engine", hint="Known: duckdb, spark.")
+    rows = (pb.ResultRow(values=[pb.ResultValue(text=text) for text in row]) for row in result.rows)
+    columns = (pb.ResultColumn(name=name, type=kind) for name, kind in result.columns)
+    return pb.StatementResult(columns=columns, rows=rows, is_cut=result.is_cut, duration_ms=result.duration_ms)
+
+
+def cancel_statement(services: Services, request: pb.CancelStatementRequest, call: Call) -> pb.CancelStatementResponse:
+    """End a running statement: one of the caller's own, or anybody's for administrators."""
+    whoever = call.principal.role.allows(Role.ADMIN)
+    return pb.CancelStatementResponse(
+        cancelled=services.terminal.cancel(request.statement_id, call.caller, whoever=whoever)
     )
 
 

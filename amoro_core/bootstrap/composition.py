@@ -16,7 +16,7 @@ from amoro_core.admin.dispatcher import Operations
 from amoro_core.admin.history import event_message
 from amoro_core.bootstrap.plugins import containers, event_listeners, more_actions, scheduling_policies, table_formats
 from amoro_core.bootstrap.secrets import Passwords, signing_key_of
-from amoro_core.bootstrap.settings import Settings
+from amoro_core.bootstrap.settings import Settings, parse_size
 from amoro_core.containers.base import Container
 from amoro_core.documents.json_documents import encode
 from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
@@ -33,6 +33,7 @@ from amoro_core.model.task_payload import PROCEDURES, RewriteInput
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
+from amoro_core.protocol.codec import encode_input
 from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import Member, missing_kinds_reason, no_optimizer_reason
 from amoro_core.services.accounts import SessionService, TokenService, UserService
@@ -62,6 +63,7 @@ from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
 from amoro_core.services.tables import InspectionService, TableService
 from amoro_core.services.task_lifecycle import OptimizingService
+from amoro_core.services.terminal import TerminalService, TerminalTerms
 from amoro_core.services.time_series import SamplingService
 from amoro_core.services.trash import TrashService
 from amoro_core.services.verification import VerifyingService
@@ -234,7 +236,10 @@ class Services:
         self.sweeping = SweepingService(store, tables_of, find_action, clock, meters, settings.delete_rate)
         self.trash = TrashService(store, tables_of, clock)
         self.leasing = LeaseService(store, tables_of, clock)
-        self.verifying = VerifyingService(tables_of, _digest, self.leasing)
+        self.verifying, self.terminal = (
+            VerifyingService(tables_of, _digest, self.leasing),
+            TerminalService(tables_of, self.leasing, _terminal_terms(settings), self.catalogs.resolve, _encoded),
+        )
         self.clearing = ClearingService(store, tables_of, find_action, clock, self.changes.fire, self.sweeping)
         self.committing = CommittingService(
             store, tables_of, find_action, clock, self.changes.fire, self.clearing, self.maintaining, meters
@@ -276,6 +281,21 @@ class Services:
         if missing and set(kinds) <= set(PROCEDURES.values()) and not (view.most and view.wanted):
             return missing
         return no_optimizer_reason(group, container, members, view)
+
+
+def _terminal_terms(settings: Settings) -> TerminalTerms:
+    return TerminalTerms(
+        settings.terminal_enabled,
+        parse_size(settings.terminal_memory),
+        settings.terminal_timeout,
+        settings.terminal_max_sessions,
+        settings.terminal_result_limit,
+        settings.terminal_spark_connect,
+    )
+
+
+def _encoded(work: RewriteInput) -> bytes:
+    return encode_input(work).SerializeToString()
 
 
 def _digest(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:

@@ -83,6 +83,12 @@ class Settings:
     #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
     planning_memory: str = field(default="1GB", metadata={"size": True})
     table_series: bool = True  # whether tables' numbers are kept over time
+    terminal_enabled: bool = _dotted("terminal.enabled", False)  # whether operators may send SQL
+    terminal_memory: str = field(default="2GB", metadata={"key": "terminal.memory", "size": True})  # of one statement
+    terminal_timeout: timedelta = _dotted("terminal.timeout", timedelta(minutes=5))
+    terminal_max_sessions: int = _dotted("terminal.max-sessions", 4, least=1, most=100)  # statements at once
+    terminal_result_limit: int = _dotted("terminal.result-limit", 1000, least=1, most=1_000_000)  # rows
+    terminal_spark_connect: str = _dotted("terminal.spark-connect", "")  # sc://HOST:15002, for administrators; "": none
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
     explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))

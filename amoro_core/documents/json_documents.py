@@ -4,6 +4,8 @@ Keys are the field names of the proto. Moments end in `_at` instead of `_ms` and
 never happened, and ids of what does not exist, are null; other numbers are exact.
 """
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,6 +129,21 @@ def group_body(group: "pb.Group") -> Body:
     for use in body["uses"]:
         use["occupation"] = None if use["occupation"] < 0 else use["occupation"]
     return body
+
+
+def rows_body(result: "pb.StatementResult") -> Body:
+    """Of amoro.rows/v1: each row is a list of texts, null where there is none."""
+    rows = [[value.text if value.HasField("text") else None for value in row.values] for row in result.rows]
+    return {**encode(result), "rows": rows}
+
+
+def rows_csv(result: "pb.StatementResult") -> str:
+    """The names of the columns and the rows, as RFC 4180 has them; what is null is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([column.name for column in result.columns])
+    writer.writerows([value.text for value in row.values] for row in result.rows)
+    return text.getvalue()
 
 
 def check_body(problems: Sequence[str]) -> Body:
@@ -278,6 +295,10 @@ def _special() -> dict[str, dict[str, Schema]]:
             "process": process,
         },
         "amoro.optimized/v1": _outcomes({"process_id": process_id, "plan": _nullable(plan), "process": process}),
+        "amoro.rows/v1": {
+            **_message(pb.StatementResult.DESCRIPTOR),
+            "rows": _array(_array(_nullable(_TEXT))),
+        },
         "amoro.package/v1": {
             "path": _TEXT,
             "size_bytes": _NUMBER,

@@ -395,6 +395,16 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Verification.FromString,
                 _registered_method=True)
+        self.RunStatement = channel.unary_unary(
+                '/amoro.v1.AdminService/RunStatement',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RunStatementRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.StatementResult.FromString,
+                _registered_method=True)
+        self.CancelStatement = channel.unary_unary(
+                '/amoro.v1.AdminService/CancelStatement',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.CancelStatementRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.CancelStatementResponse.FromString,
+                _registered_method=True)
         self.GetOverview = channel.unary_unary(
                 '/amoro.v1.AdminService/GetOverview',
                 request_serializer=amoro_dot_v1_dot_queue__pb2.GetOverviewRequest.SerializeToString,
@@ -972,6 +982,19 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunStatement(self, request, context):
+        """Answers one SELECT, or DESCRIBE of a table. It is written down in the audit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelStatement(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetOverview(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1492,6 +1515,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.VerifyTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Verification.SerializeToString,
+            ),
+            'RunStatement': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunStatement,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RunStatementRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.StatementResult.SerializeToString,
+            ),
+            'CancelStatement': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelStatement,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.CancelStatementRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.CancelStatementResponse.SerializeToString,
             ),
             'GetOverview': grpc.unary_unary_rpc_method_handler(
                     servicer.GetOverview,
@@ -3546,6 +3579,60 @@ class AdminService:
             '/amoro.v1.AdminService/VerifyTable',
             amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Verification.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunStatement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RunStatement',
+            amoro_dot_v1_dot_admin__pb2.RunStatementRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.StatementResult.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelStatement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CancelStatement',
+            amoro_dot_v1_dot_admin__pb2.CancelStatementRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.CancelStatementResponse.FromString,
             options,
             channel_credentials,
             insecure,

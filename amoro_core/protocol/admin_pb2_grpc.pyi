@@ -124,6 +124,9 @@ class AdminServiceStub:
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseLeaseRequest, _admin_pb2.Lease]
     ListLeases: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListLeasesRequest, _admin_pb2.ListLeasesResponse]
     VerifyTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]
+    RunStatement: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RunStatementRequest, _admin_pb2.StatementResult]
+    """Answers one SELECT, or DESCRIBE of a table. It is written down in the audit."""
+    CancelStatement: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelStatementRequest, _admin_pb2.CancelStatementResponse]
     GetOverview: _grpc.UnaryUnaryMultiCallable[_queue_pb2.GetOverviewRequest, _queue_pb2.Overview]
     ListQueue: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListQueueRequest, _queue_pb2.ListQueueResponse]
     ListProcesses: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]
@@ -238,6 +241,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseLeaseRequest, _admin_pb2.Lease]  # type: ignore[assignment]
     ListLeases: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListLeasesRequest, _admin_pb2.ListLeasesResponse]  # type: ignore[assignment]
     VerifyTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]  # type: ignore[assignment]
+    RunStatement: _aio.UnaryUnaryMultiCallable[_admin_pb2.RunStatementRequest, _admin_pb2.StatementResult]  # type: ignore[assignment]
+    """Answers one SELECT, or DESCRIBE of a table. It is written down in the audit."""
+    CancelStatement: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelStatementRequest, _admin_pb2.CancelStatementResponse]  # type: ignore[assignment]
     GetOverview: _aio.UnaryUnaryMultiCallable[_queue_pb2.GetOverviewRequest, _queue_pb2.Overview]  # type: ignore[assignment]
     ListQueue: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListQueueRequest, _queue_pb2.ListQueueResponse]  # type: ignore[assignment]
     ListProcesses: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]  # type: ignore[assignment]
@@ -775,6 +781,21 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.VerifyTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Verification, _abc.Awaitable[_admin_pb2.Verification]]: ...
+
+    @_abc_1.abstractmethod
+    def RunStatement(
+        self,
+        request: _admin_pb2.RunStatementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.StatementResult, _abc.Awaitable[_admin_pb2.StatementResult]]:
+        """Answers one SELECT, or DESCRIBE of a table. It is written down in the audit."""
+
+    @_abc_1.abstractmethod
+    def CancelStatement(
+        self,
+        request: _admin_pb2.CancelStatementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CancelStatementResponse, _abc.Awaitable[_admin_pb2.CancelStatementResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetOverview(

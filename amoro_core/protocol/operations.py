@@ -70,11 +70,12 @@ class Operation:
     on: Target | None = None  # leads to the table that the pattern of an operator has to match; None: no one table
     is_dry_run: bool = False  # it changes nothing, and is audited like what it tries
     is_blocking: bool = False  # it may hang or last: it runs in threads of its own, a few at once
+    is_recorded: bool = False  # it only reads, and is audited all the same
 
     @property
     def is_audited(self) -> bool:
         """Whether the audit keeps its calls."""
-        return self.changes or self.is_dry_run
+        return self.changes or self.is_dry_run or self.is_recorded
 
 
 def _read(role: Role, deadline: timedelta, *routes: Route, is_blocking: bool = False) -> Operation:
@@ -240,6 +241,10 @@ OPERATIONS: Mapping[str, Operation] = {
         _items("/leases", "leases"),
     ),
     "VerifyTable": _read(VIEWER, LASTING, _post("/tables/{table}/verify", "amoro.verification/v1"), is_blocking=True),
+    "RunStatement": Operation(
+        OPERATOR, READING, (_post("/sql", "amoro.rows/v1", "statement"),), is_blocking=True, is_recorded=True
+    ),
+    "CancelStatement": _read(OPERATOR, QUICK, _post("/sql/{statement_id}/cancel", "amoro.cancelled-statement/v1")),
     "GetOverview": _read(VIEWER, QUICK, _get("/overview", "amoro.overview/v1")),
     "ListQueue": _read(VIEWER, QUICK, _get("/queue", "amoro.queue/v1")),
     "ListProcesses": _read(

