@@ -323,9 +323,12 @@ def test_a_commit_is_whole_or_absent_and_its_left_overs_are_named(lake: Lake) ->
     lost = Path(files[0]).with_name("lost.metadata.json")
     lost.write_text("{}")
     with sqlite3.connect(lake.file) as db:
-        db.execute("INSERT INTO written_file VALUES (?, 0)", (f"file://{lost}",))
+        stays = f"file://{files[0].parent}"  # can't be deleted as a file
+        gone = f"{stays}/gone"  # by who died before it said so
+        db.executemany("INSERT INTO written_file VALUES (?, 0)", [(f"file://{lost}",), (stays,), (gone,)])
     states = catalog.commit([property_set("a", k="1"), property_set("b", k="2")], lake.grant)
     assert not lost.exists()
+    assert lake.named() == [stays]
     assert [json.loads(state.content)["properties"]["k"] for state in states] == ["1", "2"]
     assert [json.loads(state.content)["table-uuid"] for state in states] == [
         tables[name]["table-uuid"] for name in "ab"

@@ -23,7 +23,7 @@ from amoro_core.protocol.journal_pb2 import ListListenersRequest, ResumeListener
 from tests.acceptance.processes import WITHOUT_PAGES, wait_until
 from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
-from tests.kills import upkeep
+from tests.kills import catalog_writers, upkeep
 from tests.kills.nursery import Child, Manner, Nursery
 from tests.kills.site import PROPERTIES, Site, StaffedSite, ask, required, run_rounds
 from tests.kills.upkeep import UPKEEP, UpkeepSite
@@ -451,3 +451,13 @@ def test_rounds_of_random_kills_of_maintenance_lose_nothing(tmp_path: Path, seed
     upkeep.run(seed, 4, tmp_path, totals)
     print(dict(totals))
     assert totals["kills"] >= 4
+
+
+@pytest.mark.parametrize("seed", seeds(1, 1))
+def test_each_commit_to_a_catalog_of_our_own_that_was_acknowledged_is_there_once_whatever_was_cut_and_killed(
+    tmp_path: Path, seed: int
+) -> None:
+    totals: Counter[str] = Counter()
+    catalog_writers.run(seed, 4, tmp_path, totals)
+    print(dict(totals))
+    assert totals["snapshots acknowledged"] > 16

@@ -28,7 +28,7 @@ from tests.faults import random_sweeps as faulty_sweeps
 from tests.iceberg import random_sweeps
 from tests.iceberg.histories import random_lake
 from tests.iceberg.looking import watched
-from tests.kills import site, upkeep
+from tests.kills import catalog_writers, site, upkeep
 from tests.kills.site import PROPERTIES
 from tests.model import clustered, interleaving, live, machine, whole_stories
 from tests.model.conftest import quick_directory
@@ -291,6 +291,16 @@ def _upkeep(seed: int, totals: Counter[str]) -> None:
     """
     with quick_directory() as made:
         upkeep.run(seed, 20, Path(made), totals)
+
+
+@_kind("catalog-writers", 60, {"kills": 200}, replays=False)
+def _catalog_writers(seed: int, totals: Counter[str]) -> None:
+    """Sixteen writers of eight tables of an internal catalog, behind a proxy that loses, cuts and repeats requests; the
+    coordinator is killed with SIGKILL at twenty random moments (`tests/kills/catalog_writers.py`). A mismatch: a lost,
+    torn or duplicate commit, one that was refused and is there, a lost or forgotten metadata file, a damaged database.
+    """
+    with quick_directory() as made:
+        catalog_writers.run(seed, 20, Path(made), totals)
 
 
 @_kind("live", 620, {"live seconds": 1200}, replays=False)

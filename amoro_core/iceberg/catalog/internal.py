@@ -372,7 +372,7 @@ class InternalCatalog(NoopCatalog):
         path = f"{place}/{int(version[1]) + 1 if version else 0:05d}-{uuid.uuid4()}.metadata.json"
         swap = _Swap(name, before, TableState(path, to_json(metadata)), metadata["location"])
         now_ms = round(time.time() * 1000)
-        query = "SELECT location FROM written_file WHERE written_ms < ? LIMIT 10"
+        query = "SELECT location FROM written_file WHERE abs(written_ms) < ? LIMIT 10"
         for (left_over,) in self._db.execute(query, (now_ms - _LEFT_OVER_MS,)).fetchall():
             self._remove_file(left_over)
         self._db.execute("INSERT INTO written_file VALUES (?, ?)", (path, now_ms))
@@ -393,8 +393,8 @@ class InternalCatalog(NoopCatalog):
                 for swap in swaps:
                     self._swap(swap)
                     # A file that was swept as a left-over meanwhile must not come back.
-                    named, path = "DELETE FROM written_file WHERE location = ?", (swap.after.metadata_location,)
-                    if not self._db.execute(named, path).rowcount and are_new:
+                    named = "DELETE FROM written_file WHERE location = ? AND written_ms >= 0"
+                    if not self._db.execute(named, (swap.after.metadata_location,)).rowcount and are_new:
                         raise _Lost
         except BaseException as error:
             if are_new:
@@ -424,10 +424,13 @@ class InternalCatalog(NoopCatalog):
             self._remove_file(swap.after.metadata_location)
 
     def _remove_file(self, path: str) -> None:
-        """Delete a file that was not swapped in; what fails is left over. Without its name it can't be swapped in."""
+        """Delete a file that was not swapped in: a time below zero forbids it from now on. What fails is left over."""
         with suppress(Exception):
-            if self._db.execute("DELETE FROM written_file WHERE location = ?", (path,)).rowcount:
-                confined(self._io).delete(path)
+            marked, now_ms = "UPDATE written_file SET written_ms = ? WHERE location = ?", round(time.time() * 1000)
+            if self._db.execute(marked, (-now_ms, path)).rowcount:
+                with suppress(FileNotFoundError):
+                    confined(self._io).delete(path)
+                self._db.execute("DELETE FROM written_file WHERE location = ?", (path,))
 
     def _key(self, name: Name) -> tuple[str, str, str]:
         return self.name, _text(name[:-1]), name[-1]
