@@ -59,6 +59,8 @@ class _Receiver(receiver.Receiver):
         if code != 204:
             self.server.refused += 1
         super().send_response_only(code, message)
+        if code == 302:
+            self.send_header("Location", self.server.url)
         if is_ours:
             self.send_header("Content-Length", "0")
 

@@ -109,6 +109,9 @@ def test_a_name_may_hold_a_slash_and_any_letter(served: Served) -> None:
 # Events of engines and object stores
 
 
+REMOVED = {"eventName": "s3:ObjectRemoved:Delete", "s3": {"bucket": {"name": "b"}, "object": {"key": "a"}}}
+
+
 def events(table: str, catalog: SqlCatalog, *names: str) -> dict[str, Any]:
     """Bodies of each shape; those of object stores are about the tables of these names, in the order of the shapes."""
     paths = [catalog.load_table(name).metadata_location.removeprefix("file://") for name in names]
@@ -118,7 +121,7 @@ def events(table: str, catalog: SqlCatalog, *names: str) -> dict[str, Any]:
     return {
         "application/cloudevents+json": {**cloud, "subject": table},
         "application/cloudevents-batch+json": [{**cloud, "subject": "elsewhere", "data": {"table": table}}] * 3,
-        "application/json": {"Records": [{**other, "s3": object_of[0]}, other]},
+        "application/json": {"Records": [{**other, "s3": object_of[0]}, {**REMOVED, "s3": object_of[0]}, other]},
         "application/json; charset=utf-8": {
             "detail-type": "Object Created",
             "source": "aws.s3",
@@ -130,7 +133,9 @@ def events(table: str, catalog: SqlCatalog, *names: str) -> dict[str, Any]:
 def test_events_of_each_shape_lead_to_plans_and_refused_ones_to_no_look(tmp_path: Path) -> None:
     catalog = writer.make_catalog(tmp_path, "told")
     on = {"self-optimizing.enabled": "true"}
-    made = {name: writer.make_table(catalog, name, SCHEMA, properties=on) for name in ("db.a", "db.b", "db.c", "no.d")}
+    made = {
+        name: writer.make_table(catalog, name, SCHEMA, properties=on) for name in ("db.a", "db.b", "db.c+1", "no.d")
+    }
     with serving(tmp_path / "home", watch=True) as served:
         services = served.coordinator.services
         served.coordinator.catalogs.add(CatalogConfig("told", tuple({**catalog.properties, "type": "sql"}.items())))
@@ -159,18 +164,21 @@ def test_events_of_each_shape_lead_to_plans_and_refused_ones_to_no_look(tmp_path
         (problem,) = answer.document["problems"]
         assert (problem["code"], problem["value"]) == (NotAllowed.code, "told.no.d")
         assert "acts on told.db.* alone" in problem["message"]
-        answers = [tell(body, kind).document for kind, body in events("told.db.a", catalog, "db.b", "db.c").items()]
-        assert [(one["accepted"], one["ignored"]) for one in answers] == [(1, 0), (3, 0), (1, 1), (1, 0)]
+        answers = [tell(body, kind).document for kind, body in events("told.db.a", catalog, "db.b", "db.c+1").items()]
+        assert [(one["accepted"], one["ignored"]) for one in answers] == [(1, 0), (3, 0), (1, 2), (1, 0)]
         unknown = tell({**refused[0], "subject": "told.db.none"}).document
         assert [(one["result"], one["code"]) for one in unknown["problems"]] == [("unknown", TableNotFound.code)]
-        for name in ("db.a", "db.b", "db.c"):
+        bucket = {"bucket": {"name": "b"}, "object": {"key": made["db.a"].metadata_location.removeprefix("file://")}}
+        (problem,) = tell({"detail-type": "Object Created", "detail": bucket}).document["problems"]
+        assert (problem["result"], problem["value"][:6]) == ("unknown", "s3://b")
+        for name in ("db.a", "db.b", "db.c+1"):
             wait_until(partial(services.optimizing.list_processes, known[name].table_id), f"{name} is planned", 10)
         assert services.tables.find_stored(parse_table("told.no.d")).snapshot_id is None
         counted = {(one.name, *one.labels): one.value for one in services.meters.samples()}
         assert counted["amoro_changes_seen_total", "event"] == 36
         assert counted["amoro_changes_seen_total", "look"] == 0
         by = {result: counted["amoro_events_total", result] for result in metrics.EVENT_RESULTS}
-        assert by == {"accepted": 6, "ignored": 1, "unknown": 1, "refused": 1000, "limited": 0}
+        assert by == {"accepted": 6, "ignored": 2, "unknown": 2, "refused": 1000, "limited": 0}
 
 
 def test_a_body_of_events_that_can_t_be_read_is_refused_as_a_whole(served: Served) -> None:
@@ -183,6 +191,7 @@ def test_a_body_of_events_that_can_t_be_read_is_refused_as_a_whole(served: Serve
     assert told(tell([cloud, {**cloud, "specversion": "0.3"}]))[:2] == (400, "AMORO-2005")
     assert told(tell(b" " * (1 << 21)))[:2] == (413, "AMORO-2005")
     assert told(tell([cloud] * 1001))[:2] == (413, "AMORO-2005")
+    assert told(tell({"Records": [REMOVED] * 1001}))[:2] == (413, "AMORO-2005")
     assert told(tell(cloud, headers={"Content-Type": "text/plain"}))[:2] == (415, "AMORO-2005")
     assert told(tell(cloud, token="amo_forged"))[:2] == (401, "AMORO-4002")
     viewer = served.coordinator.tokens.create("looks-only", Role.VIEWER)[1]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,17 @@ def test_what_is_deleted_before_a_listener_got_it_is_counted_until_it_is_resumed
     happen(world, 1)
     listening.deliver(one)
     assert [event["data"]["text"] for event in heard[2:]] == ["no 0"]
+    # A slow one does not get again after a kill what it got more than a second before.
+    stored: list[int] = []
+
+    def take_a_second(_: Mapping[str, Any]) -> None:
+        stored.append(listening.statuses()[0].cursor.event_id)
+        world.now += timedelta(seconds=1)
+
+    listen(world, one, take_a_second)
+    happen(world, 3)
+    listening.deliver(one)
+    assert stored == [event - 1 for event in told(world)[-3:]]
 
 
 def test_a_listener_gets_its_kinds_of_its_tables_and_changes_are_kept_for_who_asks(
@@ -205,6 +218,12 @@ def test_a_private_address_is_refused_when_it_is_connected_to_and_no_redirect_is
         forged.socket = context.wrap_socket(forged.socket, server_side=True)
         with pytest.raises(WorkFailed, match="certificate verify failed"):
             posting(hook(forged, url=forged.url.replace("http:", "https:")), lambda: b"key")(event)
+    with socket.create_server(("127.0.0.1", 0)) as endless:
+        url = f"http://127.0.0.1:{endless.getsockname()[1]}"
+        sending = threading.Thread(target=answer_without_end, args=(endless,))
+        sending.start()
+        posting(hook(receiver, url=url), lambda: b"key")(event)
+        sending.join()
     receiver.status = 302
     with pytest.raises(WorkFailed, match="answered HTTP 302"):
         posting(hook(receiver), lambda: signing_key(SECRET))(event)
@@ -213,6 +232,14 @@ def test_a_private_address_is_refused_when_it_is_connected_to_and_no_redirect_is
     with pytest.raises(WorkFailed, match="answered HTTP 401"):
         posting(hook(receiver), lambda: b"another key")(event)
     assert [one["id"] for one in receiver.taken] == ["1-1"]
+
+
+def answer_without_end(server: socket.socket) -> None:
+    """64 kB of a large one, then nothing until the client goes."""
+    with server.accept()[0] as connection, suppress(ConnectionError):
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + bytes(1 << 16))
+        connection.recv(1)
 
 
 @pytest.mark.parametrize(
