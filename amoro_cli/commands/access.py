@@ -11,15 +11,7 @@ import typer
 from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, option, since_option
 from amoro_cli.list_options import ListOptions, list_command, listed, show_list
 from amoro_cli.output import OutputFormat, tell, write
-from amoro_cli.views.access import (
-    AUDIT,
-    TOKENS,
-    USERS,
-    audited_call,
-    login_link,
-    token_created,
-    user_detail,
-)
+from amoro_cli.views.access import AUDIT, TOKENS, USERS, audited_call, login_link, token_created, user_detail
 from amoro_cli.views.services import removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.history_events import AuditOutcome

@@ -7,14 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from amoro_cli.connection import (
-    DEFAULT_ADDRESS,
-    Kind,
-    OptimizerOptions,
-    SparkOptions,
-    parse_address,
-    recorded_address,
-)
+from amoro_cli.connection import DEFAULT_ADDRESS, Kind, OptimizerOptions, SparkOptions, parse_address, recorded_address
 from amoro_cli.context import (
     CONNECTION,
     MEMORY,

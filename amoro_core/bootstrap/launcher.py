@@ -12,15 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from amoro_cli.connection import (
-    Endpoint,
-    Finding,
-    Kind,
-    OptimizerOptions,
-    Package,
-    UpOptions,
-    recorded_address,
-)
+from amoro_cli.connection import Endpoint, Finding, Kind, OptimizerOptions, Package, UpOptions, recorded_address
 from amoro_cli.output import tell
 from amoro_core.documents.formatting import many
 from amoro_core.errors import Fenced, StateDirectoryLocked

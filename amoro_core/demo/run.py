@@ -19,15 +19,7 @@ from rich.text import Text
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.demo.feed import (
-    HISTORY_COMMITS,
-    IDENTIFIER,
-    Feed,
-    FileCounts,
-    count_files,
-    create_table,
-    load_flights,
-)
+from amoro_core.demo.feed import HISTORY_COMMITS, IDENTIFIER, Feed, FileCounts, count_files, create_table, load_flights
 from amoro_core.documents.formatting import balance, format_bytes, many
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus

@@ -52,14 +52,7 @@ from amoro_core.iceberg.manifest.reading import (
 from amoro_core.iceberg.manifest.writing import merge_settings
 from amoro_core.iceberg.metadata import bound_key, commit_request, committed_at
 from amoro_core.iceberg.pyiceberg_sandbox import LOCATION_PROVIDERS, UPGRADED
-from amoro_core.model.files import (
-    ColumnMetrics,
-    DeleteFile,
-    DeleteIdentity,
-    DeleteKind,
-    ScannedFile,
-    TableScan,
-)
+from amoro_core.model.files import ColumnMetrics, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import effective_properties, welcomes_parquet
 from amoro_core.model.paths import normalise
 from amoro_core.model.properties import declared, parse_into

@@ -19,10 +19,7 @@ from amoro_core.model.principals import Certificates, anonymous
 from amoro_core.notifier import Changes
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.operations import OPERATIONS
-from amoro_core.protocol.optimizing_pb2_grpc import (
-    OptimizingServiceServicer,
-    add_OptimizingServiceServicer_to_server,
-)
+from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer, add_OptimizingServiceServicer_to_server
 from amoro_core.rpc.calls import Context, abort, address_of, bearer, user_of, way_of
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]

@@ -11,14 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from amoro_core.errors import StorageFull
-from amoro_optimizer.cluster.range_partitioner import (
-    Cuts,
-    RangeBounds,
-    Sample,
-    keyed_points,
-    place_hashes,
-    sample_rows,
-)
+from amoro_optimizer.cluster.range_partitioner import Cuts, RangeBounds, Sample, keyed_points, place_hashes, sample_rows
 from amoro_optimizer.cluster.sort_keys import Counts, Part, joined, sort_rows, take_rows
 from amoro_optimizer.rewrite.output_files import Outputs
 from amoro_optimizer.rewrite.spilling import COMPRESSED, SpillFiles, give_back

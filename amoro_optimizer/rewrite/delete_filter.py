@@ -16,12 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from amoro_core.errors import CheckFailed
-from amoro_core.files.deletes.delete_files import (
-    key_batches,
-    key_columns,
-    key_schema,
-    read_positions,
-)
+from amoro_core.files.deletes.delete_files import key_batches, key_columns, key_schema, read_positions
 from amoro_core.files.deletes.vectors import place_of, read_vectors
 from amoro_core.files.file_readers import RowSource
 from amoro_core.files.hashing import Hashes, key_hashes

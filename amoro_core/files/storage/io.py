@@ -28,14 +28,7 @@ from amoro_core.errors import (
     WorkFailed,
 )
 from amoro_core.failpoints import allowed
-from amoro_core.files.storage.stores import (
-    OBJECT_SCHEMES,
-    PAGE,
-    ArrowStorage,
-    LocalStorage,
-    Storage,
-    each_at_once,
-)
+from amoro_core.files.storage.stores import OBJECT_SCHEMES, PAGE, ArrowStorage, LocalStorage, Storage, each_at_once
 from amoro_core.model.maintenance import EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.paths import AZURE_SCHEMES, SCHEMES, is_local, lies_in, normalise, scheme_of, split_place
 from amoro_core.model.text_sanitizing import briefly

@@ -10,14 +10,7 @@ from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, FileDigest, PartitionKey, PartitionVerdict, TaskPlan
-from amoro_core.model.tables import (
-    FAULTLESS,
-    FileSummary,
-    LastOptimized,
-    OptimizingType,
-    SnapshotFacts,
-    ancestors,
-)
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType, SnapshotFacts, ancestors
 from amoro_core.planning.optimizing import forecast, messages
 from amoro_core.planning.optimizing.messages import precheck_until
 from amoro_core.planning.optimizing.partitions import (

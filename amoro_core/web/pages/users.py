@@ -10,17 +10,7 @@ from amoro_core.model.principals import Role
 from amoro_core.model.properties import parse_duration
 from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.pages.framework import (
-    ROWS,
-    Field,
-    Listed,
-    Page,
-    PageRequest,
-    Redirect,
-    Site,
-    command,
-    confirm_page,
-)
+from amoro_core.web.pages.framework import ROWS, Field, Listed, Page, PageRequest, Redirect, Site, command, confirm_page
 
 _ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 _MOST_TOKENS = 200
