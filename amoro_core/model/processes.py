@@ -26,22 +26,13 @@ from amoro_core.model.optimizing_config import Policies, values_for, with_polici
 from amoro_core.model.tables import OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, Work
 
-FILES = "files"
-METADATA = "metadata"
-STORAGE = "storage"
-STATISTICS = "statistics"
-LAYOUT = "layout"
-
-#: Each lane with the part that its processes change; the store has a row for each.
-LANES = MappingProxyType(
-    {
-        FILES: "data and delete files, by commits that replace some",
-        METADATA: "snapshots and references, by commits that add no file",
-        STORAGE: "files that no snapshot names",
-        STATISTICS: "statistics of snapshots; reading for them takes hours",
-        LAYOUT: "data files, by commits that order their rows anew; beside `files`, on other files",
-    }
-)
+#: Lanes, by what their processes change; the store has a row for each.
+FILES = "files"  # data and delete files, by commits that replace some
+METADATA = "metadata"  # snapshots and references, by commits that add no file
+STORAGE = "storage"  # files that no snapshot names
+STATISTICS = "statistics"  # statistics of snapshots; reading for them takes hours
+LAYOUT = "layout"  # data files, by commits that order their rows anew; beside `files`, on other files
+LANES = (FILES, METADATA, STORAGE, STATISTICS, LAYOUT)
 
 
 class TaskStatus(StrEnum):

@@ -102,14 +102,6 @@ def set_aside(db: Connection, table_id: int) -> None:
     db.execute("UPDATE table_action SET next_at_ms = NULL WHERE table_id = :table_id", {"table_id": table_id})
 
 
-def remove(db: Connection, table_id: int, action: str) -> None:
-    """Delete the record of the action on the table, if there is one."""
-    db.execute(
-        "DELETE FROM table_action WHERE table_id = :table_id AND action_name = :action",
-        {"table_id": table_id, "action": action},
-    )
-
-
 def forget(db: Connection, table_id: int) -> None:
     """Delete the records of every action on the table but optimizing, whose record goes with the table's."""
     db.execute(

@@ -38,11 +38,6 @@ _WAY_OUT = "An administrator can allow a prefix: amoro catalog update --allow-lo
 _MOST_KNOWN = 16_384
 
 
-def same_place(a: str, b: str) -> bool:
-    """Whether two paths name the same file or directory."""
-    return a == b or normalise(a) == normalise(b)
-
-
 def new_location(
     table_location: str, data_location: str, directory: str, name: str, properties: Mapping[str, str]
 ) -> str:
@@ -252,7 +247,7 @@ def _confined_opened(place: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-__all__ = ["FileAccess", "normalise", "open_access", "reading_file", "same_place", "translated"]
+__all__ = ["FileAccess", "normalise", "open_access", "reading_file", "translated"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
