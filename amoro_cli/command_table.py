@@ -75,7 +75,6 @@ class Command:
 
     @property
     def example(self) -> str:
-        """The example in its help."""
         return f"amoro {self.path} {self.arguments}".rstrip()
 
 

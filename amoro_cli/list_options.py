@@ -117,7 +117,6 @@ class Column(Generic[Item]):
 
     @property
     def name(self) -> str:
-        """The column's name in options."""
         return self.title.lower().replace(" ", "-")
 
     def cell(self, item: Item) -> str:
@@ -143,7 +142,6 @@ class Listing(Generic[Item]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all columns."""
         return tuple(column.name for column in self.columns)
 
     def arranged(self, items: Sequence[Item], sort_by: str) -> list[Item]:

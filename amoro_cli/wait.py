@@ -57,7 +57,6 @@ class Deadline:
 
     @property
     def seconds(self) -> float:
-        """The same in seconds."""
         return self.remaining.total_seconds()
 
 

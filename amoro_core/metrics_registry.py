@@ -41,7 +41,6 @@ class Meters:
         (self._counters[metric].labels(*labels) if labels else self._counters[metric]).inc(by)
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """Set a gauge."""
         with self._lock:
             if metric not in self._gauges:
                 self._gauges[metric] = Gauge(metric.name, metric.meaning, metric.labels, registry=self._registry)

@@ -189,8 +189,6 @@ def _change(
     output: OutputFormat,
     request: pb.SetTableEnabledRequest | pb.TableChangedRequest,
 ) -> None:
-    """Send the request for each table."""
-
     def change(client: "AdminClient", table: str) -> pb.Table:
         request.table = table
         answer: pb.Table = client.answer(request)

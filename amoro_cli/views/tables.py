@@ -281,7 +281,6 @@ def _is_many_in_little(answer: pb.TableHealth) -> bool:
 
 
 def _figures(table: pb.Table) -> tuple[tuple[str, str], ...]:
-    """The figures of an evaluated table."""
     files, size = table.files, format_bytes(table.saved_bytes)
     return (
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),

@@ -282,7 +282,6 @@ class Cluster(ActionDefaults):
         return lambda table, case, now: cluster_change(table, case, cache, now)
 
     def data_files(self, given: bytes) -> tuple[str, ...]:
-        """The data files of the group."""
         return tuple(file.data.path for file in decode_cluster_input(given).rewrite.rewritten)
 
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:

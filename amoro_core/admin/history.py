@@ -54,7 +54,6 @@ def _digest(table: TableIdentifier, stored: StoredDigest | None) -> pb.TableDige
 
 
 def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts]) -> pb.GetSeriesResponse:
-    """The series with what they are."""
     series = [
         as_message(
             pb.Series,

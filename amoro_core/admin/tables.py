@@ -77,7 +77,6 @@ def _status_reason(runtime: TableRuntime, active: OptimizingProcess | None) -> s
 
 
 def _blocker(item: TableBlocker) -> pb.Blocker:
-    """The blocker, with its table."""
     operations = sorted(item.blocker.operations)
     return as_message(pb.Blocker, item.blocker, table=str(item.table), operations=operations)
 

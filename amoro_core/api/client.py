@@ -184,7 +184,6 @@ def _request(
     full: bool = False,
     schedule_only: bool = False,
 ) -> pb.OptimizeTableRequest:
-    """The request to optimize with `PlanOptions`."""
     cluster = pb.ClusterOptions(
         columns=columns, strategy=strategy, partitions=partitions, full=full, schedule_only=schedule_only
     )

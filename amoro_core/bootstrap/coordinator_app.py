@@ -104,7 +104,6 @@ class Coordinator:
 
     @property
     def address(self) -> str:
-        """The address on which it listens."""
         return self._server.address
 
     @property

@@ -158,7 +158,6 @@ class Formats:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the installed formats."""
         return tuple(dict.fromkeys((*self._known, *_ON_DEMAND)))
 
     def check(self, catalog: CatalogConfig) -> None:

@@ -113,7 +113,6 @@ class _Source:
         self.names = {spec_id: tuple(map(str, types)) for spec_id, types in self.types.items()}
 
     def data(self, key: Key, listed: ManifestFile) -> ColumnPart:
-        """The live files of a data manifest."""
         part, types = self._before.data.get(key), self.types[listed.partition_spec_id]
         if part is None and self._columns is not None:
             part = self._columns(self._table.io, listed, types)
@@ -125,7 +124,6 @@ class _Source:
         return part
 
     def deletes(self, key: Key, listed: ManifestFile) -> tuple[DeleteFile, ...]:
-        """The live files of a delete manifest."""
         if (delete_files := self._before.deletes.get(key)) is not None:
             return delete_files
         types = self.types[listed.partition_spec_id]

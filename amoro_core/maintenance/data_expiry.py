@@ -201,7 +201,6 @@ class Expired:
 
     @property
     def every(self) -> tuple[DataFile, ...]:
-        """All files that have expired."""
         return tuple(file for files in self.files.values() for file in files)
 
     @property

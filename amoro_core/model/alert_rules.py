@@ -31,7 +31,6 @@ class Counted:
     now_s: float = 0.0  # since 1970
 
     def sum(self, metric: Metric, *by: str, **where: tuple[str, ...]) -> Vector:
-        """The sums."""
         return self._aggregated(sum, metric, by, where)
 
     def max(self, metric: Metric, *by: str) -> Vector:

@@ -153,7 +153,6 @@ class Sorting:
         return next(orders, SortOrder(self.default_order_id))
 
     def named(self, name: str) -> Column | None:
-        """The column of that name."""
         return next((one for one in self.columns if one.name == name), None)
 
     def has(self, field_id: int) -> bool:

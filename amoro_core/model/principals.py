@@ -26,7 +26,6 @@ class Role(StrEnum):
     ENROLMENT = "enrolment"  # register an optimizer, nothing else
 
     def allows(self, needed: "Role") -> bool:
-        """Whether this role includes the needed one."""
         return self is needed or (self in _RANKS and needed in _RANKS and _RANKS.index(self) > _RANKS.index(needed))
 
 

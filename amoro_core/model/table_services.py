@@ -33,7 +33,6 @@ class FileGroup:
 
     @property
     def size_bytes(self) -> int:
-        """The size of its files."""
         return sum(size for _, size in self.files)
 
 

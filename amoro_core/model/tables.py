@@ -391,7 +391,6 @@ class DiscoveryFilter:
         return self.database is None or self.database.fullmatch(".".join(namespace)) is not None
 
     def admits(self, identifier: TableIdentifier) -> bool:
-        """Whether the table is discovered."""
         named = self.table is None or self.table.fullmatch(identifier.name) is not None
         return named and self.admits_namespace(identifier.namespace)
 
@@ -454,12 +453,10 @@ class TableFilter:
 
     @property
     def is_all(self) -> bool:
-        """Whether every table is listed."""
         return self == TableFilter()
 
     @property
     def is_all_of_catalog(self) -> bool:
-        """Whether every table of one catalog is listed."""
         return bool(self.catalog) and self == TableFilter(self.catalog)
 
 

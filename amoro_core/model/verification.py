@@ -72,7 +72,6 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether every partition is equal."""
         return all(partition.is_equal for partition in self.partitions)
 
 

@@ -55,7 +55,6 @@ class Route:
 
     @property
     def has_body(self) -> bool:
-        """Whether the request has a body."""
         return self.method in ("POST", "PATCH", "PUT")
 
 

@@ -126,7 +126,6 @@ class Timing(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic i
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """The handler of the call, timed."""
         if (method_handler := self._timed.get(handler_call_details.method)) is not None:
             return method_handler
         handler = await continuation(handler_call_details)

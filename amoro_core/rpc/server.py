@@ -127,7 +127,6 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The address for clients."""
         return f"{self._host}:{self.port}"
 
     @property

@@ -396,12 +396,10 @@ class ColumnPart:
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
-        """The columns by name."""
         return {one.name: self.batch.column(one.name) for one in SCHEMA}
 
     @cached_property
     def paths(self) -> Paths:
-        """The files' paths."""
         return Paths(self.columns["paths"])
 
     @cached_property

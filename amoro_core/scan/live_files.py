@@ -242,7 +242,6 @@ class LiveFiles(Sequence[ScannedFile]):
         return self._with_deletes([one.kind is DeleteKind.POSITION and not one.is_vector for one in self.deletes])
 
     def _with_deletes(self, chosen: Sequence[bool]) -> Mask:
-        """The files that are paired with any of the chosen deletes."""
         found = np.zeros(len(self.columns), np.bool_)
         found[self.pairs.files[np.array(chosen, np.bool_)[self.pairs.deletes]]] = True
         return found

@@ -192,7 +192,6 @@ class UserService:
         return self.store.read(lambda db: accounts.user_page(db, after, limit))
 
     def find(self, name: str) -> Principal | None:
-        """The user of that name; None when there is none."""
         user = self._account(name)
         return None if user is None else Principal(user.name, user.role, user.pattern, is_user=True)
 

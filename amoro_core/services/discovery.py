@@ -152,7 +152,6 @@ class DiscoveryService:
         return False
 
     def is_due(self, catalog: str) -> bool:
-        """Whether the catalog is due for a check."""
         with self._lock:
             return self._next_s.get(catalog, 0.0) <= self.monotonic()
 

@@ -308,7 +308,6 @@ class OptimizingService:
         return len(self.store.read(lambda db: tasks.list_assigned(db, optimizer_id)))
 
     def active_process(self, table_id: int) -> OptimizingProcess | None:
-        """The table's active process."""
         return self.store.read(lambda db: processes.find_active(db, table_id))
 
     def list_committing(self) -> list[tuple[str, str]]:

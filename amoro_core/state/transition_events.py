@@ -86,7 +86,6 @@ _WAITED = (ProcessStatus.HELD, ProcessStatus.REQUESTED)
 
 
 def _event_in_same_status(before: OptimizingProcess, after: OptimizingProcess) -> EventText | None:
-    """The event of a process that stays in its status."""
     if after.status == ProcessStatus.HELD and before.failure != after.failure:
         return EventText(EventKind.HELD, f"{after.type} is held: {after.failure}")
     # A commit that waits has one event for each cause, whatever the number of tries.

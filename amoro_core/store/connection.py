@@ -233,7 +233,6 @@ class RowMapping(Generic[V]):
         self.columns = (*(column for _, column, _ in self._mapped), *self._also)
 
     def to_row(self, value: V) -> Row:
-        """The columns of the value."""
         row = {name: getattr(value, name) for name in self._also}
         for name, column, codec in self._mapped:
             found = getattr(value, name)

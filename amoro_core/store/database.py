@@ -517,7 +517,6 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The file of the database."""
         return self._path
 
     def backup(self, target: Path) -> None:

@@ -50,7 +50,6 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _probe_routes() -> Sequence[BaseRoute]:
-    """The routes of metrics and probes."""
     return (Route("/metrics", _metrics), Route("/livez", _alive), Route("/readyz", _alive))
 
 

@@ -130,7 +130,6 @@ class LoginService:
         return await self._run(lambda: self._sessions.find(session_id)) if session_id else None
 
     def set_cookie(self, request: Request, response: Response, session_id: str) -> Response:
-        """The response with the cookie of the session."""
         name, is_secure = self.cookie(request, "amoro")
         response.set_cookie(
             name,

@@ -61,11 +61,9 @@ class HashFilter:
 
     @property
     def nbytes(self) -> int:
-        """The size of the filter."""
         return int(self._bits.nbytes)
 
     def add(self, hashes: Hashes) -> None:
-        """Add hashes."""
         place, bit = self._places(hashes)
         np.bitwise_or.at(self._bits, place, bit)
 

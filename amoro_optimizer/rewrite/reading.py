@@ -89,7 +89,6 @@ class WatchedStream:
         return waited(self._reading, self._checkpoint)
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """Go to that position, and return it."""
         return int(self._stream.seek(position, whence))
 
     def tell(self) -> int:

@@ -265,7 +265,6 @@ class CheckedStream:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
         return self._stream is not None and bool(self._stream.closed)
 
     def write(self, content: Any) -> int:
@@ -288,6 +287,5 @@ class CheckedStream:
             self._stream.flush()
 
     def close(self) -> None:
-        """Close the stream below, if there is one."""
         if self._stream is not None:
             self._stream.close()

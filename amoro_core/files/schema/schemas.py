@@ -531,7 +531,6 @@ class FileField:
     children: tuple["FileField", ...] = ()
 
     def child(self, field_id: int) -> int | None:
-        """The index of the child with that id."""
         return _index_of(self.children, field_id)
 
 

@@ -291,7 +291,6 @@ class FileAccess:
             return len(self._io.new_input(place))
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
         place = self._io.require(path, "read")
         with translated(path):
             return bool(self._io.new_input(place).exists())

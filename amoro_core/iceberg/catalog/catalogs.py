@@ -532,7 +532,6 @@ def _of_sql(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]
 
 
 def _of_internal(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
-    """All rows of the catalog."""
     yield from catalog.pointers()
 
 

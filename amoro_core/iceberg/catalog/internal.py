@@ -150,7 +150,6 @@ class InternalCatalog(NoopCatalog):
         self._io = PyArrowFileIO({key: value for key, value in properties.items() if not key.endswith("impl")})
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     # --- Namespaces ---

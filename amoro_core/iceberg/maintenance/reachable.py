@@ -211,7 +211,6 @@ def _entries_of(io: FileIO, file: ManifestFile, are_known: bool) -> Iterator[Rel
 
 
 def _live(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Keys:
-    """Those of the candidates that are live in a manifest."""
     found = NO_KEYS
     for file in manifests:
         if len(found) == len(candidates):

@@ -453,7 +453,6 @@ class ChangeCounts(UpdateMetrics):
         self.added_vectors = self.removed_vectors = 0
 
     def add_file(self, data_file: EntryFile) -> None:
-        """Count a new file."""
         super().add_file(data_file)
         if data_file.file_format == EntryFormat.PUFFIN:
             self.added_vectors += 1
@@ -461,7 +460,6 @@ class ChangeCounts(UpdateMetrics):
             self.added_file_size -= data_file.file_size_in_bytes - identity_of(data_file).size
 
     def remove_file(self, data_file: EntryFile) -> None:
-        """Count a file that goes."""
         super().remove_file(data_file)
         if data_file.file_format == EntryFormat.PUFFIN:
             self.removed_vectors += 1

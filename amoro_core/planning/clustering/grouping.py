@@ -300,7 +300,6 @@ class PlanContext:
 
     @property
     def sealing(self) -> Sealing:
-        """When groups are sealed."""
         return Sealing(self.config.sealed_bytes(self.target), self.config.tier_fanout)
 
     @property

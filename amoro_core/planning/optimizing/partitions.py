@@ -57,12 +57,10 @@ class AssessedFile:
 
     @property
     def data(self) -> DataFile:
-        """The data file."""
         return self.scanned.data
 
     @property
     def deletes(self) -> tuple[DeleteFile, ...]:
-        """The delete files that apply to it."""
         return self.scanned.deletes
 
     @property
@@ -163,17 +161,14 @@ class AssessedColumns:
 
     @property
     def all(self) -> Mask:
-        """Every file."""
         return np.ones(len(self), np.bool_)
 
     @property
     def is_fragment(self) -> Mask:
-        """Which files are fragments."""
         return np.equal(self.file_class, _FRAGMENT)
 
     @property
     def is_undersized(self) -> Mask:
-        """Which files are undersized."""
         return np.equal(self.file_class, _UNDERSIZED)
 
     @property
@@ -195,7 +190,6 @@ class AssessedColumns:
         return tuple(sorted(self.part(chosen).rows(), key=lambda file: (file.data.sequence_number, file.data.path)))
 
     def rows(self) -> Iterator[AssessedFile]:
-        """Every file as a row."""
         asked = (self.duplicates, self.convertible, self.too_short, self.combinable)
         flags = (self.in_order, self.coarse)
         columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids], *flags)

@@ -248,12 +248,10 @@ class Listed:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether a filter is set."""
         return any(self.filters.values())
 
     @property
     def sort(self) -> str:
-        """The key by which the list is sorted."""
         return self.query.get("sort") or TableKey.NAME
 
     @property

@@ -187,7 +187,6 @@ class BackgroundTasks:
         self._running: set[asyncio.Task[Any]] = set()  # the event loop itself holds tasks weakly
 
     def start(self, call: Coroutine[Any, Any, Answer]) -> "asyncio.Task[Answer]":
-        """Begin the call."""
         task = asyncio.create_task(call)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -233,7 +232,6 @@ class Plans:
         )
 
     async def make(self, visit: PageRequest) -> Redirect:
-        """Plan, and redirect to the plan."""
         sent, table = visit.form, await table_of(visit)
         request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
         columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]

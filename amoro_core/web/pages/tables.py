@@ -76,7 +76,6 @@ async def find(visit: PageRequest) -> Page:
 
 
 async def _catalog_names(visit: PageRequest) -> list[str]:
-    """The names of the catalogs, to choose from."""
     response = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=MOST_CHOICES), pb.ListCatalogsResponse)
     return [catalog.name for catalog in response.catalogs]
 

@@ -79,7 +79,6 @@ class _Call:
     opened: InternalCatalog = column(init=False)  # while it is answered
 
     def answered(self, services: Services, function: Callable[["_Call"], Any]) -> Response:
-        """The function's answer."""
         self.own = services.own_catalogs
         with self.own.opened(self.catalog) as (self.opened, _):
             answer = function(self)

@@ -161,7 +161,6 @@ class Channel:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
