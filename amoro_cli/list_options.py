@@ -200,12 +200,7 @@ def split_names(text: str) -> list[str]:
 
 
 def list_command(
-    listing: Listing[Any],
-    *,
-    after: str = "",
-    limit: int | None = None,
-    newest_first: bool = False,
-    watch: bool = False,
+    listing: Listing[Any], *, after: str = "", limit: int | None = None, newest_first: bool = False, watch: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator of a command that prints a list: it takes the options of lists, and gets them as `options`.
 

@@ -70,10 +70,7 @@ def _pages(work: pb.ListWork, access: FileAccess) -> Iterator[tuple[str, Sequenc
 def access_within(locations: pb.Locations, io_properties: Mapping[str, str]) -> FileAccess:
     """Access to the files of the table at these locations."""
     return open_access(
-        io_properties,
-        locations.location,
-        read_locations=locations.readable,
-        write_locations=locations.writable,
+        io_properties, locations.location, read_locations=locations.readable, write_locations=locations.writable
     )
 
 
@@ -115,8 +112,7 @@ def _ground(work: pb.ListWork) -> TableLocations:
 def _terms(work: pb.ListWork, columns: Mapping[_Column, Keys]) -> OrphanConditions:
     now = from_us(work.now_us)
     around = Surroundings(
-        active=frozenset(work.active),
-        ended={one: from_us(at_ms * 1000) for one, at_ms in work.ended.items()},
+        active=frozenset(work.active), ended={one: from_us(at_ms * 1000) for one, at_ms in work.ended.items()}
     )
     return OrphanConditions(
         now,

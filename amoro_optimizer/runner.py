@@ -367,7 +367,7 @@ class Runner:
         """Return work of an unknown kind, so that an optimizer that knows it gets it."""
         kind = task.work.kind
         error = UnknownWork(
-            f"work of the kind {kind!r} is not known to this optimizer, which knows {', '.join(self._backend.kinds)}",
+            f"work of the kind {kind!r} is not known to this optimizer, which knows {', '.join(self._backend.kinds)}"
         )
         log.error("task.refused", attempt=str(task.attempt), kind=kind, known=list(self._backend.kinds))
         session = self._snapshot()

@@ -227,10 +227,7 @@ def attempts(
         first, part = gather(client, options.window, request)
         owner = first.process_id
         document = ATTEMPTS.document(
-            part,
-            options,
-            before={"process_id": owner},
-            name=lambda item: f"{owner}-{item.task_id}-{item.attempt}",
+            part, options, before={"process_id": owner}, name=lambda item: f"{owner}-{item.task_id}-{item.attempt}"
         )
         return Look(document)
 

@@ -313,8 +313,7 @@ def renew(
     session: Session,
     blocker: BlockerArgument,
     hold: Annotated[
-        timedelta | None,
-        duration_option("--for", help_="How long from now on, at most 1d [default: as before]."),
+        timedelta | None, duration_option("--for", help_="How long from now on, at most 1d [default: as before].")
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:

@@ -90,10 +90,7 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
     kinds = (word(EventKind, text, "kind of event") for text in request.kinds)
     since, until = period(request)
     event_filter = EventFilter(
-        kinds=tuple(kind for kind in kinds if kind is not None),
-        process_id=request.process_id,
-        since=since,
-        until=until,
+        kinds=tuple(kind for kind in kinds if kind is not None), process_id=request.process_id, since=since, until=until
     )
     table = services.catalogs.resolve(request.table) if request.table else None
     if request.newer_than:

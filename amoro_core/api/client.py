@@ -302,12 +302,7 @@ class Client:
         return _rendered(Learned, scans, learned_document(scans))
 
     def start(
-        self,
-        process_id: str,
-        *,
-        wait: bool = True,
-        timeout: Duration = "10m",
-        report: ProgressReport | None = None,
+        self, process_id: str, *, wait: bool = True, timeout: Duration = "10m", report: ProgressReport | None = None
     ) -> Process:
         """Start a process that was planned and stored; the process at its end, or as it is.
 

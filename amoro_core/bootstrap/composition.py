@@ -116,10 +116,7 @@ class Dependencies:
 
 
 def installed(
-    home: Path,
-    given_catalogs: Sequence[CatalogConfig],
-    planning_bytes: int = 0,
-    listeners: Sequence[Webhook] = (),
+    home: Path, given_catalogs: Sequence[CatalogConfig], planning_bytes: int = 0, listeners: Sequence[Webhook] = ()
 ) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
@@ -165,10 +162,7 @@ class Services:
             meters.count(metrics.CATALOG_ERRORS, catalog, by=float(error is not None))
 
         tables_of = self.tables_of = Tables(
-            formats,
-            self.catalogs.get,
-            lambda name: store.read(lambda db: tables.find(db, name)),
-            heard,
+            formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)), heard
         )
         self.listening = ListenerService(store, clock, parts.listeners, lambda event: encode(event_message(event)))
         self.discovery = DiscoveryService(store, tables_of, clock, parts.monotonic)
@@ -196,14 +190,7 @@ class Services:
             store, vending, clock, signals, find_action, self.ack_guarding, self.optimizers
         )
         self.maintaining = MaintenanceService(
-            store,
-            tables_of,
-            self.actions,
-            clock,
-            signals,
-            schedule,
-            settings.start_to_close,
-            settings.delete_rate,
+            store, tables_of, self.actions, clock, signals, schedule, settings.start_to_close, settings.delete_rate
         )
         self.starting = StartingService(store, tables_of, find_action, clock, signals)
         self.own_catalogs = InternalCatalogService(self.catalogs, self.change_notifications.committed)

@@ -143,8 +143,7 @@ class Settings:
             )
         if self.port == self.http_port != 0:
             raise InvalidSettings(
-                f"{self._as_set('http-port')} is the same as {self._as_set('port')}",
-                hint="Each needs its own.",
+                f"{self._as_set('http-port')} is the same as {self._as_set('port')}", hint="Each needs its own."
             )
         for proxy in self.trusted_proxies:
             try:
@@ -182,8 +181,7 @@ class Settings:
             )
         if missing := [key for key in ("oidc-client-id", "oidc-roles") if not getattr(self, KEYS[key])]:
             raise InvalidSettings(
-                f"{self._as_set('oidc-issuer')} needs {missing[0]} too",
-                hint="See docs/howto/roles.md for all of them.",
+                f"{self._as_set('oidc-issuer')} needs {missing[0]} too", hint="See docs/howto/roles.md for all of them."
             )
         try:
             rules = tuple(map(parse_rule, self.oidc_roles))

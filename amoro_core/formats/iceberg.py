@@ -486,11 +486,7 @@ class IcebergFormat:
 
     name = ICEBERG
 
-    def __init__(
-        self,
-        tables: TableManifestCache | None = None,
-        columns: ColumnReader | None = read_columns,
-    ) -> None:
+    def __init__(self, tables: TableManifestCache | None = None, columns: ColumnReader | None = read_columns) -> None:
         """`tables` has what was decoded of manifests; `columns` decodes those of data files, None: entry by entry."""
         self._sources = ManifestSources(tables, columns)
 

@@ -136,10 +136,7 @@ class _Source:
 
 
 def live_manifests(
-    table: Table,
-    snapshot: Snapshot,
-    read_locations: Sequence[str],
-    way_out: str = "",
+    table: Table, snapshot: Snapshot, read_locations: Sequence[str], way_out: str = ""
 ) -> list[ManifestFile]:
     """The snapshot's manifests that may have live entries. Raises like `scan`."""
     refuse_outside([snapshot.manifest_list], read_locations, way_out)

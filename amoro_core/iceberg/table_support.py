@@ -498,8 +498,7 @@ def unpublished_branch(metadata: TableMetadata) -> str | None:
 def format_version_refused(version: str) -> TableRefused:
     """The refusal of a table of that format version."""
     return TableRefused(
-        f"format version {version} is not handled; {max(FORMATS)} is the highest that is",
-        reason="format-version",
+        f"format version {version} is not handled; {max(FORMATS)} is the highest that is", reason="format-version"
     )
 
 

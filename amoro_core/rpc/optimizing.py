@@ -93,8 +93,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         def work(optimizer: Optimizer) -> pb.HeartbeatResponse:
             abandon = self._touch(optimizer, request)
             return pb.HeartbeatResponse(
-                abandon=[codec.encode_attempt(attempt) for attempt in abandon],
-                draining=optimizer.draining,
+                abandon=[codec.encode_attempt(attempt) for attempt in abandon], draining=optimizer.draining
             )
 
         return await self._as_optimizer(context, work)

@@ -234,11 +234,7 @@ class CommittingService:
         self.meters.count(metrics.DROPPED_GROUPS, process.type, by=len(dropped))
 
     def _sent(
-        self,
-        case: ProcessContext,
-        table: Committable,
-        attempt: CommitAttempt,
-        dropped: Mapping[int, str],
+        self, case: ProcessContext, table: Committable, attempt: CommitAttempt, dropped: Mapping[int, str]
     ) -> bool:
         # The attempt may be stored in a database that is not read again.
         self.store.require_own()

@@ -125,11 +125,7 @@ class OptimizerService:
         adopted = self.store.write(enter)
         self._remember(optimizer, now)
         log.info(
-            "optimizer.registered",
-            optimizer=optimizer.optimizer_id,
-            group=group,
-            threads=threads,
-            adopted=len(adopted),
+            "optimizer.registered", optimizer=optimizer.optimizer_id, group=group, threads=threads, adopted=len(adopted)
         )
         return Registered(optimizer, token, tuple(adopted))
 

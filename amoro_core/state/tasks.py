@@ -123,12 +123,7 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
 def _ended(task: OptimizingTask, status: TaskStatus, now: datetime, code: str, failure: str) -> OptimizingTask:
     """The task, no longer held; the thread that had it is recorded."""
     return task._replace(
-        status=status,
-        thread=None,
-        finished_at=now,
-        ended_on=task.thread,
-        failure_code=code,
-        failure=failure,
+        status=status, thread=None, finished_at=now, ended_on=task.thread, failure_code=code, failure=failure
     )
 
 

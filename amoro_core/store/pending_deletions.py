@@ -189,10 +189,7 @@ def next_purge(db: Connection, table_id: int) -> datetime | None:
 
 
 def list_facts(
-    db: Connection,
-    table_id: int | None = None,
-    process_id: str = "",
-    statuses: Sequence[BatchStatus] = OPEN,
+    db: Connection, table_id: int | None = None, process_id: str = "", statuses: Sequence[BatchStatus] = OPEN
 ) -> list[BatchFacts]:
     """Batches without their files, the next to be deleted first; of the table, of the process, where given."""
     return _FACTS.select(

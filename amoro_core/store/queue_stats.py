@@ -309,7 +309,7 @@ def count_open(db: Connection) -> dict[tuple[str, TaskStatus], int]:
         "SELECT group_name, task_sum.status AS status, sum(tasks) AS tasks "
         "FROM table_process JOIN task_sum USING (process_id) "
         "WHERE table_process.finished_at_ms IS NULL AND table_process.status <> 'requested' "
-        "AND task_sum.status IN ('planned', 'scheduled', 'acked') AND tasks > 0 GROUP BY group_name, task_sum.status",
+        "AND task_sum.status IN ('planned', 'scheduled', 'acked') AND tasks > 0 GROUP BY group_name, task_sum.status"
     )
     return {(row["group_name"], TaskStatus(row["status"])): int(row["tasks"]) for row in rows}
 

@@ -48,11 +48,7 @@ def save(db: Connection, runtime: TableRuntime) -> None:
 
 
 def list_places(
-    db: Connection,
-    wanted: TableFilter | Sequence[int],
-    order: TableOrder,
-    after: Sequence[Key] | None,
-    limit: int,
+    db: Connection, wanted: TableFilter | Sequence[int], order: TableOrder, after: Sequence[Key] | None, limit: int
 ) -> list[ListPosition]:
     """At most `limit` places of tables, in order, that follow these values; None: from the start.
 

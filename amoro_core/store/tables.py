@@ -125,8 +125,7 @@ def get(db: Connection, table_id: int) -> TableRuntime:
 def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
     """The runtime of that table; None when it is not known."""
     row = db.select_one(
-        _BY_NAME,
-        {"catalog": identifier.catalog, "namespace": to_json(identifier.namespace), "name": identifier.name},
+        _BY_NAME, {"catalog": identifier.catalog, "namespace": to_json(identifier.namespace), "name": identifier.name}
     )
     return None if row is None else _from_row(db, row)
 

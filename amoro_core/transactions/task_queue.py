@@ -194,12 +194,7 @@ def in_order(processes: Iterable[Waiting], group: ResourceGroup, now: datetime) 
 
 
 def _planned(
-    db: Connection,
-    waiting: Iterable[WaitingProcess],
-    optimizer: Optimizer,
-    group: str,
-    limit: int,
-    certain: datetime,
+    db: Connection, waiting: Iterable[WaitingProcess], optimizer: Optimizer, group: str, limit: int, certain: datetime
 ) -> Iterator[TaskId]:
     """The tasks of these processes that the optimizer can do, in their order; read when they are needed."""
     for process in waiting:

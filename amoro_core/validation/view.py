@@ -363,11 +363,7 @@ def joined_vectors(group: Group, view: ValidationView) -> tuple[JoinedVector, ..
     """The vectors to write for this head, once all was read; where the task found no row, theirs stays as it is."""
     return tuple(
         JoinedVector(
-            group.number,
-            live_of(given, view).data,
-            positions_if_read(given, [theirs, ours], view),
-            ours,
-            theirs,
+            group.number, live_of(given, view).data, positions_if_read(given, [theirs, ours], view), ours, theirs
         )
         for given, theirs in to_join(group, view)
         for ours in _ours(group, given)

@@ -214,11 +214,7 @@ class Stages:
 
 
 def placed_batches(
-    run: RewriteRun,
-    masks: Mapping[int, Packed],
-    *,
-    schema: Schema | None = None,
-    piece: "Piece | None" = None,
+    run: RewriteRun, masks: Mapping[int, Packed], *, schema: Schema | None = None, piece: "Piece | None" = None
 ) -> Iterator[tuple[int, Positions, pa.RecordBatch]]:
     """The live rows of the work's rewritten files, batch by batch: the file's number, their positions in it, they.
 

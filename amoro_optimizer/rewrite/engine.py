@@ -62,12 +62,7 @@ class Sources:
     """Opens files of a task as sources of copies, as the rule allows."""
 
     def __init__(
-        self,
-        access: WatchedAccess,
-        rule: CopyRule,
-        options: WriterOptions,
-        schema: Schema,
-        mapping: NameMapping | None,
+        self, access: WatchedAccess, rule: CopyRule, options: WriterOptions, schema: Schema, mapping: NameMapping | None
     ) -> None:
         self._access = access
         self._rule = rule

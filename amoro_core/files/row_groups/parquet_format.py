@@ -170,9 +170,7 @@ FileMetaData = _struct(
 
 _PageLocation = _struct("PageLocation", offset=(1, _I64), compressed_page_size=(2, _I32), first_row_index=(3, _I64))
 OffsetIndex = _struct(
-    "OffsetIndex",
-    page_locations=(1, _list(_of(_PageLocation))),
-    unencoded_byte_array_data_bytes=(2, _list(_I64)),
+    "OffsetIndex", page_locations=(1, _list(_of(_PageLocation))), unencoded_byte_array_data_bytes=(2, _list(_I64))
 )
 ColumnIndex = _struct(
     "ColumnIndex",

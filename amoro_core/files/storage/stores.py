@@ -422,10 +422,7 @@ class Pace:
     """Limits deletions to a number a second: half of it once the storage asks to slow down, growing again."""
 
     def __init__(
-        self,
-        most: float,
-        monotonic: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], None] = time.sleep,
+        self, most: float, monotonic: Callable[[], float] = time.monotonic, wait: Callable[[float], None] = time.sleep
     ) -> None:
         self._most = most
         self._rate = most

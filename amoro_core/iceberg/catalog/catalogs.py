@@ -251,8 +251,7 @@ def kind_of(config: CatalogConfig) -> str:
     properties = resolved(config)
     if "py-catalog-impl" in properties:
         raise CatalogMisconfigured(
-            f"catalog {config.name}: py-catalog-impl is not allowed, since it runs foreign code",
-            hint=_KINDS,
+            f"catalog {config.name}: py-catalog-impl is not allowed, since it runs foreign code", hint=_KINDS
         )
     if kind := properties.get("type"):
         return kind.lower()

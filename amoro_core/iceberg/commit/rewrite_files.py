@@ -234,11 +234,7 @@ def _require_older(content: CommitContent, metadata: TableMetadata, sequence_num
 
 
 def _stage(
-    draft: Draft,
-    head: Head,
-    content: CommitContent,
-    summary: Mapping[str, str],
-    settings: MergeSettings,
+    draft: Draft, head: Head, content: CommitContent, summary: Mapping[str, str], settings: MergeSettings
 ) -> StagedCommit:
     parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
     metrics = ChangeCounts()

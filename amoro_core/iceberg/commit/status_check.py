@@ -17,11 +17,7 @@ from amoro_core.model.commits import Trace
 
 
 def check_commit_status(
-    table: Table,
-    snapshot_id: int,
-    sequence_number: int,
-    files: Sequence[str],
-    parent_snapshot_id: int | None = None,
+    table: Table, snapshot_id: int, sequence_number: int, files: Sequence[str], parent_snapshot_id: int | None = None
 ) -> Trace:
     """Whether an attempt landed, by the table as just loaded; `files` are the data and delete files it adds.
 

@@ -32,10 +32,7 @@ from amoro_core.scan.live_files import LiveFiles
 
 
 def read_head(
-    table: Table,
-    planned_snapshot_id: int,
-    scan: Callable[[Table], TableScan],
-    read: ManifestReader = read_manifest,
+    table: Table, planned_snapshot_id: int, scan: Callable[[Table], TableScan], read: ManifestReader = read_manifest
 ) -> Head:
     """The head of the table as just loaded; `scan` reads its live files. Raises CommitConflict without a snapshot,
     DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata files, and what `scan` raises."""
@@ -86,11 +83,7 @@ def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Sna
 
 
 def _removed(
-    table: Table,
-    planned_snapshot_id: int,
-    since: list[Snapshot],
-    scan: TableScan,
-    read: ManifestReader,
+    table: Table, planned_snapshot_id: int, since: list[Snapshot], scan: TableScan, read: ManifestReader
 ) -> tuple[DeleteFile, ...]:
     """Equality deletes that a snapshot after the plan's removed, or that were added since and that a writer dropped
     without an entry for their removal, by path."""
