@@ -70,8 +70,6 @@ def normalised(metadata: Json) -> dict[str, Any]:
     return {"last-sequence-number": 0, **found, **copies, **{key: {**(found.get(key) or {})} for key in _MAPS}}
 
 
-# --- Requirements -----------------------------------------------------------------------------------------------------
-
 #: Requirements of a number: the metadata's field, and its name in words. The requirement's field is its type's.
 _NUMBERS = {
     "assert-last-assigned-field-id": ("last-column-id", "last assigned field id"),
@@ -121,9 +119,6 @@ def _ref_problem(ref: Json | None, one: Json) -> str:
         return f"{ref['type']} {name} was created concurrently"
     known = ref["snapshot-id"]
     return "" if wanted == known else f"{ref['type']} {name} has changed: expected id {wanted} != {known}"
-
-
-# --- Updates ----------------------------------------------------------------------------------------------------------
 
 
 class _Draft:
@@ -275,9 +270,6 @@ def _upgrade(draft: _Draft, update: Json) -> None:
     if version < draft.version:
         raise InvalidArgument(f"Cannot downgrade v{draft.version} table to v{version}")
     draft.put("format-version", version)
-
-
-# --- Schemas, partition specs, sort orders ----------------------------------------------------------------------------
 
 
 def _walk(kind: Any, path: str = "") -> Iterator[tuple[int, str, Json]]:
@@ -450,9 +442,6 @@ def _add_sort_order(draft: _Draft, update: Json) -> None:
         draft.added[_ORDERS], draft.last[_ORDERS], draft.is_changed = [*draft.added[_ORDERS], 0], 0, True
     else:
         _add(draft, _ORDERS, order, same, 1)
-
-
-# --- Snapshots and what belongs to them -------------------------------------------------------------------------------
 
 
 def _add_snapshot(draft: _Draft, update: Json) -> None:

@@ -594,9 +594,6 @@ def stage_properties(table: Table, changes: Mapping[str, str | None], *, own_met
     return commit_request(table, updates, own_metadata=own_metadata)
 
 
-# --- Deletes that Java skips ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Key:
     """A key column as interpreted by one side; `order` converts bounds to values that compare, None: no bound."""

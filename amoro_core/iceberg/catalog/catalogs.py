@@ -288,8 +288,6 @@ def granted(config: CatalogConfig, catalog: Catalog) -> Grant:
     return grant_of(config, warehouse_of(config, catalog))
 
 
-# --- Opening ----------------------------------------------------------------------------------------------------------
-
 _opened = threading.local()
 
 

@@ -152,8 +152,6 @@ class InternalCatalog(NoopCatalog):
     def close(self) -> None:
         self._db.close()
 
-    # --- Namespaces ---
-
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """The namespaces directly below one, sorted. Raises NoSuchNamespaceError."""
         try:
@@ -214,8 +212,6 @@ class InternalCatalog(NoopCatalog):
     def _remove_properties(self, space: Name) -> None:
         query = "DELETE FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ?"
         self._db.execute(query, (self.name, _text(space)))
-
-    # --- Tables ---
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables directly in a namespace, sorted. Raises NoSuchNamespaceError."""
@@ -303,8 +299,6 @@ class InternalCatalog(NoopCatalog):
         if not self._swapped([_Swap(name, before, state, metadata["location"])], are_new=False):
             raise CommitConflict(f"Table {'.'.join(name)} was changed meanwhile")
         return state
-
-    # --- Commits ---
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

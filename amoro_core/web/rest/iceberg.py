@@ -119,9 +119,6 @@ def _space_of(value: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(space)
 
 
-# --- What is asked for ------------------------------------------------------------------------------------------------
-
-
 def _json(content: Any, status: int = 200) -> Response:
     return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")
 
@@ -280,9 +277,6 @@ def _config(services: Services, query: Mapping[str, str]) -> Response:
         raise NotFound(f"there is no internal catalog {wanted!r:.100}; known: {', '.join(names) or 'none'}")
     prefix = quote(wanted or names[0], safe="")
     return _json({"defaults": {}, "overrides": {"prefix": prefix}, "endpoints": _ADVERTISED})
-
-
-# --- Requests ---------------------------------------------------------------------------------------------------------
 
 
 def routes() -> Sequence[BaseRoute]:
