@@ -181,8 +181,6 @@ class Runner:
         finally:
             self._client.close()
 
-    # Registration
-
     def _register(self, generation: int, *, patient: bool) -> None:
         """Register unless done since that generation; if `patient`, wait for a coordinator that does not answer."""
         with self._registering:
@@ -246,8 +244,6 @@ class Runner:
         except AmoroError as error:
             log.warning("optimizer.left_silently", error=error.message)
 
-    # Heartbeats
-
     def _send_heartbeats(self, done: threading.Event) -> None:
         while not done.wait(self._interval()):
             count = self._threads.count
@@ -294,8 +290,6 @@ class Runner:
             self._register(generation, patient=False)
         except AmoroError as error:
             log.warning("optimizer.registration_failed", error=error.message)
-
-    # Work
 
     def _poll(self) -> None:
         """Ask for work for all free threads at once, until stopped."""

@@ -327,8 +327,6 @@ class MaintenanceService:
         """Close processes that were not confirmed in time; returns their ids."""
         return self.store.write(lambda db: close_unconfirmed(db, HELD_FOR, self.clock()))
 
-    # Planning
-
     def _preview(
         self, identifier: TableIdentifier, action: Action, runtime: TableRuntime | None, request: Request
     ) -> Maintained:
@@ -492,8 +490,6 @@ class MaintenanceService:
             keep_record(db, before, record, self.clock())
 
         self.store.write(keep)
-
-    # Results, upgrades
 
     def gather(self, case: ProcessContext, action: Gathering) -> None:
         """Act on the results of tasks that determine what to do: condemn the files and end the process, or hold it.

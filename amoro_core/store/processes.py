@@ -374,9 +374,6 @@ def _missing(process_id: str) -> ProcessNotFound:
     return ProcessNotFound(f"process {process_id} is not known", hint="`amoro process list` shows the known ones.")
 
 
-# What a process removes after its work
-
-
 def add_clearing(db: Connection, process_id: str, paths: Iterable[str]) -> None:
     """Write down files that the process is to remove; what is written down already stays so."""
     db.execute_many(

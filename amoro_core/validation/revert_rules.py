@@ -196,9 +196,6 @@ def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> t
     return tuple(found[key] for key in sorted(found))
 
 
-# Rules
-
-
 def commit_is_in_the_history(view: _RevertView) -> Iterator[str]:
     """After a rollback or a replaced branch there may be nothing left to undo."""
     for commit, head in zip(view.commits, view.heads, strict=True):

@@ -185,9 +185,6 @@ def _reasons(group: Group, view: ValidationView) -> Iterator[str]:
     return (reason for rule in GROUP_RULES if (reason := rule(group, view)))
 
 
-# Rules of the whole
-
-
 def table_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
     """A table that was dropped and recreated under the same name has other rows."""
     if head.table_uuid != record.table_uuid:
@@ -248,9 +245,6 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
     outputs_hold_all_columns,
     inputs_are_planned_once,
 )
-
-
-# Rules of a group
 
 
 def inputs_are_live(group: Group, view: ValidationView) -> str | None:

@@ -117,9 +117,6 @@ def _sequence_number(metadata: TableMetadata) -> int:
     return 0 if metadata.format_version == 1 else metadata.last_sequence_number
 
 
-# Evidence in the table
-
-
 def is_older(metadata: TableMetadata, wanted: SnapshotsRemoved) -> bool:
     """Whether the state is older than the one that the change was made for, as from a lagging replica."""
     if metadata.format_version != 1:
@@ -150,9 +147,6 @@ def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> Snapsho
         return None
     refs = tuple((name, ref.snapshot_id) for name, ref in before.refs.items())
     return SnapshotsRemoved(tuple(ids), refs, tuple(names), _sequence_number(before), before.last_updated_ms)
-
-
-# Sending
 
 
 class ExactRemoval(RemoveSnapshotsUpdate):

@@ -156,9 +156,6 @@ def _sorted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     return sorted(entries, key=lambda one: (_point(one), one.sequence_number or 0, one.data_file.file_path))
 
 
-# Writing
-
-
 def stage(
     source: ManifestSource, load: Callable[[], ManifestSource], min_count: int | None, summary: Mapping[str, str]
 ) -> ManifestsStaged:
