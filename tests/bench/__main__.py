@@ -100,6 +100,25 @@ BENCHES = (
         ),
     ),
     Bench(
+        "tables",
+        "--events",
+        "--tables 100 --minutes 0.2 --changes 0.5 --events",
+        (
+            Bar("a change that an event tells is seen after, p99 s", lambda it: it["unseen, p99 s"], "≤ 3"),
+            Bar("10,000 tables, share of a core meanwhile", lambda it: it["share of a core with changes"], "≤ 0.10"),
+        ),
+    ),
+    Bench(
+        "catalog",
+        "",
+        "--tables 2 --requests 10 --rounds 1",
+        (
+            Bar("a twelfth fragment's task is handed out after, p95 s", lambda it: it["hand-out, p95 s"], "≤ 3"),
+            Bar("loads per CPU s / Java's server", lambda it: it["ours / java, loads per CPU s"], "≥ 5"),
+            Bar("commits per CPU s / Java's server", lambda it: it["ours / java, commits per CPU s"], "≥ 2"),
+        ),
+    ),
+    Bench(
         "pages",
         "",
         "--tables 200 --loads 5",
