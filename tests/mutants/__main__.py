@@ -106,6 +106,8 @@ def _make_mutants(ending: str) -> dict[str, list[str]]:
     ForkServerRunner.submit = _submit_quickest_first
     PytestRunner.run_tests = _run_a_few_first
     mutmut.estimated_worst_case_time = _seconds_of_a_few
+    # The tests could not run, which mutmut counts as a kill.
+    status_by_exit_code[255] = "suspicious"
     mutmut.create_mutants(AT_A_TIME)
     names: dict[str, list[str]] = {}
     for data in _made():
@@ -116,8 +118,14 @@ def _make_mutants(ending: str) -> dict[str, list[str]]:
 
 
 def _submit_quickest_first(runner: ForkServerRunner, name: str, tests: list[str], *more: Any) -> None:
-    """In mutmut the order is that of a set: slow, and another one each time."""
-    _SUBMIT(runner, name, sorted(tests, key=lambda test: (state().duration_by_test[test], test)), *more)
+    """In mutmut the order is that of a set: slow, and another one each time.
+
+    A test is collected again in the same process, where pytest escapes backslashes of given ids twice: such ones run by
+    their function.
+    """
+    ordered = sorted(tests, key=lambda test: (state().duration_by_test[test], test))
+    found = dict.fromkeys(test.partition("[")[0] if "\\" in test else test for test in ordered)
+    _SUBMIT(runner, name, list(found), *more)
 
 
 def _run_a_few_first(runner: PytestRunner, *, mutant_name: str | None, tests: list[str]) -> int:

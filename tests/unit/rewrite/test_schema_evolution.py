@@ -47,6 +47,7 @@ from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.schema.schemas import (
     FIELD_ID,
     arrow_schema,
+    bind,
     has_lineage,
     key_path,
     leaf_ids,
@@ -114,6 +115,12 @@ def test_files_whose_columns_differ_in_their_ids_alone_are_read_by_these(tmp_pat
     files = [data_file(tmp_path, columns, {"a": [at], "b": [at + 10]}) for at, columns in enumerate(names)]
     output = run(task(context(tmp_path, schema), files))
     assert rows_of(output) == [{"a": 0, "b": None}, {"a": 1, "b": 11}, {"a": 12, "b": 2}]
+
+
+def test_without_any_column_there_are_as_many_rows() -> None:
+    stored = pa.record_batch([pa.array([1, None])], pa.schema([col("a", pa.int64(), 1)]))
+    found = bind(Schema(), stored.schema, None, {}, "f").apply(stored)
+    assert (found.num_rows, found.num_columns) == (2, 0)
 
 
 def test_a_null_list_inside_a_struct_stays_null_next_to_an_empty_one(tmp_path: Path) -> None:
