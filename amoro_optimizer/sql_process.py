@@ -1,16 +1,14 @@
 """The process of one SQL statement: reads the rows that it needs, and answers it by DuckDB or by a Spark server.
 
-It gets one JSON object on stdin and writes one on stdout. DuckDB reaches no file, no network and no other setting; the
-files of tables are read as optimizers read them. The process ends with its parent, whatever it is doing.
+DuckDB reaches no file, no network and no other setting; the files of tables are read as optimizers read them. The
+process ends with its parent, whatever it is doing.
 """
 
-import base64
-import json
+import multiprocessing
 import os
-import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pyarrow as pa
@@ -21,49 +19,46 @@ from amoro_core.protocol import codec, rewrite_pb2
 from amoro_optimizer.execution import access_for
 from amoro_optimizer.rewrite.engine import live_batches
 
-_LOOKS_S = 0.5
+BEYOND_MEMORY = "the statement needs more memory than terminal.memory allows"
+NARROWER = "Name fewer columns and narrower conditions, or raise terminal.memory."
 _SOURCE = "rows_of_a_table"
+#: No file, no network, no extension, no object of this program; locked before the statement.
+_SETTINGS = """
+SET temp_directory = ''; SET memory_limit = '{bytes}B'; SET threads = 1; SET TimeZone = 'UTC';
+SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
+SET python_enable_replacements = false; SET enable_external_access = false
+"""
 _OWN_NICENESS = 10  # optimizers' calls go before statements
 #: Bytes of a result, as text; the rest is cut.
-MOST_RESULT_BYTES = 16 * 1024 * 1024
+MOST_RESULT_BYTES = 8 * 1024 * 1024
 
 Json = dict[str, Any]
 
 
-def main() -> None:
-    """Answer the statement on stdin."""
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+def answer_statement(answers: Connection, request: Json) -> None:
+    """Send the answer of the statement; the process ends with its parent."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.nice(_OWN_NICENESS)
-    request = json.load(sys.stdin)
     try:
         answer = _by_spark(request) if request["spark"] else _by_duckdb(request)
     except AmoroError as error:
         answer = {"code": error.code, "message": error.message, "hint": error.hint}
-    json.dump(answer, sys.stdout)
+    answers.send(answer)
 
 
-def _end_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOKS_S)
-    os._exit(1)
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _by_duckdb(request: Json) -> Json:
     import duckdb
 
     memory = request["memory_bytes"]
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{memory // 2}B",
-        "threads": 1,
-        "temp_directory": "",
-        "TimeZone": "UTC",
-        "enable_external_access": False,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "python_enable_replacements": False,
-    }
-    with duckdb.connect(":memory:", config=settings) as db:
+    with duckdb.connect(":memory:") as db:
         try:
+            db.execute(_SETTINGS.format(bytes=memory // 2))
             for table in request["tables"]:
                 rows = pa.RecordBatchReader.from_batches(_schema(table), _batches(table, memory // 2))
                 db.register(_SOURCE, rows)
@@ -78,10 +73,7 @@ def _by_duckdb(request: Json) -> Json:
             columns = list(zip(found.columns, map(str, found.types), strict=True))
             return _answer(columns, found.limit(request["limit"] + 1).project(texts), request["limit"])
         except duckdb.OutOfMemoryException as error:
-            raise WorkFailed(
-                "the statement needs more memory than terminal.memory allows",
-                hint="Name fewer columns and narrower conditions, or raise terminal.memory.",
-            ) from error
+            raise WorkFailed(BEYOND_MEMORY, hint=NARROWER) from error
         except duckdb.Error as error:
             raise InvalidArgument(f"DuckDB refuses the statement: {error}") from error
 
@@ -89,8 +81,8 @@ def _by_duckdb(request: Json) -> Json:
 def _schema(table: Json) -> pa.Schema:
     """The columns that are read, under the table's names."""
     chosen, schema = table["columns"], arrow_schema(parse_rows_schema(table["schema"]))
-    fields = [field for field in schema if chosen is None or _id(field) in chosen]
-    return pa.schema([field.with_name(table["names"][str(_id(field))]) for field in fields])
+    fields = [field for field in schema if _id(field) in chosen]
+    return pa.schema([field.with_name(table["names"][_id(field)]) for field in fields])
 
 
 def _id(field: pa.Field) -> int:
@@ -100,13 +92,13 @@ def _id(field: pa.Field) -> int:
 def _batches(table: Json, memory_bytes: int) -> Iterator[pa.RecordBatch]:
     schema, columns, left = _schema(table), table["columns"], table["most_rows"]
     for payload in table["works"]:
-        work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(base64.b64decode(payload)))
+        work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(payload))
         for batch in live_batches(
             work,
             access_for(work, table["io"]),
             memory_limit_bytes=memory_bytes,
             is_cancelled=lambda: False,
-            columns=None if columns is None else frozenset(columns),
+            columns=frozenset(columns),
         ):
             yield pa.record_batch(batch.columns, schema=schema)
             if left is not None and (left := left - batch.num_rows) <= 0:
@@ -136,12 +128,8 @@ def _answer(columns: Sequence[tuple[str, str]], rows: Any, limit: int) -> Json:
     left = MOST_RESULT_BYTES
     found = rows.fetchall() if hasattr(rows, "fetchall") else rows.collect()
     for row in found[:limit]:
-        left -= sum(len(text.encode()) for text in row if text is not None)
+        left -= sum(8 + len((text or "").encode()) for text in row)
         if left < 0:
             break
-        shown.append([*row])
-    return {"columns": columns, "rows": shown, "is_cut": len(shown) < len(found)}
-
-
-if __name__ == "__main__":
-    main()
+        shown.append(tuple(row))
+    return {"columns": tuple(columns), "rows": tuple(shown), "is_cut": len(shown) < len(found)}

@@ -56,14 +56,11 @@ LATE: Mapping[str, Callable[[Any], Any]] = {"CheckCatalog": catalogs.late_check}
 
 T = TypeVar("T")
 
-#: Calls at once; one that hangs counts until it ends.
-AT_ONCE = 4
-
 
 class BlockingExecutor:
     """Runs blocking calls outside the request pool, a few at once; the process ends without waiting for them."""
 
-    def __init__(self, most: int = AT_ONCE) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._places = threading.BoundedSemaphore(most)
 
@@ -152,7 +149,9 @@ class Operations:
         self._services = services
         self._changes = changes
         self._pool = pool
-        self._executors = {name: BlockingExecutor() for name, operation in OPERATIONS.items() if operation.is_blocking}
+        self._executors = {
+            name: BlockingExecutor(one.most_at_once) for name, one in OPERATIONS.items() if one.is_blocking
+        }
 
     async def admit(self, token: str, way: Channel, address: str = "", said: str = "") -> Principal:
         """The account of a token that came that way; `said` is the person's name as the client states it.

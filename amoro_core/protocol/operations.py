@@ -69,6 +69,7 @@ class Operation:
     on: Target | None = None  # leads to the table that the pattern of an operator has to match; None: no one table
     is_dry_run: bool = False  # it changes nothing, and is audited like what it tries
     is_blocking: bool = False  # it may hang or last: it runs in threads of its own, a few at once
+    most_at_once: int = 4  # of a blocking one; one that hangs counts until it ends
     is_recorded: bool = False  # it only reads, and is audited all the same
 
     @property
@@ -241,7 +242,12 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "VerifyTable": _read(VIEWER, LASTING, _post("/tables/{table}/verify", "amoro.verification/v1"), is_blocking=True),
     "RunStatement": Operation(
-        OPERATOR, READING, (_post("/sql", "amoro.rows/v1", "statement"),), is_blocking=True, is_recorded=True
+        OPERATOR,
+        READING,
+        (_post("/sql", "amoro.rows/v1", "statement", is_secret=True),),
+        is_blocking=True,
+        most_at_once=100,  # terminal.max-sessions limits them
+        is_recorded=True,
     ),
     "CancelStatement": _read(OPERATOR, QUICK, _post("/sql/{statement_id}/cancel", "amoro.cancelled-statement/v1")),
     "GetOverview": _read(VIEWER, QUICK, _get("/overview", "amoro.overview/v1")),

@@ -1,13 +1,11 @@
 """SQL statements on tables: what of which tables one needs, and the process that answers it."""
 
-import base64
-import json
+import multiprocessing
 import re
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,20 +31,28 @@ from amoro_core.model.tables import TableIdentifier, TableSchema
 from amoro_core.model.task_payload import RewriteInput
 from amoro_core.scan.live_files import by_partition, reading_works
 from amoro_core.services.snapshots import LeaseService
+from amoro_optimizer.sql_process import BEYOND_MEMORY, NARROWER, answer_statement
 
 if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerProcess
+
     from sqlglot import exp
 
-WORKER = "amoro_optimizer.sql_process"
+#: Statements' processes are forks of one that has imported what they need, which takes seconds.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload([answer_statement.__module__, "duckdb"])
 _HOLDER = "amoro sql"
 _LOOKS_S = 0.1
 _LONGEST = 100_000  # characters of a statement
 _COMPARED = {"EQ": "=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
 _MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_PLAIN = re.compile(r"[^'\\\x00-\x1f\x7f]*")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{1,6})?)")
 #: Clauses of a SELECT that reads rows of one table in any order, so that the first of them do.
 _FIRST_ROWS = {"kind", "expressions", "from_", "limit", "offset", "operation_modifiers"}
+#: Words and signs by which a statement needs columns that it does not name: #1, U&"\\0061", and the like.
+_UNNAMING = {"natural", "columns", "pivot", "unpivot", "#", "&"}
 #: What stands at a table that has other rows than it by that.
 _CHANGING = ("sample", "pivots", "joins", "laterals", "version", "when")
 
@@ -108,30 +114,32 @@ def parse_statement(text: str) -> Statement:
     if len(text) > _LONGEST:
         raise InvalidArgument(f"the statement has {len(text)} characters; the most are {_LONGEST}")
     try:
-        roots = [one for one in sqlglot.parse(text, read="duckdb") if one is not None]
+        words = {token.text.lower() for token in sqlglot.tokenize(text, read="duckdb")}
+        parsed = sqlglot.parse(text, read="duckdb")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         why = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
         raise InvalidArgument(
             f"the statement can't be parsed: {why[0] if why else 'it is nested too deeply'}"
         ) from error
+    roots = [one for one in parsed if not isinstance(one, exp.Semicolon | None)]
     if len(roots) != 1:
         raise InvalidArgument(f"one statement at a time: these are {len(roots)}", hint="Send them one by one.")
     root = roots[0]
-    wrong = root.find(exp.DDL, exp.DML, exp.Command, exp.Into)
     is_table = isinstance(root, exp.Describe) and isinstance(root.this, exp.Table)
+    wrong = root.find(exp.DDL, exp.DML, exp.Command, exp.Into, *() if is_table else (exp.Describe, exp.Summarize))
     if wrong is not None or not (isinstance(root, exp.Query) or is_table):
         word = (wrong or root).key.upper()
         raise InvalidArgument(f"{word} is no SELECT, nor DESCRIBE of a table", hint="Tables are only read here.")
-    return _Analysis(text, root).statement()
+    return _Analysis(text, root, words).statement()
 
 
 class _Analysis:
     """The tables of a parsed statement, and what it needs of them."""
 
-    def __init__(self, text: str, root: "exp.Expr") -> None:
+    def __init__(self, text: str, root: "exp.Expr", words: Set[str]) -> None:
         from sqlglot import exp
 
-        self._exp, self._text, self._root = exp, text, root
+        self._exp, self._text, self._root, self._words = exp, text, root, words
         common = {one.alias_or_name.lower() for one in root.find_all(exp.CTE)}
         self._tables = [one for one in root.find_all(exp.Table) if not self._is_common(one, common)]
 
@@ -140,10 +148,12 @@ class _Analysis:
 
     def statement(self) -> Statement:
         """The statement with local names of tables."""
-        exp, pieces, at, references = self._exp, list[str](), 0, list[TableReference]()
+        exp, pieces, at, references, prefix = self._exp, list[str](), 0, list[TableReference](), "table_"
+        while prefix in self._text.lower():  # nothing in the statement has such a name
+            prefix += "_"
         for number, table in enumerate(sorted(self._tables, key=lambda one: self._span(one)[0])):
             begin, end = self._span(table)
-            local = f"table_{number}"
+            local = f"{prefix}{number}"
             has_name = table.alias or isinstance(self._root, exp.Describe)
             pieces += [
                 self._text[at:begin],
@@ -166,17 +176,18 @@ class _Analysis:
         return parts[0].meta["start"], parts[-1].meta["end"] + 1
 
     def _names(self) -> frozenset[str] | None:
-        """Every name in the statement: each column that it needs is among them."""
+        """Every word in the statement, however it is parsed: the name of each column that it needs is among them."""
         exp, root = self._exp, self._root
         named = {one.alias_or_name.lower() for one in root.find_all(exp.Table)}
         takes_all = (
             any(not isinstance(one.parent, exp.Count) for one in root.find_all(exp.Star))
-            or root.find(exp.Columns, exp.Pivot) is not None
-            or any(one.method == "NATURAL" for one in root.find_all(exp.Join))
+            or not self._words.isdisjoint(_UNNAMING)
             or any(_renames(one) for one in self._tables)
             or any(not one.table and one.name.lower() in named for one in root.find_all(exp.Column))  # rows as structs
         )
-        return None if takes_all else frozenset(one.name.lower() for one in root.find_all(exp.Identifier))
+        return (
+            None if takes_all else frozenset(self._words | {one.name.lower() for one in root.find_all(exp.Identifier)})
+        )
 
     def _first_rows(self) -> tuple[int, int] | None:
         exp, root = self._exp, self._root
@@ -188,7 +199,11 @@ class _Analysis:
         numbers = {"limit": sys.maxsize, "offset": 0}
         for key in numbers:
             if clause := root.args.get(key):
-                if not isinstance(clause.expression, exp.Literal) or not clause.expression.is_int:
+                if (
+                    clause.args.get("limit_options")
+                    or not isinstance(clause.expression, exp.Literal)
+                    or not clause.expression.is_int
+                ):
                     return None
                 numbers[key] = int(clause.expression.name)
         return numbers["limit"], numbers["offset"]
@@ -202,7 +217,7 @@ class _Analysis:
         if not isinstance(select, exp.Select) or _renames(table) or any(table.args.get(key) for key in _CHANGING):
             return
         where, joins = select.args.get("where"), select.args.get("joins") or []
-        if where is None or select.args.get("laterals"):
+        if where is None or select.args.get("laterals") or select.args.get("sample"):
             return
         if any(join.method or join.kind not in ("", "INNER", "CROSS", "OUTER") for join in joins):
             return
@@ -273,9 +288,10 @@ def condition_of(reference: TableReference, schema: TableSchema) -> str:
 def _written(kind: str, given: str, text: str) -> str | None:
     """The constant as a condition on a column of that type has it; None: DuckDB may compare them in another way."""
     if given == "number":
-        return text if kind in ("int", "long") else None
+        most = {"int": 2**31, "long": 2**63}.get(kind, 0)
+        return str(int(text)) if -most <= int(text) < most else None
     if kind == "string" and given == "text":
-        return "'" + text.replace("'", "''") + "'"
+        return f"'{text}'" if _PLAIN.fullmatch(text) else None
     is_day, moment = _DAY.fullmatch(text), _MOMENT.fullmatch(text)
     if kind == "date" and given in ("text", "date"):
         return f"'{text}'" if is_day else None
@@ -331,14 +347,13 @@ class TerminalService:
             names = tuple((name, "VARCHAR") for name in ("column_name", "column_type", "null", "comment"))
             return StatementResult(names, cells[:rows], len(cells) > rows)
         with self._cancellable(statement_id, caller, is_given_up) as is_cancelled, ExitStack() as leases:
-            tables, keeps = [], []
-            for reference, identifier in zip(statement.references, identifiers, strict=True):
-                table = self._opened(identifier)
-                snapshot_id = table.facts.snapshot_id
-                if snapshot_id is not None:
+            opened, keeps = {one: self._opened(one) for one in identifiers}, []  # one snapshot of each table
+            for identifier, table in opened.items():
+                if (snapshot_id := table.facts.snapshot_id) is not None:
                     lease = self.leasing.reading(identifier, {snapshot_id}, _HOLDER, is_cancelled)
                     keeps.append(leases.enter_context(lease))
-                tables.append(self._inputs(table, reference, statement, rows))
+            pairs = zip(identifiers, statement.references, strict=True)
+            tables = [self._inputs(opened[one], reference, statement, rows) for one, reference in pairs]
             request = {"spark": "", "sql": statement.sql, "tables": tables}
             return self._answered(request, rows, lambda: [keep() for keep in keeps], is_cancelled)
 
@@ -384,6 +399,8 @@ class TerminalService:
     def _inputs(self, table: Readable, reference: TableReference, statement: Statement, limit: int) -> dict[str, Any]:
         """What the process needs to read the table: as few columns and files as the statement lets it."""
         schema, snapshot_id = table.schema(), table.facts.snapshot_id
+        if len({one.name.lower() for one in schema.columns}) < len(schema.columns):
+            raise InvalidArgument(f"{'.'.join(reference.name)} has columns whose names differ only in their case")
         scan = table.scan_of(snapshot_id) if snapshot_id is not None else None
         scans = [scan] if scan is not None else []
         files = [file for one in scans for file in one.files]
@@ -394,7 +411,7 @@ class TerminalService:
         specs = {schema.spec_id, *(file.data.spec_id for file in files)}
         contexts = {spec_id: table.reading(spec_id, scans) for spec_id in specs}
         works = [
-            base64.b64encode(self.encode(work)).decode()
+            self.encode(work)
             for place, some in by_partition(files).items()
             for work in reading_works(contexts[place.spec_id], some)
         ]
@@ -433,57 +450,41 @@ class TerminalService:
     def _answered(
         self, request: Mapping[str, Any], limit: int, keep: Callable[[], object], is_cancelled: Callable[[], bool]
     ) -> StatementResult:
-        began, content = time.monotonic(), {**request, "limit": limit, "memory_bytes": self.terms.memory_bytes}
-        with subprocess.Popen(  # noqa: S603 - a list, no shell
-            [sys.executable, "-m", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            try:
-                output = self._output(process, json.dumps(content).encode(), began, keep, is_cancelled)
-            finally:
-                process.kill()
+        began, theirs = time.monotonic(), {**request, "limit": limit, "memory_bytes": self.terms.memory_bytes}
+        answers, end = _CONTEXT.Pipe(duplex=False)
+        process = _CONTEXT.Process(target=answer_statement, args=(end, theirs), daemon=True)
+        process.start()
+        end.close()
         try:
-            answer = json.loads(output[0])
-        except ValueError as error:
-            why = output[1].decode(errors="replace").strip().splitlines()[-1:]
-            raise WorkFailed(f"the process of the statement failed: {''.join(why) or 'it was killed'}") from error
+            while not answers.poll(_LOOKS_S):
+                keep()
+                self._check(process, time.monotonic() - began, is_cancelled)
+            answer = answers.recv()
+        except EOFError as error:
+            raise WorkFailed("the process of the statement was killed") from error
+        finally:
+            answers.close()
+            process.kill()
+            process.join()
         if "code" in answer:
-            kind = error_classes().get(answer["code"], WorkFailed)
-            raise _error(kind, answer["message"], answer["hint"])
-        columns = tuple((name, kind) for name, kind in answer["columns"])
-        rows, duration = tuple(map(tuple, answer["rows"])), round((time.monotonic() - began) * 1000)
-        return StatementResult(columns, rows, answer["is_cut"], duration)
+            raise _error(error_classes().get(answer["code"], WorkFailed), answer["message"], answer["hint"])
+        duration = round((time.monotonic() - began) * 1000)
+        return StatementResult(answer["columns"], answer["rows"], answer["is_cut"], duration)
 
-    def _output(
-        self,
-        process: "subprocess.Popen[bytes]",
-        given: bytes | None,
-        began: float,
-        keep: Callable[[], object],
-        is_cancelled: Callable[[], bool],
-    ) -> tuple[bytes, bytes]:
-        """What the process writes until it ends. Raises AttemptAbandoned, WaitTimeout, WorkFailed beyond its limits."""
-        while True:
-            try:
-                return process.communicate(given, timeout=_LOOKS_S)
-            except subprocess.TimeoutExpired:
-                given = None
-            keep()
-            if is_cancelled():
-                raise AttemptAbandoned("the statement was cancelled")
-            if time.monotonic() - began > self.terms.timeout.total_seconds():
-                seconds = self.terms.timeout.total_seconds()
-                raise WaitTimeout(
-                    f"the statement did not end within {seconds:g} s, the time of terminal.timeout",
-                    hint="Narrow its conditions, or raise terminal.timeout.",
-                )
-            if _resident_bytes(process.pid) > self.terms.memory_bytes:
-                raise WorkFailed(
-                    "the statement needs more memory than terminal.memory allows",
-                    hint="Name fewer columns and narrower conditions, or raise terminal.memory.",
-                )
+    def _check(self, process: "ForkServerProcess", lasted_s: float, is_cancelled: Callable[[], bool]) -> None:
+        """Raise AttemptAbandoned when it is cancelled, WaitTimeout and WorkFailed beyond its limits."""
+        if is_cancelled():
+            raise AttemptAbandoned("the statement was cancelled")
+        if lasted_s > (most_s := self.terms.timeout.total_seconds()):
+            raise WaitTimeout(
+                f"the statement did not end within {most_s:g} s, the time of terminal.timeout",
+                hint="Narrow its conditions, or raise terminal.timeout.",
+            )
+        if _resident_bytes(process.pid) > self.terms.memory_bytes:
+            raise WorkFailed(BEYOND_MEMORY, hint=NARROWER)
 
 
-def _resident_bytes(pid: int) -> int:
+def _resident_bytes(pid: int | None) -> int:
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
