@@ -21,6 +21,7 @@ from pyiceberg.types import DoubleType
 from amoro_core.bootstrap.settings import load_settings
 from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError, NotAllowed, NotFound, WorkFailed
+from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert
 from amoro_core.model.history_events import About, EventFilter, EventKind
 from amoro_core.model.listeners import LAST_WAIT, PAUSED_AFTER, Listener, Webhook, signing_key
 from amoro_core.services.listeners import ListenerService, posting
@@ -140,7 +141,13 @@ def test_what_is_deleted_before_a_listener_got_it_is_counted_until_it_is_resumed
     assert [event["data"]["text"] for event in heard] == ["no 0", "no 1"]
     assert listening.statuses()[0].cursor.lost_events == 5
     assert listening.resume("code").cursor.lost_events == 0
-    # A listener that is gone is forgotten once the journal is past it.
+    # One that was gone for a while gets what it missed, and is forgotten once the journal is past it.
+    del world.listeners[one]
+    happen(world, 1)
+    listening.begin()
+    listening = listen(world, one, heard.append)
+    listening.deliver(one)
+    assert [event["data"]["text"] for event in heard[2:]] == ["a coordinator began, epoch 2", "no 0"]
     del world.listeners[one]
     happen(world, 3)
     world.later(60)
@@ -150,18 +157,27 @@ def test_what_is_deleted_before_a_listener_got_it_is_counted_until_it_is_resumed
     listen(world, one, heard.append)
     happen(world, 1)
     listening.deliver(one)
-    assert [event["data"]["text"] for event in heard[2:]] == ["no 0"]
+    assert [event["data"]["text"] for event in heard[4:]] == ["no 0"]
     # A slow one does not get again after a kill what it got more than a second before.
     stored: list[int] = []
 
     def take_a_second(_: Mapping[str, Any]) -> None:
         stored.append(listening.statuses()[0].cursor.event_id)
+        world.store.write(lambda _: None)  # others write while it is sent
         world.now += timedelta(seconds=1)
+        if len(stored) == 1:
+            raise OSError("https://ann:geheim@x.org is away")
 
     listen(world, one, take_a_second)
     happen(world, 3)
     listening.deliver(one)
-    assert stored == [event - 1 for event in told(world)[-3:]]
+    failure = listening.statuses()[0].cursor.failure
+    assert ("is away" in failure, "geheim" in failure) == (True, False)
+    world.now += timedelta(seconds=1)
+    listening.deliver(one)
+    first = told(world)[-3]
+    assert stored == [first - 1, first - 1, first, first + 1]
+    assert (listening.statuses()[0].cursor.failures, listening.statuses()[0].cursor.failure) == (0, "")
 
 
 def test_a_listener_gets_its_kinds_of_its_tables_and_changes_are_kept_for_who_asks(
@@ -172,7 +188,8 @@ def test_a_listener_gets_its_kinds_of_its_tables_and_changes_are_kept_for_who_as
     asked = (EventKind.SCHEMA_CHANGED, EventKind.TABLE_CHANGED, *CONDITION)
     writer.append(table, [row(7)])
     world.refresh()
-    world.services.conditions.look()
+    alert = ActiveAlert(next(one for one in CONDITIONS if not one.when.by), (), 1.0, world.now)
+    world.services.listening.note_condition(EventKind.CONDITION_RAISED, alert)
     assert told(world, *asked) == []
     changes: list[Mapping[str, Any]] = []
     others: list[Mapping[str, Any]] = []
