@@ -20,8 +20,15 @@ from amoro_core.files.storage.inventory import (
 )
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.files.storage.stores import PAGE, Pace
-from amoro_core.maintenance.orphans import BEYOND, OrphanConditions, Search, SearchResult
-from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations, by_place
+from amoro_core.maintenance.orphans import (
+    BEYOND,
+    OrphanConditions,
+    ReferencedFiles,
+    Search,
+    SearchResult,
+    TableLocations,
+    by_place,
+)
 from amoro_core.model.maintenance import ABSENT, Condemned, Ended, FileKind, KeyRange, Removal, StoredFile, Surroundings
 from amoro_core.protocol import codec
 from amoro_core.protocol import maintenance_pb2 as pb

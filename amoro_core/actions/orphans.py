@@ -20,16 +20,14 @@ from amoro_core.maintenance.orphans import (
     SWITCH,
     OrphanConditions,
     OrphanConfig,
+    ReferencedFiles,
     Search,
     SearchResult,
-    breaker,
-    is_in_flight,
-)
-from amoro_core.maintenance.table_locations import (
-    ReferencedFiles,
     TableLocations,
+    breaker,
     by_place,
     is_below,
+    is_in_flight,
     outermost,
     refuse_shared,
 )

@@ -19,8 +19,15 @@ from amoro_core.documents.formatting import many
 from amoro_core.errors import CommitConflict, InvalidArgument
 from amoro_core.formats.ports import AnyTable, Maintainable, Readable, Role
 from amoro_core.maintenance.schedule import MaintenanceConfig
-from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
-from amoro_core.maintenance.tags import TagConfig, TagVerdict, evaluate_tag
+from amoro_core.maintenance.snapshots import (
+    RetentionConfig,
+    SnapshotSelection,
+    TagConfig,
+    TagVerdict,
+    Target,
+    evaluate_tag,
+    select,
+)
 from amoro_core.model.commits import RefAt, SnapshotsRemoved
 from amoro_core.model.maintenance import Condemned, FileKind, Options
 from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext

@@ -13,10 +13,9 @@ from amoro_core.maintenance.data_expiry import DanglingConfig, DataExpiryConfig
 from amoro_core.maintenance.manifests import ManifestConfig
 from amoro_core.maintenance.orphans import OrphanConfig
 from amoro_core.maintenance.schedule import MaintenanceConfig
-from amoro_core.maintenance.snapshots import RetentionConfig
+from amoro_core.maintenance.snapshots import RetentionConfig, TagConfig
 from amoro_core.maintenance.statistics import StatisticsConfig
 from amoro_core.maintenance.table_services import ServiceConfig
-from amoro_core.maintenance.tags import TagConfig
 from amoro_core.maintenance.trash import TrashConfig
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,

@@ -53,7 +53,7 @@ from amoro_core.iceberg.table_support import (
     refuse_unreadable,
     unpublished_branch,
 )
-from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
+from amoro_core.maintenance.orphans import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting, group_of
 from amoro_core.model.commits import (

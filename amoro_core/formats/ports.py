@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from amoro_core.errors import TableRefused
 from amoro_core.files.storage.inventory import Keys, StorageRoot
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
+from amoro_core.maintenance.orphans import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting
 from amoro_core.model.commits import (

@@ -52,7 +52,7 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema.schemas import promoted
 from amoro_core.iceberg.manifest.reading import find_in_history, parents_of, partition_types, summary_of
-from amoro_core.maintenance.table_locations import TableLocations, is_below, outermost, settled_names
+from amoro_core.maintenance.orphans import TableLocations, is_below, outermost, settled_names
 from amoro_core.model import clustering
 from amoro_core.model.clustering import BoundKey, Column, LayoutKey, Sorting, SortKey
 from amoro_core.model.commits import SortOrderAdded

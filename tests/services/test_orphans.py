@@ -35,8 +35,7 @@ from amoro_core.errors import (
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.files.storage.stores import LocalStorage
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.maintenance.orphans import OrphanConditions, Search
-from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations, settled_names
+from amoro_core.maintenance.orphans import OrphanConditions, ReferencedFiles, Search, TableLocations, settled_names
 from amoro_core.model.maintenance import Ended, Options, Removal, StoredFile, Surroundings
 from amoro_core.model.paths import normalise, path_aliases, split_place
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus

@@ -33,7 +33,7 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.iceberg.maintenance import reachable
 from amoro_core.maintenance import data_expiry, orphans, snapshots
-from amoro_core.maintenance.table_locations import ReferencedFiles
+from amoro_core.maintenance.orphans import ReferencedFiles
 from amoro_core.model.maintenance import Condemned, Options
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType

@@ -29,7 +29,7 @@ from amoro_core.files.storage.inventory import (
 )
 from amoro_core.iceberg.manifest.columns import read_paths
 from amoro_core.iceberg.manifest.reading import read_list, summary_of
-from amoro_core.maintenance.table_locations import ReferencedFiles
+from amoro_core.maintenance.orphans import ReferencedFiles
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import path_aliases, split_place
 

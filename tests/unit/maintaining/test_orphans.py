@@ -14,15 +14,13 @@ from amoro_core.maintenance.orphans import (
     MOST_AHEAD,
     OrphanConditions,
     OrphanConfig,
+    ReferencedFiles,
     Search,
     SearchResult,
+    TableLocations,
     breaker,
     is_in_flight,
     kind_of,
-)
-from amoro_core.maintenance.table_locations import (
-    ReferencedFiles,
-    TableLocations,
     outermost,
     refuse_shared,
     settled_names,

@@ -11,7 +11,7 @@ from amoro_core.actions.registry import Actions
 from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.maintenance.data_expiry import DatePattern
 from amoro_core.maintenance.schedule import MaintenanceConfig, next_run, opening
-from amoro_core.maintenance.tags import TagConfig, TagPeriod, TagVerdict, evaluate_tag
+from amoro_core.maintenance.snapshots import TagConfig, TagPeriod, TagVerdict, evaluate_tag
 from amoro_core.model.maintenance import ORDER, TAKEN_BY, Options, refuse_options, turn
 from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.properties import parse_into
