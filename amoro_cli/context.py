@@ -1,6 +1,7 @@
 """The context of a command: options that many have, the connection, and shell completion of names."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -178,6 +179,16 @@ def _memory(text: str) -> int:
     if size < 1024 * 1024:
         raise ValueError(f"{text!r} is less than 1MB: write 512MB or 1GB")
     return size
+
+
+def text_of(path: Path) -> str:
+    """The content of a file, "-" is stdin. Raises InvalidArgument."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"{path} can't be read: {error.strerror}", hint="Check its name and rights.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path} is not UTF-8", hint="Name a file of text.") from error
 
 
 MEMORY = default("512MB")  # of a thread

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from amoro_cli.connection import Connection, Kind
-from amoro_cli.context import OutputOption, Session, argument, names_of, option
+from amoro_cli.context import OutputOption, Session, argument, names_of, option, text_of
 from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
@@ -151,7 +151,7 @@ def apply_policies(
     The file takes the place of all policies, as a whole or, with anything wrong, not at all. It is told for which
     tables effective properties change.
     """
-    request = ApplyPoliciesRequest(text=_text_of(file), dry_run=dry_run)
+    request = ApplyPoliciesRequest(text=text_of(file), dry_run=dry_run)
     session.change(request, lambda answer: applied_policies(answer, dry_run), output)
 
 
@@ -200,17 +200,8 @@ def read_sites(paths: Sequence[Path]) -> dict[str, str]:
     for path in paths:
         if path.name in files:
             raise InvalidArgument(f"Two files are named {path.name}", hint="A catalog keeps one file of each name.")
-        files[path.name] = _text_of(path)
+        files[path.name] = text_of(path)
     return files
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"{path} can't be read: {error.strerror}", hint="Check its name and rights.") from error
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{path} is not UTF-8", hint="Name a file of text.") from error
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:

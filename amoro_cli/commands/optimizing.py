@@ -22,6 +22,7 @@ from amoro_cli.context import (
     duration_option,
     option,
     option_parser,
+    text_of,
 )
 from amoro_cli.list_options import split_names
 from amoro_cli.multi_table import MultiTableRun, is_one, plan_each, raise_worst, ranked, select
@@ -324,29 +325,25 @@ class Engine(StrEnum):
 
 def sql(
     session: Session,
-    execute: Annotated[str, option("--execute", "-e", metavar="TEXT", help="The statement.")] = "",
+    statement: Annotated[str | None, option("--execute", "-e", metavar="TEXT", help="The statement.")] = None,
     file: Annotated[
-        Path | None, option("--file", "-f", help="A file that holds the statement; - is stdin.", allow_dash=True)
+        Path | None, option("--file", "-f", metavar="FILE", help="The file that has it; - is stdin.")
     ] = None,
-    limit: Annotated[int, option(help="How many rows to show at most [default: terminal.result-limit].", min=1)] = 0,
-    engine: Annotated[
-        Engine, option(help="spark takes any statement, from administrators; it needs terminal.spark-connect.")
-    ] = Engine.DUCKDB,
-    output: Annotated[ResultFormat, option("--output", "-o", help="How to print the rows.")] = ResultFormat.TABLE,
+    limit: Annotated[int | None, option(metavar="N", min=1, help="Rows to show at most.")] = None,
+    engine: Annotated[Engine, typer.Option(help="spark: any statement, by administrators.")] = Engine.DUCKDB,
+    output: Annotated[ResultFormat, typer.Option("--output", "-o", help="The format.")] = ResultFormat.TABLE,
 ) -> None:
-    """Answer one SELECT on tables, or DESCRIBE one. Tables are named catalog.database.table, and only read.
+    """Answer one SELECT, or DESCRIBE a table. Tables are named catalog.namespace.table, and only read.
 
-    The coordinator answers it in a process of its own, by DuckDB, with deletes applied; terminal.enabled: true allows
-    that. Ctrl-C cancels it.
+    The coordinator answers in a process of its own, by DuckDB, with deletes applied. Its setting terminal.enabled
+    allows that, terminal.result-limit is the most rows, terminal.spark-connect the server for --engine spark. Ctrl-C
+    cancels the statement.
     """
-    if bool(execute) is (file is not None):
-        raise InvalidArgument("sql takes one statement", hint="Give it by -e TEXT or by -f FILE.")
-    try:
-        text = execute or (sys.stdin.read() if str(file) == "-" else Path(str(file)).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{file} can't be read: {error}") from error
-    request = pb.RunStatementRequest(statement=text, limit=limit, engine=engine.value)
-    with session.connect() as connection:
+    if (statement is None) is (file is None):
+        raise InvalidArgument("One statement is needed", hint="Give it with either -e TEXT or -f FILE.")
+    text = statement if file is None else text_of(file)
+    request = pb.RunStatementRequest(statement=text or "", limit=limit or 0, engine=engine.value)
+    with session.connect(lasting=True) as connection:
         result = connection.client.RunStatement(request)
     if output is ResultFormat.CSV:
         sys.stdout.write(rows_csv(result))

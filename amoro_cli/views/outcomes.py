@@ -160,9 +160,7 @@ def _words(word: str) -> str:
 def rows_document(result: pb.StatementResult) -> Document:
     """Schema amoro.rows/v1: `columns` with their types, and `rows` of texts."""
     body = rows_body(result)
-    header = tuple(column.name for column in result.columns)
     rows = tuple(tuple("NULL" if text is None else text for text in row) for row in body["rows"])
-    more = (
-        f"{many(len(rows), 'row')}; there are more: name a higher --limit" if result.is_cut else many(len(rows), "row")
-    )
-    return Document("amoro.rows/v1", body, (), (Grid(header, rows), more))
+    more = "; there are more, terminal.result-limit is the most" if result.is_cut else ""
+    grid = Grid(tuple(column.name for column in result.columns), rows)
+    return Document("amoro.rows/v1", body, (), (grid, f"{many(len(rows), 'row')}{more}"))

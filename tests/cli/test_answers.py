@@ -868,3 +868,26 @@ def test_a_backup_without_a_directory_goes_to_this_one(cli: Cli, admin: FakeAdmi
     admin.script("BackupState", pb.BackupStateResponse(path="/b/copy.db", bytes=4096))
     cli("state", "backup", "copy.db")
     assert admin.asked("BackupState") == [pb.BackupStateRequest(path=str(Path.cwd() / "copy.db"))]
+
+
+def test_rows_of_a_statement_are_told_as_a_table_as_json_and_as_csv(cli: Cli, admin: FakeAdmin, tmp_path: Path) -> None:
+    """NULL is no text, and what a text has in it neither breaks a line of the table nor a field of the CSV."""
+    rows = (("1", 'a "b", c\nd', None), ("22", "", "\u00e9\x1b[2J"))
+    made = [pb.ResultRow(values=[pb.ResultValue(text=text) for text in row]) for row in rows]
+    columns = [pb.ResultColumn(name=name, type="VARCHAR") for name in ("id", "x, y", "z")]
+    admin.script("RunStatement", pb.StatementResult(columns=columns, rows=made, is_cut=True, duration_ms=12))
+    (tmp_path / "q.sql").write_text("SELECT \u00e9;\n", encoding="utf-8")
+    shown = cli("sql", "-f", str(tmp_path / "q.sql"), "--limit", "2", "--engine", "spark")
+    asked = pb.RunStatementRequest(statement="SELECT \u00e9;\n", limit=2, engine="spark")
+    assert (shown.status, shown.err, admin.asked("RunStatement")) == (0, "", [asked])
+    assert shown.out.splitlines() == [
+        "id  x, y         z",
+        r'1   a "b", c\nd  NULL',
+        "22               \u00e9\\x1b[2J",
+        "2 rows; there are more, terminal.result-limit is the most",
+    ]
+    document = json.loads(cli("sql", "-e", "SELECT 1", "-o", "json").out)
+    assert (document["schema"], document["is_cut"]) == ("amoro.rows/v1", True)
+    assert document["rows"] == [list(row) for row in rows]
+    written = cli("sql", "-e", "SELECT 1", "-o", "csv").out
+    assert written == 'id,"x, y",z\r\n1,"a ""b"", c\nd",\r\n22,,\u00e9\x1b[2J\r\n'
