@@ -439,6 +439,7 @@ def offer(services: Services, pool: Executor) -> "AppContext":
         pool,
         services.repeating,
         LoginService(services.users, services.sessions, services.auditing, pool, services.tokens.state),
+        terminal=services.terminal.terms.enabled,
         meters=services.meters,
     )
 

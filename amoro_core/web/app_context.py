@@ -26,6 +26,7 @@ class AppContext:
     repeats: RepeatingService
     logins: LoginService
     mcp_writes: bool = False  # whether MCP offers the tools that write, to tokens that may use them
+    terminal: bool = False  # whether operators may send SQL
     meters: Meters = field(default_factory=Meters)
     oidc: OidcLogin | None = None  # of an OpenID provider
 

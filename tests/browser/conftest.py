@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amoro_core.bootstrap.settings import Settings
 from tests.browser import chromium
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import seed
@@ -40,7 +41,7 @@ def stated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stated]:
                 home.mkdir()
                 with open_store(home / "amoro.db") as store:
                     seed(store, state)
-                running[state] = ending.enter_context(serving(home))
+                running[state] = ending.enter_context(serving(home, Settings(terminal_enabled=True)))
             return running[state]
 
         yield find

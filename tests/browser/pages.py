@@ -33,6 +33,7 @@ EVERYWHERE = (
     "/audit",
     "/maintenance",
     "/trash",
+    "/sql",
     "/users",
     "/settings",
     "/system",
@@ -62,6 +63,7 @@ FORMS = (
 ELSEWHERE = {
     *("/login/oidc", "/login/oidc/callback"),
     *("/tables/{table}/files/list", "/instances/{instance}/logs"),
+    "/sql/{kept}/rows.csv",
     "/find",  # choices of the search, within other pages
 }
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Pages with all sixty in them, or with the next page of their list.
 LISTS = (
     *("/", "/catalogs", "/tables", "/tables?sort=health", "/processes", "/groups", "/optimizers", "/queue", "/events"),
-    *("/audit", "/users", "/trash", "/maintenance", "/tables/1/properties", "/tables/1/files"),
+    *("/audit", "/users", "/trash", "/sql", "/maintenance", "/tables/1/properties", "/tables/1/files"),
     *(f"/processes/{strangers.PROCESS}", f"/trash/{strangers.PROCESS}"),
 )
 #: Pages of one thing, whose addresses or contents are its payload.
@@ -116,7 +116,7 @@ def watch(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     home.mkdir()
     with Store.open(home / "amoro.db") as store:
         store.write(lambda db: strangers.fill(db, PAYLOADS))
-    with serving(home) as served:
+    with serving(home, Settings(terminal_enabled=True)) as served:
         made = Watch(browser, served)
         yield made
         made.context.close()

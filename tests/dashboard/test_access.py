@@ -56,13 +56,13 @@ BESIDE = {
 #: Forms that look at what the catalog or the object store alone knows, which a page that is read never does.
 LOOKING = {
     *("/catalogs/{catalog}/check", "/tables/{table}/snapshots", "/tables/{table}/plan", "/tables/{table}/schema"),
-    *("/system/check", "/tables/{table}/verify", "/tables/{table}/maintenance"),
+    *("/sql/{statement_id}/cancel", "/system/check", "/tables/{table}/verify", "/tables/{table}/maintenance"),
 }
 #: Pages that say what a form will do without asking for anything.
 ASKING_NOTHING = {
     *("/optimizers/{optimizer}/drain", "/optimizers/{optimizer}/release", "/instances/{instance}/kill"),
     *("/trash/hurry", "/system/backup", "/users/add", "/tokens/create", "/tokens/{token}/revoke"),
-    *("/catalogs/add", "/create-group", "/rest"),
+    *("/catalogs/add", "/create-group", "/rest", "/sql/{kept}/rows.csv"),
 }
 #: What a page asks on top for those who may, and leaves out for others.
 ON_TOP = {"GET /system": ["GetState"]}
@@ -183,6 +183,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 "namespace": "lake.db",  # of a catalog of others
                 "catalog": "lake",
                 "columns": ["id long"],
+                "statement": "SELECT 1",
+                "statement_id": "nothing",
                 "to": "lake.db.none",
                 "name": "no name",
                 "path": "relative",
@@ -210,6 +212,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 "password": "too short",
                 "path": "relative",
                 "confirm": held,
+                "kept": "nothing",
+                "statement": "SELECT 1",
+                "statement_id": "nothing",
                 "minutes": "5",
                 "reason": "a test",
                 "role": "viewer",

@@ -6,17 +6,21 @@ import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import unquote_plus
 
 import pytest
 
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.metrics import Sample
 from amoro_core.model.principals import Role, UserAccount
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import ActionRecord
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import accounts, actions, groups, processes, time_series
 from amoro_core.store.database import Connection
 from tests.dashboard import states
-from tests.dashboard.conftest import OWN, Site, words
+from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.dashboard.states import CONDEMNED
 from tests.engine import writer
 from tests.extension.conftest import install
@@ -317,3 +321,28 @@ def test_a_token_that_is_wrong_is_not_made(site: Site) -> None:
         answer = client.post("/tokens/create", data={**data, **wrong})
         assert (answer.status_code, told in answer.text) == (400, True)
     assert "There is no token" in client.get("/users").text
+
+
+def test_sql_says_that_it_is_off_and_who_may_and_keeps_rows_for_who_asked(site: Site) -> None:
+    off = words(site("typical").get("/sql").text)
+    assert ("SQL is off here. terminal.enabled: true in amoro.yaml" in off, "Statement" in off) == (True, False)
+    client = site(lambda db: None, Settings(terminal_enabled=True))
+    made = client.post("/tokens/create", data={"name": "v", "role": "viewer"})
+    (token,) = re.findall(r'value="(amo_[^"]+)"', made.text)
+    viewer = {"Authorization": f"Bearer {token}"}
+    seen = client.get("/sql", headers=viewer).text
+    assert ("that takes the role operator" in seen, "<textarea" in seen) == (True, False)
+    row, columns = pb.ResultRow(values=[pb.ResultValue(text="1"), pb.ResultValue()]), [pb.ResultColumn(name="a")] * 2
+    asked_of(client).answers["RunStatement"] = pb.StatementResult(columns=columns, rows=[row] * 201, is_cut=True)
+    kept = client.post("/sql", data={"statement": "SELECT 1"}).headers["location"]
+    page = words(client.get(kept).text)
+    assert all(text in page for text in ("201 rows in 0.0 s; there are more", "1 NULL", "Not shown: 1 row"))
+    assert '"lake"."sales"."orders"' in unquote_plus(client.get("/sql").text)
+    at = f"/sql/{kept.partition('=')[2]}/rows.csv"
+    assert client.get(at).text == "a,a\r\n" + "1,\r\n" * 201
+    assert client.get(at, headers=viewer).status_code == 404
+    assert "not kept any more" in client.get("/sql?kept=gone").text
+    asked_of(client).answers["RunStatement"] = InvalidArgument("no", hint="write it so")
+    refused = client.post("/sql", data={"statement": "SELECT\n\t<1"})
+    assert (refused.status_code, "SELECT\n\t&lt;1</textarea>" in refused.text) == (400, True)
+    assert "no. write it so AMORO-2001" in words(refused.text)

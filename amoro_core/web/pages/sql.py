@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from starlette.responses import Response
@@ -11,14 +11,26 @@ from starlette.routing import Route
 
 from amoro_core.documents.json_documents import rows_csv
 from amoro_core.errors import AmoroError, NotFound
+from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.pages.framework import MOST_CHOICES, Page, PageRequest, Redirect, Site, TtlStore, command, to
+from amoro_core.web.app_context import context_of
+from amoro_core.web.pages.framework import (
+    MOST_CHOICES,
+    STATUSES,
+    Page,
+    PageRequest,
+    Redirect,
+    Site,
+    TtlStore,
+    command,
+    to,
+)
 from amoro_core.web.pages.table_actions import BackgroundTasks
+from amoro_core.web.rest import requests
 
 #: A statement that takes longer goes on, while its page refreshes itself.
 PATIENCE_S = 2.0
-_LASTS = timedelta(hours=1)
-_MOST_KEPT = 50
+_MOST_KEPT, _LASTS = 20, timedelta(hours=1)  # results, each of at most 8 MiB
 _MOST_SHOWN = 200  # rows on the page
 
 
@@ -30,19 +42,26 @@ class _Sent:
     request: pb.RunStatementRequest
     answer: "asyncio.Task[pb.StatementResult]"
 
+    @property
+    def failure(self) -> AmoroError | None:
+        """Why there is no result."""
+        error = self.answer.exception() if self.answer.done() else None
+        return None if error is None else requests.as_amoro_error(error)
+
 
 def routes(site: Site) -> Sequence[Route]:
     """The page of statements, and its forms."""
     statements = Statements()
     return (
-        *site.confirmed("/sql", statements.show, statements.run, "statement", statement=(), kept=()),
-        site.action("/sql/{kept}/cancel", statements.cancel),
+        site.page("/sql", statements.show, statement=(), kept=()),
+        site.action("/sql", statements.run, "statement"),
+        site.action("/sql/{statement_id}/cancel", statements.cancel, "kept"),
         site.page("/sql/{kept}/rows.csv", statements.download),
     )
 
 
 class Statements:
-    """Statements that visitors have sent; results are kept for an hour."""
+    """Statements that visitors have sent, and their results for a while."""
 
     def __init__(self) -> None:
         self._kept: TtlStore[_Sent] = TtlStore(_MOST_KEPT, _LASTS)
@@ -50,60 +69,63 @@ class Statements:
 
     async def show(self, visit: PageRequest) -> Page:
         """The editor; with a key also what the statement found, or that it runs."""
-        kept, result, error = visit.query["kept"], None, None
-        asked = self._find(visit, kept) if kept else None
-        is_running = asked is not None and not asked.answer.done()
-        if asked is not None and not is_running:
-            try:
-                result = asked.answer.result()
-            except AmoroError as raised:
-                error = raised
-        request = pb.ListTablesRequest(limit=MOST_CHOICES)
-        tables = await visit.ask("ListTables", request, pb.ListTablesResponse)
-        statement = asked.request.statement if asked is not None else visit.query["statement"]
-        values = {
-            "statement": statement,
-            "kept": kept,
-            "is_running": is_running,
-            "is_over": bool(kept) and asked is None,
-            "result": result,
-            "failure": error,
-            "most": _MOST_SHOWN,
-            "tables": [table.table for table in tables.tables],
-            "same": command("sql", "--execute", statement or "SELECT count(*) FROM catalog.database.table"),
-        }
-        return Page("sql.html", "SQL", values, is_live=is_running)
+        return await self._page(visit, visit.query["kept"], visit.query["statement"])
 
-    async def run(self, visit: PageRequest) -> Redirect:
-        """Send the statement, and redirect to its result."""
+    async def run(self, visit: PageRequest) -> Page | Redirect:
+        """Send the statement, and redirect to its result; a refused one is shown at once."""
         request = pb.RunStatementRequest(statement=visit.form["statement"], statement_id=str(uuid.uuid4()))
-        answer = self._running.start(visit.ask("RunStatement", request, pb.StatementResult))
-        await asyncio.wait((answer,), timeout=PATIENCE_S)
-        return Redirect(to("sql", kept=self._kept.add(_Sent(_visitor(visit), request, answer))))
+        sent = _Sent(
+            _visitor(visit), request, self._running.start(visit.ask("RunStatement", request, pb.StatementResult))
+        )
+        kept = self._kept.add(sent)
+        await asyncio.wait((sent.answer,), timeout=PATIENCE_S)
+        if failure := sent.failure:
+            return replace(await self._page(visit, kept), status=STATUSES[failure.exit_status])
+        return Redirect(to("sql", kept=kept))
 
     async def cancel(self, visit: PageRequest) -> Redirect:
         """End the statement."""
-        kept = visit.named("kept")
-        if (asked := self._find(visit, kept)) is not None:
-            request = pb.CancelStatementRequest(statement_id=asked.request.statement_id)
-            await visit.ask("CancelStatement", request, pb.CancelStatementResponse)
-            await asyncio.wait((asked.answer,), timeout=PATIENCE_S)
+        request, kept = pb.CancelStatementRequest(statement_id=visit.named("statement_id")), visit.form["kept"]
+        await visit.ask("CancelStatement", request, pb.CancelStatementResponse)
+        if (sent := self._find(visit, kept)) is not None:
+            await asyncio.wait((sent.answer,), timeout=PATIENCE_S)
         return Redirect(to("sql", kept=kept))
 
     async def download(self, visit: PageRequest) -> Response:
         """All rows of the result as a file. Raises NotFound when it is not kept."""
-        asked = self._find(visit, visit.named("kept"))
-        if asked is None or not asked.answer.done() or asked.answer.exception() is not None:
+        sent = self._find(visit, visit.named("kept"))
+        if sent is None or not sent.answer.done() or sent.failure:
             raise NotFound("no result is kept there", hint="Run the statement again.")
-        headers = {"Content-Disposition": 'attachment; filename="rows.csv"'}
-        return Response(rows_csv(asked.answer.result()), media_type="text/csv", headers=headers)
+        text = await asyncio.to_thread(rows_csv, sent.answer.result())
+        return Response(text, media_type="text/csv", headers={"Content-Disposition": "attachment; filename=rows.csv"})
+
+    async def _page(self, visit: PageRequest, kept: str, statement: str = "") -> Page:
+        sent = self._find(visit, kept)
+        tables = await visit.ask("ListTables", pb.ListTablesRequest(limit=MOST_CHOICES), pb.ListTablesResponse)
+        statement = sent.request.statement if sent else statement
+        values = {
+            "is_on": context_of(visit.request).terminal,
+            "sent": sent,
+            "statement": statement,
+            "kept": kept,
+            "most": _MOST_SHOWN,
+            "tables": {one.table: _quoted(one.table) for one in tables.tables},
+            "same": command("sql", "-e", statement or "SELECT count(*) FROM lake.db.orders"),
+        }
+        return Page("sql.html", "SQL", values, is_live=sent is not None and not sent.answer.done())
 
     def _find(self, visit: PageRequest, kept: str) -> _Sent | None:
-        asked = self._kept.find(kept)
-        return asked if asked is not None and asked.visitor == _visitor(visit) else None
+        sent = self._kept.find(kept)
+        return sent if sent is not None and sent.visitor == _visitor(visit) else None
 
 
 def _visitor(visit: PageRequest) -> str:
     """Who asks; pages are shown to accounts alone."""
     caller: str = visit.request.state.principal.caller
     return caller
+
+
+def _quoted(name: str) -> str:
+    """A table's name as SQL has it."""
+    table = parse_table(name)
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (table.catalog, *table.in_catalog))

@@ -109,5 +109,9 @@ document.addEventListener("keydown", (event) => {
   field.select();
 });
 
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.closest(".sql textarea")?.form.requestSubmit();
+});
+
 localize(document);
 fit(document);
