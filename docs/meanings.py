@@ -41,6 +41,12 @@ SETTINGS = {
     "planning-memory": "memory for cached manifests of tables with 2,000 data files or more: the next refresh and commit read only new "
     "manifests; the least recently used are dropped first; `0`: no cache",
     "catalog-timeout": "time limit of a request to a catalog as a whole, at most 10 s of it for connecting",
+    "terminal.enabled": "whether operators may [query tables by SQL](../howto/sql.md); needs `amoro[sql]`",
+    "terminal.memory": "memory of a statement's process, which is killed beyond it",
+    "terminal.timeout": "time limit of a statement",
+    "terminal.max-sessions": "statements at the same time; further ones are refused",
+    "terminal.result-limit": "rows of a result at most; `--limit` asks for fewer",
+    "terminal.spark-connect": "address of a Spark Connect server, `sc://HOST:PORT`, for statements of administrators with `--engine spark`",
     "blocker-timeout": "duration of a blocker, unless the request names another",
     "maintenance-threads": "tables of a catalog that are maintained at the same time",
     "delete-rate": "files deleted per second and catalog, at most; halved while the storage throttles",

@@ -39,6 +39,11 @@ WITH_SERVICE = (
     ("table-enable", f"amoro table enable {TABLE}"),
     ("table-show", f"amoro table show {TABLE}"),
     ("table-health", f"amoro table health {TABLE}"),
+    (
+        "sql",
+        "amoro sql -e 'SELECT region, count(*) AS orders, sum(amount) AS amount FROM shop.db.orders GROUP BY region"
+        " ORDER BY region'",
+    ),
     ("table-files", f"amoro table files {TABLE} --limit 3"),
     ("table-snapshots", f"amoro table snapshots {TABLE} --limit 3"),
     ("table-properties", f"amoro table properties {TABLE}"),
@@ -89,6 +94,7 @@ def session(directory: Path) -> Iterator[Output]:
         yield _run("orders", "python orders.py", installation)
         for name, command in WITHOUT_SERVICE:
             yield _run(name, command, installation)
+        (installation.home / "amoro.yaml").write_text("terminal.enabled: true\n")
         started = installation.up("--threads", "1")
         line = started.wait_for("amoro listens on").replace(str(installation.home), f"{HOME}/.amoro")
         yield Output("up", f"$ amoro up\n{re.sub(':[0-9]+,', ':1261,', line)}\n", 0)
