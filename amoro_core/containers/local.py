@@ -32,8 +32,7 @@ class LocalContainer:
     launches = True
     status_interval_s = 0.0  # looking up a process is cheap
 
-    def __init__(self, home: Path, program: Sequence[str] = (sys.executable, "-m", "amoro_core")) -> None:
-        self._program = tuple(program)
+    def __init__(self, home: Path) -> None:
         self._logs = home / "logs"
         self._children: dict[str, subprocess.Popen[bytes]] = {}  # to be reaped; empty after a restart
 
@@ -43,7 +42,7 @@ class LocalContainer:
     def start(self, launch: Launch) -> str:
         """Raises AmoroError."""
         arguments = optimizer_arguments(launch, str(launch.token_file))
-        return self.run(launch.resource_id, [*self._program, *arguments])
+        return self.run(launch.resource_id, [sys.executable, "-m", "amoro_core", *arguments])
 
     def run(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
         """Start a process whose command names the resource; its output goes to a log file of its own.

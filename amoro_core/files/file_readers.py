@@ -161,9 +161,9 @@ class RowSource(Protocol):
         ...
 
 
-def fetched(access: FileAccess, file: DataFile | DeleteFile, most_bytes: int = SMALL_FILE_BYTES) -> bytes | None:
-    """The content of a file of at most `most_bytes`, in one request; None for a larger one. Raises DataFileMissing."""
-    return access.read_bytes(file.path) if file.size_bytes <= most_bytes else None
+def fetched(access: FileAccess, file: DataFile | DeleteFile) -> bytes | None:
+    """The content of a small file, in one request; None for a larger one. Raises DataFileMissing."""
+    return access.read_bytes(file.path) if file.size_bytes <= SMALL_FILE_BYTES else None
 
 
 @contextmanager

@@ -76,12 +76,11 @@ class Property:
     key: str
     default: str  # as it would be written; "" without a default
     parse: Parse[Any]  # raises ValueError
-    has_effect: bool = True  # False: parsed and checked, since tables have it, but not used yet
 
 
-def declared(key: str, default: str, parse: Parse[Any], *, has_effect: bool = True) -> Any:
+def declared(key: str, default: str, parse: Parse[Any]) -> Any:
     """A field of a configuration (a frozen dataclass) whose value comes from a property."""
-    return field(default=parse(default), metadata={"property": Property(key, default, parse, has_effect)})
+    return field(default=parse(default), metadata={"property": Property(key, default, parse)})
 
 
 def properties_of(configuration: type) -> tuple[Property, ...]:

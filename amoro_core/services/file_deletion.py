@@ -1,7 +1,6 @@
 """Deletes condemned files, each batch after the guard; also where optimizers delete."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -238,8 +237,6 @@ class SweepingService:
     clock: Callable[[], datetime]
     meters: Meters
     delete_rate: int  # the maximum of files deleted per second and catalog
-    monotonic: Callable[[], float] = time.monotonic
-    wait: Callable[[float], None] = time.sleep
     _paces: dict[str, Pace] = field(init=False, default_factory=dict)  # by catalog
 
     def sweep(self, case: ProcessContext) -> Receipt:
@@ -269,7 +266,7 @@ class SweepingService:
         table = with_roles(open_planned(self.tables, case), (Role.SWEEP,), case.process.type)
         guard, trash = table.guard(case.process.sequence_number), table.trash()
         catalog = case.runtime.identifier.catalog
-        pace = self._paces.setdefault(catalog, Pace(self.delete_rate, self.monotonic, self.wait))
+        pace = self._paces.setdefault(catalog, Pace(self.delete_rate))
         for batch_id in self._due(case, tried):
             batch = self.store.read(partial(pending_deletions.get, batch_id=batch_id))
             if batch is not None and batch.table_uuid != case.process.table_uuid:

@@ -54,7 +54,7 @@ class _PublicPool(HTTPSConnectionPool):
     ConnectionCls = _PublicConnection
 
 
-def posting(hook: Webhook, key: Callable[[], bytes], now_s: Callable[[], float] = time.time) -> Receive:
+def posting(hook: Webhook, key: Callable[[], bytes]) -> Receive:
     """What posts events to the URL, signed by Standard Webhooks.
 
     It raises WorkFailed unless the answer is 2xx, and NotAllowed for a private address; it follows no redirect.
@@ -64,7 +64,7 @@ def posting(hook: Webhook, key: Callable[[], bytes], now_s: Callable[[], float] 
         http.pool_classes_by_scheme = {"https": _PublicPool}
 
     def receive(event: Mapping[str, Any]) -> None:
-        body, stamp = json.dumps(event).encode(), str(int(now_s()))
+        body, stamp = json.dumps(event).encode(), str(int(time.time()))
         signature = hmac.digest(key(), f"{event['id']}.{stamp}.".encode() + body, "sha256")
         headers = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
