@@ -302,17 +302,8 @@ def cluster(
         stages.begin(SPLIT)
         masks = masks_ahead(run, marks)
         live_rows = sum(live_count(file, masks[number]) for number, file in enumerate(rewritten.rewritten))
-        outputs = Outputs(
-            rewritten,
-            access,
-            attempt,
-            bounded_options(order, rewritten.table.properties),
-            run.checkpoint,
-            live_rows=None,
-            memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
-            labels=labels_of(work),
-        )
-        try:
+        options = bounded_options(order, rewritten.table.properties)
+        with run.outputs(options, _ROW_GROUP_SHARE, labels=labels_of(work)) as outputs:
             group = _Group(work, run, order, stages, outputs, masks, live_rows)
             group.write(sort_bytes(memory_bytes // _SORT_SHARE), root, free)
             rows_read = sum(file.data.record_count for file in rewritten.rewritten)
@@ -320,11 +311,6 @@ def cluster(
             if live_rows != rows_written:
                 raise CheckFailed(f"{rows_read} rows read, {rows_read - live_rows} deleted, but {rows_written} written")
             run.checkpoint()
-        except BaseException:
-            outputs.abandon()
-            raise
-        finally:
-            give_back()
     output = RewriteOutput(
         data_files=tuple(outputs.data_files),
         delete_files=(),

@@ -150,20 +150,10 @@ def rewrite(
         live_rows = (
             sum(live_count(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
         )
-        outputs = Outputs(
-            work,
-            access,
-            attempt,
-            options,
-            run.checkpoint,
-            live_rows=live_rows,
-            memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
-            labels=labels,
-        )
-        rule = outputs.copy_rule
-        sources = Sources(run.watched, rule, options, run.schema, run.mapping) if rule is not None else None
-        totals = _Totals(keeps_positions=work.tells_left_out)
-        try:
+        with run.outputs(options, _ROW_GROUP_SHARE, live_rows, labels) as outputs:
+            rule = outputs.copy_rule
+            sources = Sources(run.watched, rule, options, run.schema, run.mapping) if rule is not None else None
+            totals = _Totals(keeps_positions=work.tells_left_out)
 
             def rewrite_one(number: int, waits: bool) -> tuple[Mask, list[str]]:
                 file = work.rewritten[number]
@@ -179,11 +169,6 @@ def rewrite(
             if rows_read - totals.rows_deleted != rows_written:
                 raise CheckFailed(f"{rows_read} rows read, {totals.rows_deleted} deleted, but {rows_written} written")
             run.checkpoint()
-        except BaseException:
-            outputs.abandon()
-            raise
-        finally:
-            give_back()
     return RewriteOutput(
         data_files=tuple(outputs.data_files),
         delete_files=tuple(outputs.delete_files),
@@ -306,6 +291,31 @@ class RewriteRun:
             spill_root=spill_root or default_spill_root(),
             spills=spills,
         )
+
+    @contextmanager
+    def outputs(
+        self, options: WriterOptions, share: int, live_rows: int | None = None, labels: Labels | None = None
+    ) -> Iterator[Outputs]:
+        """The files that the attempt writes, with row groups of at most 1/`share` of the memory; all are deleted again
+        when the block raises."""
+        memory_bytes = self.memory_bytes // share
+        outputs = Outputs(
+            self.work,
+            self.access,
+            self.attempt,
+            options,
+            self.checkpoint,
+            live_rows=live_rows,
+            memory_bytes=memory_bytes,
+            labels=labels,
+        )
+        try:
+            yield outputs
+        except BaseException:
+            outputs.abandon()
+            raise
+        finally:
+            give_back()
 
     @contextmanager
     def open(self, file: InputFile) -> Iterator[RowSource]:

@@ -310,35 +310,20 @@ def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tup
 def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> Iterator[bytes]:
     work, order, run = part.work, order_of(part.work), part.rewrite_run()
     cuts = parse_cuts(order, cut_points)
-    outputs = Outputs(
-        work.rewrite,
-        part.access,
-        part.run.attempt,
-        bounded_options(order, work.rewrite.table.properties),
-        run.checkpoint,
-        live_rows=None,
-        memory_bytes=run.memory_bytes // _ROW_GROUP_SHARE,
-        labels=labels_of(work),
-    )
-    writer = RangeWriter(
-        cuts,
-        outputs,
-        share_bytes=run.memory_bytes // _SORT_SHARE,
-        spill=lambda: spill_directory(default_spill_root()),
-        checkpoint=run.checkpoint,
-        on_rows=run.advance,
-    )
-    with cancelled_first(run):
-        try:
-            writer.write(batch for block in blocks for batch in rows_of(block))
-            writer.finish()
-            rows = sum(file.record_count for file in outputs.data_files)
-            part.conclude({"rows": rows, "spill_bytes": writer.spilled_bytes, "peak": run.peak_memory})
-        except BaseException:
-            outputs.abandon()
-            raise
-        finally:
-            give_back()
+    options = bounded_options(order, work.rewrite.table.properties)
+    with cancelled_first(run), run.outputs(options, _ROW_GROUP_SHARE, labels=labels_of(work)) as outputs:
+        writer = RangeWriter(
+            cuts,
+            outputs,
+            share_bytes=run.memory_bytes // _SORT_SHARE,
+            spill=lambda: spill_directory(default_spill_root()),
+            checkpoint=run.checkpoint,
+            on_rows=run.advance,
+        )
+        writer.write(batch for block in blocks for batch in rows_of(block))
+        writer.finish()
+        rows = sum(file.record_count for file in outputs.data_files)
+        part.conclude({"rows": rows, "spill_bytes": writer.spilled_bytes, "peak": run.peak_memory})
     yield codec.encode_output(_output_of(outputs, rows)).SerializeToString(deterministic=True)
 
 
