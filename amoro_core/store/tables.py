@@ -31,7 +31,6 @@ from amoro_core.store.connection import (
     Duplicate,
     Row,
     RowMapping,
-    from_ms,
     from_ms_or_none,
     to_json,
     to_ms,
@@ -416,7 +415,8 @@ _KNOWN = (
     "FROM table_identifier JOIN table_runtime USING (table_id) WHERE catalog_name = :catalog"
 )
 _DUE_LOCATIONS = (
-    "SELECT table_id, metadata_location, refresh_at_ms, refreshed_at_ms, enabled, next_at_ms, retry_at_ms "
+    "SELECT table_id, metadata_location, refresh_at_ms, refreshed_at_ms, retry_at_ms, "
+    "iif(enabled, next_at_ms, NULL) AS next_due_at_ms "
     "FROM table_runtime JOIN table_identifier USING (table_id) JOIN table_action USING (table_id) "
     # An expression, so that the few which are due are found by their time, not among all tables of the catalog.
     f"WHERE action_name = '{OPTIMIZING_ACTION}' AND catalog_name || '' = :catalog AND status IN ('idle', 'pending') "
@@ -461,6 +461,9 @@ class DueTable:
     retry_at: datetime | None
 
 
+_DUE_TABLES = RowMapping(DueTable)
+
+
 def list_metadata_locations(db: Connection, catalog: str) -> list[MetadataLocation]:
     """All tables of the catalog, in no order."""
     spaces: dict[str, tuple[str, ...]] = {}
@@ -489,17 +492,7 @@ def list_due_locations(db: Connection, catalog: str, until: datetime, since: dat
     Not those that are refused or have a process, nor those that are refreshed at once.
     """
     wanted = {"catalog": catalog, "until_ms": to_ms(until), "since_ms": to_ms(since)}
-    return [
-        DueTable(
-            row["table_id"],
-            row["metadata_location"],
-            from_ms(row["refresh_at_ms"]),
-            from_ms(row["refreshed_at_ms"]),
-            from_ms_or_none(row["next_at_ms"]) if row["enabled"] else None,
-            from_ms_or_none(row["retry_at_ms"]),
-        )
-        for row in db.select(_DUE_LOCATIONS, wanted)
-    ]
+    return _DUE_TABLES.select(db, _DUE_LOCATIONS, wanted)
 
 
 def refresh_by(db: Connection, table_ids: Iterable[int], now: datetime) -> int:
