@@ -8,7 +8,8 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,26 @@ import trustme
 from hive_metastore.ttypes import Database
 from pyiceberg.types import DoubleType
 
-from amoro_core.bootstrap.settings import load_settings
+from amoro_core.bootstrap.settings import Settings, load_settings
 from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError, NotAllowed, NotFound, WorkFailed
 from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert
 from amoro_core.model.history_events import About, EventFilter, EventKind
-from amoro_core.model.listeners import LAST_WAIT, PAUSED_AFTER, Listener, Webhook, signing_key
+from amoro_core.model.listeners import (
+    LAST_WAIT,
+    PAUSED_AFTER,
+    Listener,
+    ListenerCursor,
+    Webhook,
+    parse_listeners,
+    signing_key,
+)
 from amoro_core.services.listeners import ListenerService, posting
 from amoro_core.store import events
 from amoro_core.transactions.journal import append_event
 from docs.examples import hive_schemas
+from tests.acceptance.processes import wait_until
+from tests.dashboard.served import serving
 from tests.engine import writer
 from tests.engine.builders import row
 from tests.iceberg.catalog_services import Metastore, served
@@ -178,6 +189,8 @@ def test_what_is_deleted_before_a_listener_got_it_is_counted_until_it_is_resumed
     first = told(world)[-3]
     assert stored == [first - 1, first - 1, first, first + 1]
     assert (listening.statuses()[0].cursor.failures, listening.statuses()[0].cursor.failure) == (0, "")
+    set_back = ListenerCursor("code", 0, failures=1, retry_at=world.now + 2 * LAST_WAIT)
+    assert not set_back.is_waiting(world.now)
 
 
 def test_a_listener_gets_its_kinds_of_its_tables_and_changes_are_kept_for_who_asks(
@@ -249,6 +262,31 @@ def test_a_private_address_is_refused_when_it_is_connected_to_and_no_redirect_is
     with pytest.raises(WorkFailed, match="answered HTTP 401"):
         posting(hook(receiver), lambda: b"another key")(event)
     assert [one["id"] for one in receiver.taken] == ["1-1"]
+
+
+def test_listeners_that_hang_delay_no_other(receiver: Server, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [server.getsockname()[1] for server in (one, two)]
+        urls = [f"http://127.0.0.1:{ports[0]}/", receiver.url, f"http://127.0.0.1:{ports[1]}/"]
+        rest = {"secret": f"file:{tmp_path}/key", "allow-private": True}
+        listeners = parse_listeners([{"name": f"to-{at}", "url": url, **rest} for at, url in enumerate(urls)])
+        with serving(tmp_path / "home", replace(Settings(), listeners=listeners), watch=True) as served:
+            store, now = served.coordinator.services.listening.store, datetime.now(UTC)
+            store.write(lambda db: append_event(db, EventKind.FAILED, "no 0", About(), now))
+            with one.accept()[0] as first, two.accept()[0] as second:
+                wait_until(lambda: receiver.taken, "the other one has got it")
+                assert waits_for_answer(first)
+                assert waits_for_answer(second)
+
+
+def waits_for_answer(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    with suppress(BlockingIOError):
+        while connection.recv(1 << 16):
+            pass
+        return False
+    return True
 
 
 def answer_without_end(server: socket.socket) -> None:
