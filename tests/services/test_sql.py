@@ -73,6 +73,7 @@ SCHEMA = Schema(
     NestedField(10, "tags", ListType(11, StringType(), element_required=False)),
     NestedField(12, "units", IntegerType()),
 )
+ODD_NAMES = ("first", "current_date", "a b", 'c"d', "é", "select")
 BY_DAY = PartitionSpec(PartitionField(3, 1000, DayTransform(), "day_day"))
 
 
@@ -108,7 +109,11 @@ def make_tables(catalog: SqlCatalog) -> dict[str, Table]:
     newer = writer.make_table(catalog, "db.v", SCHEMA, BY_DAY, 3)
     writer.append(newer, [record(number) for number in range(0, 60, 2)], 2)
     writer3.delete_rows(newer, lambda one: one["id"] % 8 == 0)
-    return {"t": table, "v": newer, "empty": writer.make_table(catalog, "db.empty", SCHEMA)}
+    odd = writer.make_table(
+        catalog, "db.odd one", Schema(*(NestedField(at, name, StringType()) for at, name in enumerate(ODD_NAMES, 1)))
+    )
+    writer.append(odd, [dict.fromkeys(ODD_NAMES, f"of {number}") for number in range(3)])
+    return {"t": table, "v": newer, "empty": writer.make_table(catalog, "db.empty", SCHEMA), '"odd one"': odd}
 
 
 @pytest.fixture
@@ -190,6 +195,8 @@ SELECT id FROM cat.db.t WHERE "at" >= TIMESTAMP '2024-01-02 05:00:00' AND 30 > i
 SELECT id FROM cat.db.t WHERE "at" < DATE '2024-01-02' AND part = ''
 SELECT price, s.a, s['b'], tags[1] FROM cat.db.t WHERE units IN (1, 2) AND NOT (part = 'a')
 SELECT unnest(tags) FROM cat.db.t
+SELECT current_date FROM cat.db."odd one"
+SELECT "a b", é, "c""d" FROM cat.db."odd one" WHERE "Select" > 'of 0' AND first <> 'of 2'
 SELECT x FROM cat.db.t, unnest(tags) AS u(x) WHERE x = 'x'
 SELECT * FROM cat.db.v PIVOT (count(id) FOR part IN ('a', 'b') GROUP BY day)
 SELECT n, v FROM (UNPIVOT (SELECT id, units FROM cat.db.t) ON id, units INTO NAME n VALUE v)

@@ -67,7 +67,7 @@ SELECT id, category, label, units, amount, note FROM {t}
 SELECT id FROM {t} WHERE category = 'alpha' AND units > 60
 SELECT category, count(*), sum(amount) FROM {t} GROUP BY category
 SELECT place.zip, id FROM {t} WHERE day > DATE '1970-01-01'
-SELECT id FROM {t} WHERE at < TIMESTAMP '1970-01-02 03:00:00'
+SELECT x.id FROM {t} AS x WHERE x.at < TIMESTAMP '1970-01-02 03:00:00'
 """.strip().splitlines()
 
 
