@@ -10,7 +10,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from amoro_cli.context import CONNECTION, LOCAL, REMOTE, TRUST, Session, global_parameters, with_parameters
+from amoro_cli.context import CONNECTION, LOCAL, OUTPUT, REMOTE, TRUST, Session, global_parameters, with_parameters
 
 #: -h means --help everywhere: sub-commands inherit the settings of a context.
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -72,6 +72,7 @@ class Command:
     function: str  # module:name, of amoro_cli.commands
     arguments: str = ""  # of the example
     options: tuple[str, ...] = REMOTE  # global options that may stand after the command, too
+    has_output: bool = True  # whether it takes --output; one with formats of its own declares that itself
 
     @property
     def example(self) -> str:
@@ -79,12 +80,12 @@ class Command:
 
 
 COMMANDS = (
-    Command("up", "service:up", "--threads 4 --memory 1GB", options=LOCAL),
-    Command("demo", "service:demo", "--seconds 45", options=("debug",)),
+    Command("up", "service:up", "--threads 4 --memory 1GB", LOCAL, has_output=False),
+    Command("demo", "service:demo", "--seconds 45", ("debug",), has_output=False),
     Command("doctor", "service:doctor", "-o json", options=LOCAL),
     Command("status", "service:status", "-o json"),
     Command("report", "processes:report", "--since 12h"),
-    Command("mcp", "service:mcp", "--token-file viewer.token"),
+    Command("mcp", "service:mcp", "--token-file viewer.token", has_output=False),
     Command("plan", "optimizing:plan", "sales.db.orders --explain"),
     Command("optimize", "optimizing:optimize", "sales.db.orders --type major --wait"),
     Command("verify", "optimizing:verify", "sales.db.orders"),
@@ -145,6 +146,7 @@ COMMANDS = (
         "optimizers:run",
         "--address coordinator:1261 --threads 4 --memory 512MB --token-file enrolment.token",
         options=(*LOCAL, *TRUST),
+        has_output=False,
     ),
     Command("optimizer list", "optimizers:list_optimizers"),
     Command("optimizer drain", "optimizers:drain", "01997a4c"),
@@ -267,11 +269,13 @@ def _load(command: Command) -> Any:
         # The root context holds the options before the command; a group's own object is for completion.
         session: Session = ctx.find_root().obj
         own = {option: value for option in command.options if (value := given.pop(option))}
-        function(replace(session, options=replace(session.options, **own)), **given)
+        output = given.pop("output") if has_output else session.output
+        function(replace(session, options=replace(session.options, **own), output=output), **given)
 
     context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     own = [*signature(function, eval_str=True).parameters.values()][1:]
-    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+    has_output = command.has_output and all(each.name != "output" for each in own)
+    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + [OUTPUT] * has_output
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     about = with_example(getdoc(function) or "", command.example)
     decorate = app.command(command.path.rpartition(" ")[2], cls=HelpfulCommand, help=about)

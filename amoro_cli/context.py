@@ -85,15 +85,16 @@ def option(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
-OutputOption = Annotated[
-    OutputFormat,
-    typer.Option(
-        "--output",
-        "-o",
-        help="The format: json and yaml are stable and exact; wide shows every column and figure.",
-        case_sensitive=False,
-    ),
-]
+_OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    help="The format: json and yaml are stable and exact; wide shows every column and figure.",
+    case_sensitive=False,
+)
+#: The parameter of commands that print documents.
+OUTPUT = Parameter(
+    "output", Parameter.KEYWORD_ONLY, default=OutputFormat.TABLE, annotation=Annotated[OutputFormat, _OUTPUT]
+)
 _TABLES = argument(
     metavar="TABLE",
     parser=option_parser(_table_names),
@@ -221,6 +222,7 @@ class Session:
 
     launcher: Launcher
     options: Globals = Globals()
+    output: OutputFormat = OutputFormat.TABLE
 
     @property
     def place(self) -> CoordinatorAddress:
@@ -238,17 +240,19 @@ class Session:
         note = _note if self.options.verbose else lambda _: None
         return connect(self.launcher, self.place, LOCK_WAIT, note, lasting=lasting, reading=True)
 
-    def change(self, request: "Message", view: Callable[[Any], Document], output: OutputFormat) -> None:
+    def write(self, document: Document) -> None:
+        """Print the document in the format that was asked for."""
+        write(document, self.output)
+
+    def change(self, request: "Message", view: Callable[[Any], Document]) -> None:
         """Print the view of the answer to a request that changes something."""
         with self.connect() as connection:
-            write(view(connection.client.answer(request)), output)
+            self.write(view(connection.client.answer(request)))
 
-    def show(
-        self, request: "Message", view: Callable[[Any], Document], output: OutputFormat, *, lasting: bool = False
-    ) -> None:
+    def show(self, request: "Message", view: Callable[[Any], Document], *, lasting: bool = False) -> None:
         """Print the view of the answer to a request that only reads."""
         with self.reading(lasting=lasting) as connection:
-            write(view(connection.client.answer(request)), output)
+            self.write(view(connection.client.answer(request)))
 
 
 def _note(text: str) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 from google.protobuf.message import Message
 
-from amoro_cli.context import OutputOption, Session, option, with_parameters
-from amoro_cli.output import Block, Document, Grid, OutputFormat
+from amoro_cli.context import Session, option, with_parameters
+from amoro_cli.output import Block, Document, Grid
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.documents.formatting import format_count
 from amoro_core.documents.json_documents import encode_all
@@ -83,7 +83,7 @@ def listed(client: "AdminClient", wanted: Window, request: Message) -> ListRange
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The options of a command that lists something: which part, its order and columns, and how it is printed."""
+    """The options of a command that lists something: which part, its order and columns."""
 
     limit: int | None = None
     after: str = ""
@@ -91,7 +91,6 @@ class ListOptions:
     columns: str = ""
     watch: bool = False
     interval: timedelta = timedelta(0)
-    output: OutputFormat = OutputFormat.TABLE
 
     @property
     def window(self) -> Window:
@@ -245,7 +244,6 @@ def _parameters(
     if watch:
         yield parameter("watch", WatchOption, False)
         yield parameter("interval", IntervalOption, INTERVAL)
-    yield parameter("output", OutputOption, OutputFormat.TABLE)
 
 
 def _columns_option(listing: Listing[Any], name: str, text: str) -> Any:
@@ -279,4 +277,4 @@ def show_list(
     def ask(client: "AdminClient") -> Look:
         return Look(listing.document(listed(client, options.window, request), options, nothing=nothing))
 
-    show_watched(session, ask, options.output, options.watch, options.interval)
+    show_watched(session, ask, options.watch, options.interval)

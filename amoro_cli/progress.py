@@ -177,13 +177,7 @@ class Look:
     running: "Sequence[pb.Process]" = ()  # processes shown as bars on a terminal
 
 
-def show_watched(
-    session: Session,
-    ask: "Callable[[AdminClient], Look]",
-    output: OutputFormat,
-    watch: bool,
-    interval: timedelta,
-) -> None:
+def show_watched(session: Session, ask: "Callable[[AdminClient], Look]", watch: bool, interval: timedelta) -> None:
     """Print what `ask` returns; with `watch`, again after each change until it has ended.
 
     On a terminal each replaces the one before, and running processes have a bar. Without a running coordinator nothing
@@ -192,9 +186,9 @@ def show_watched(
     with session.reading() as connection:
         look = ask(connection.client)
         if not watch or connection.embedded:
-            write(look.document, output)
+            session.write(look.document)
             return
-        screen = Screen(output)
+        screen = Screen(session.output)
         try:
             screen.show(look)
             while not (look.ended or connection.embedded):

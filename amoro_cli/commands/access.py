@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, argument, duration_option, milliseconds, option, since_option
+from amoro_cli.context import Session, argument, duration_option, milliseconds, option, since_option
 from amoro_cli.list_options import Column, Listing, ListOptions, list_command, listed, show_list
-from amoro_cli.output import Document, OutputFormat, Pairs, tell, with_value, write
+from amoro_cli.output import Document, OutputFormat, Pairs, tell, with_value
 from amoro_cli.views.services import removed
 from amoro_core.documents.formatting import format_time
 from amoro_core.documents.json_documents import encode
@@ -116,11 +116,11 @@ def list_audit(
     )
     with session.reading() as connection:
         part = listed(connection.client, options.window, request)
-    if options.output is OutputFormat.JSONL:
+    if session.output is OutputFormat.JSONL:
         for item in part.items:
-            write(audited_call(item), options.output)
+            session.write(audited_call(item))
         return
-    write(AUDIT.document(part, options), options.output)
+    session.write(AUDIT.document(part, options))
 
 
 NameArgument = Annotated[str, argument(metavar="NAME", help="The token's name.")]
@@ -152,11 +152,10 @@ def create(
     expires: Annotated[
         timedelta | None, duration_option("--expires", help_="How long it lasts [default: until it is revoked].")
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a token. It is shown once and cannot be read again; -o name prints it alone."""
     request = admin_pb.CreateTokenRequest(name=name, kind=role.value, pattern=on, lasts_ms=milliseconds(expires))
-    session.change(request, token_created, output)
+    session.change(request, token_created)
 
 
 @list_command(TOKENS, after="NAME")
@@ -165,9 +164,9 @@ def list_tokens(session: Session, options: ListOptions) -> None:
     show_list(session, options, TOKENS, admin_pb.ListTokensRequest())
 
 
-def revoke(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def revoke(session: Session, name: NameArgument) -> None:
     """Revoke a token. Optimizers that have registered with it stay."""
-    session.change(admin_pb.RevokeTokenRequest(name=name), removed("Token", "revoked"), output)
+    session.change(admin_pb.RevokeTokenRequest(name=name), removed("Token", "revoked"))
 
 
 UserNameArgument = Annotated[str, argument(metavar="NAME", help="The user's name.")]
@@ -189,11 +188,10 @@ def add(
     role: Annotated[Role, typer.Option("--role", metavar=_OF_USERS, help=_ROLES, case_sensitive=False)] = Role.VIEWER,
     on: OnOption = "",
     password_file: PasswordOption = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Add a user, who logs in to the dashboard with a password."""
     request = accounts_pb.AddUserRequest(name=name, role=role.value, pattern=on, password=_password(password_file))
-    session.change(request, user_detail, output)
+    session.change(request, user_detail)
 
 
 @list_command(USERS, after="NAME")
@@ -213,29 +211,23 @@ def update(
         str | None,
         option("--on", metavar="PATTERN", help="Which tables an operator may act on; '**': all [default: as it is]."),
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Give a user another role or pattern. The user's sessions end."""
     if role is None and on is None:
         raise InvalidArgument("nothing to change was given", hint="Give --role or --on.")
     request = accounts_pb.UpdateUserRequest(name=name, role=role or "", pattern=on)
-    session.change(request, user_detail, output)
+    session.change(request, user_detail)
 
 
-def password(
-    session: Session,
-    name: UserNameArgument,
-    password_file: PasswordOption = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+def password(session: Session, name: UserNameArgument, password_file: PasswordOption = None) -> None:
     """Give a user another password. The user's sessions end."""
     request = accounts_pb.SetPasswordRequest(name=name, password=_password(password_file))
-    session.change(request, user_detail, output)
+    session.change(request, user_detail)
 
 
-def remove(session: Session, name: UserNameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def remove(session: Session, name: UserNameArgument) -> None:
     """Remove a user. The user's sessions end."""
-    session.change(accounts_pb.RemoveUserRequest(name=name), removed("User"), output)
+    session.change(accounts_pb.RemoveUserRequest(name=name), removed("User"))
 
 
 def _password(file: Path | None) -> str:
@@ -253,11 +245,10 @@ def _password(file: Path | None) -> str:
 def login(
     session: Session,
     browser: Annotated[bool, typer.Option("--browser", help="Open the link in this machine's browser, too.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print a link that logs a browser in to the dashboard, once. It has the rights of the admin token."""
     with session.connect() as connection:
         link = connection.client.MakeLoginLink(accounts_pb.MakeLoginLinkRequest())
-        write(login_link(link), output)
+        session.write(login_link(link))
         if browser and not webbrowser.open(link.url):
             tell("No browser was found on this machine: open the link yourself.")

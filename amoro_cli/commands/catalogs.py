@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 from amoro_cli.connection import Connection, Kind
-from amoro_cli.context import OutputOption, Session, argument, names_of, option, text_of
+from amoro_cli.context import Session, argument, names_of, option, text_of
 from amoro_cli.list_options import ListOptions, list_command, show_list
-from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
     CATALOGS,
     applied_policies,
@@ -62,7 +61,6 @@ def add(
     properties: PropertyOption = None,
     site: SiteOption = None,
     allow_location: AllowOption = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Add a catalog, and say what was found in it. Its tables are only observed until they are enabled."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
@@ -71,7 +69,7 @@ def add(
     )
     with session.connect() as connection:
         added = connection.client.AddCatalog(request)
-        write(catalog_detail(added, _contents(connection, name)), output)
+        session.write(catalog_detail(added, _contents(connection, name)))
 
 
 def _contents(connection: Connection, name: str) -> str:
@@ -91,9 +89,9 @@ def list_catalogs(session: Session, options: ListOptions) -> None:
     show_list(session, options, CATALOGS, pb.ListCatalogsRequest())
 
 
-def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def show(session: Session, name: NameArgument) -> None:
     """Show one catalog with its properties; secrets are masked."""
-    session.show(pb.GetCatalogRequest(name=name), catalog_detail, output)
+    session.show(pb.GetCatalogRequest(name=name), catalog_detail)
 
 
 def update(
@@ -113,7 +111,6 @@ def update(
         list[str] | None,
         option("--forbid-location", metavar="PREFIX", help="Stop allowing this location; may be repeated."),
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Change a catalog that was added here. What is not given stays as it is; the connection is tested first."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
@@ -132,19 +129,18 @@ def update(
         site_files=files,
         removed_site_files=remove_site or (),
     )
-    session.change(request, catalog_detail, output)
+    session.change(request, catalog_detail)
 
 
-def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def remove(session: Session, name: NameArgument) -> None:
     """Remove a catalog that was added here. What is kept about its tables goes, too; the tables are not touched."""
-    session.change(pb.RemoveCatalogRequest(name=name), removed("Catalog"), output)
+    session.change(pb.RemoveCatalogRequest(name=name), removed("Catalog"))
 
 
 def apply_policies(
     session: Session,
     file: Annotated[Path, option("--file", "-f", metavar="FILE", help="The policies, in YAML.")],
     dry_run: Annotated[bool, option("--dry-run", help="Only check them, and show what would change.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Apply policies. They are defaults of table properties by patterns of names.
 
@@ -152,46 +148,35 @@ def apply_policies(
     tables effective properties change.
     """
     request = ApplyPoliciesRequest(text=text_of(file), dry_run=dry_run)
-    session.change(request, lambda answer: applied_policies(answer, dry_run), output)
+    session.change(request, lambda answer: applied_policies(answer, dry_run))
 
 
 def show_policies(
     session: Session,
     version: Annotated[int | None, option("--version", help="An earlier version, by its number.", min=1)] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the file of policies that holds, or an earlier one."""
-    session.show(GetPoliciesRequest(version=version or 0), policies_document, output)
+    session.show(GetPoliciesRequest(version=version or 0), policies_document)
 
 
 NamespaceArgument = Annotated[str, argument(metavar="NAMESPACE", help="The namespace, with its catalog: lake.db.")]
 DryRunOption = Annotated[bool, option("--dry-run", help="Only check whether it can go.")]
 
 
-def create_namespace(
-    session: Session,
-    namespace: NamespaceArgument,
-    properties: PropertyOption = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+def create_namespace(session: Session, namespace: NamespaceArgument, properties: PropertyOption = None) -> None:
     """Create a namespace in an internal catalog."""
     request = CreateNamespaceRequest(namespace=namespace, properties=parse_properties(properties or ()))
-    session.change(request, namespace_detail("created"), output)
+    session.change(request, namespace_detail("created"))
 
 
-def list_namespaces(session: Session, catalog: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def list_namespaces(session: Session, catalog: NameArgument) -> None:
     """List the namespaces of an internal catalog."""
-    session.show(ListNamespacesRequest(catalog=catalog), namespaces_document, output)
+    session.show(ListNamespacesRequest(catalog=catalog), namespaces_document)
 
 
-def drop_namespace(
-    session: Session,
-    namespace: NamespaceArgument,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+def drop_namespace(session: Session, namespace: NamespaceArgument, dry_run: DryRunOption = False) -> None:
     """Drop an empty namespace from an internal catalog."""
-    session.change(DropNamespaceRequest(namespace=namespace, dry_run=dry_run), namespace_detail("dropped"), output)
+    session.change(DropNamespaceRequest(namespace=namespace, dry_run=dry_run), namespace_detail("dropped"))
 
 
 def read_sites(paths: Sequence[Path]) -> dict[str, str]:

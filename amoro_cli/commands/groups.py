@@ -6,9 +6,8 @@ import typer
 
 from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.connection import Kind
-from amoro_cli.context import OutputOption, Session, argument, memory_option, names_of, option
+from amoro_cli.context import Session, argument, memory_option, names_of, option
 from amoro_cli.list_options import ListOptions, list_command, show_list
-from amoro_cli.output import OutputFormat
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import GROUPS, JOBS, group_detail, group_queue, removed
 from amoro_core.errors import InvalidArgument
@@ -51,13 +50,12 @@ def create(
     container: Annotated[str, typer.Option("--container", metavar="NAME", help=_CONTAINER)] = "external",
     memory: MemoryOption = None,
     properties: PropertyOption = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create an optimizer group. Optimizers name it by --group, tables by their property self-optimizing.group."""
     request = pb.CreateGroupRequest(
         name=name, scheduling_policy=policy, properties=_properties(properties, memory), container=container
     )
-    session.change(request, group_detail, output)
+    session.change(request, group_detail)
 
 
 @list_command(GROUPS, after="NAME", watch=True)
@@ -88,24 +86,17 @@ def queue(
     ] = None,
     watch: WatchOption = False,
     interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List tables that wait for a plan, processes that wait for threads. Those whose turn it is come first."""
     most = limit or (_WATCHED if watch else PAGE)
     request = queue_pb.ListQueueRequest(group=name, only=only or "", limit=most)
-    show_watched(session, lambda client: Look(group_queue(client.ListQueue(request), only)), output, watch, interval)
+    show_watched(session, lambda client: Look(group_queue(client.ListQueue(request), only)), watch, interval)
 
 
-def show(
-    session: Session,
-    name: NameArgument,
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+def show(session: Session, name: NameArgument, watch: WatchOption = False, interval: IntervalOption = INTERVAL) -> None:
     """Show one group, and what its tables used of their quota. It counts the last hour."""
     request = pb.GetGroupRequest(name=name)
-    show_watched(session, lambda client: Look(group_detail(client.GetGroup(request))), output, watch, interval)
+    show_watched(session, lambda client: Look(group_detail(client.GetGroup(request))), watch, interval)
 
 
 @list_command(JOBS, after="JOB", newest_first=True, watch=True)
@@ -124,7 +115,6 @@ def update(
     unset: Annotated[
         list[str] | None, option("--unset", metavar="KEY", help="Remove this property; may be repeated.")
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Change a group. What is not given stays as it is."""
     parsed = _properties(properties, memory)
@@ -137,7 +127,7 @@ def update(
         removed_properties=unset or (),
         container=container or "",
     )
-    session.change(request, group_detail, output)
+    session.change(request, group_detail)
 
 
 def scale(
@@ -146,15 +136,14 @@ def scale(
     instances: Annotated[
         int, argument(metavar="N", help="How many optimizers its container keeps.", min=0, max=10_000)
     ],
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Let a group's container start or drain optimizers. Failed starts are retried."""
-    session.change(pb.ScaleGroupRequest(name=name, instances=instances), group_detail, output)
+    session.change(pb.ScaleGroupRequest(name=name, instances=instances), group_detail)
 
 
-def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def remove(session: Session, name: NameArgument) -> None:
     """Remove a group that neither optimizers nor tables use."""
-    session.change(pb.RemoveGroupRequest(name=name), removed("Group"), output)
+    session.change(pb.RemoveGroupRequest(name=name), removed("Group"))
 
 
 def _properties(pairs: list[str] | None, memory_bytes: int | None) -> dict[str, str]:

@@ -11,7 +11,6 @@ from amoro_cli.connection import Kind
 from amoro_cli.context import (
     TIMEOUT,
     AnyTableArgument,
-    OutputOption,
     ProcessArgument,
     Session,
     TableArgument,
@@ -25,7 +24,7 @@ from amoro_cli.context import (
     option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, show_list
-from amoro_cli.output import OutputFormat, tell, write
+from amoro_cli.output import tell
 from amoro_cli.progress import progress_report
 from amoro_cli.views.maintenance import (
     ACTIONS,
@@ -82,7 +81,6 @@ def maintain(
     wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     timeout: TimeoutOption = TIMEOUT,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Run maintenance actions on a table once. amoro table actions lists them.
 
@@ -134,7 +132,7 @@ def maintain(
                 if failure is not None:
                     break
         single = len(wanted) == 1 and bool(names)
-        write(maintain_document(*done[0]) if single else maintenance_document(table, done), output)
+        session.write(maintain_document(*done[0]) if single else maintenance_document(table, done))
         for answer, process in done:
             if process is None and answer.process_id:
                 tell(f"Follow it with: amoro process show {answer.process_id}")
@@ -175,7 +173,7 @@ def actions(
     or run, as the coordinator last looked at them: what fails or is paused comes first, then the next due.
     """
     request = pb.ListActionsRequest(table=table)
-    session.show(request, lambda answer: actions_document(answer, options), options.output)
+    session.show(request, lambda answer: actions_document(answer, options))
 
 
 def compare(
@@ -183,11 +181,10 @@ def compare(
     table: TableArgument,
     before: Annotated[int, argument(metavar="BEFORE", help="The id of a snapshot.")],
     after: Annotated[int, argument(metavar="AFTER", help="The id of another one.")],
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Compare two snapshots of a table: files, rows and bytes. The figures are those of their summaries."""
     request = snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after)
-    session.show(request, comparison_document, output)
+    session.show(request, comparison_document)
 
 
 @list_command(FATES)
@@ -197,7 +194,7 @@ def retention(session: Session, options: ListOptions, table: TableArgument) -> N
     See amoro table actions for whether expiry is on, and when it is due.
     """
     request = snapshots_pb.GetRetentionRequest(table=table)
-    session.show(request, lambda answer: retention_document(answer, options), options.output)
+    session.show(request, lambda answer: retention_document(answer, options))
 
 
 def undo(
@@ -208,7 +205,6 @@ def undo(
         bool, typer.Option("--dry-run", help="Only show whether it is possible and what it would change.")
     ] = False,
     timeout: TimeoutOption = TIMEOUT,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Undo a process by a new commit. What others have committed since is kept.
 
@@ -222,12 +218,12 @@ def undo(
     if dry_run:
         with session.reading(lasting=True) as connection:
             answer = connection.client.PreviewUndo(request, timeout=deadline.seconds)
-        write(maintain_document(answer, None), output)
+        session.write(maintain_document(answer, None))
         return
     with session.connect(timeout, lasting=True) as connection:
         with progress_report() as report:
             answer, done = maintain_once(connection, request, deadline, report, wait=wait)
-        write(maintain_document(answer, done), output)
+        session.write(maintain_document(answer, done))
         if json.loads(answer.document or "{}").get("type") in tuple(OptimizingType):
             tell(f"Optimizing may do the same again. To prevent it: amoro table disable {answer.table}")
         finish(done, answer.process_id, connection.embedded)
@@ -246,7 +242,6 @@ def upgrade(
         bool, typer.Option("--dry-run", help="Only check whether it is possible, and what it would mean.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Upgrade a table to format 3. This can't be undone, and only this command does it.
 
@@ -257,12 +252,12 @@ def upgrade(
         request = snapshots_pb.UpgradeTableRequest(table=table, format_version=format_version, dry_run=True)
         checked = connection.client.UpgradeTable(request)
         if dry_run:
-            write(upgrade_document(checked), output)
+            session.write(upgrade_document(checked))
             return
         if not yes:
             _ask(checked)
         request.dry_run = False
-        write(upgrade_document(connection.client.UpgradeTable(request)), output)
+        session.write(upgrade_document(connection.client.UpgradeTable(request)))
 
 
 def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:
@@ -292,20 +287,19 @@ def show_trash(
     process: ProcessArgument,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000_000, help="Files to show at most.")] = 1000,
     after: Annotated[str, option("--after", metavar="CURSOR", help="Only what follows this one in the list.")] = "",
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the files that a process marked for deletion, and why."""
     with session.reading() as connection:
         first, part = gather(connection.client, Window(limit, after), pb.ShowTrashRequest(process_id=process))
-    write(trash_detail(first, part), output)
+    session.write(trash_detail(first, part))
 
 
-def restore_trash(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def restore_trash(session: Session, process: ProcessArgument) -> None:
     """Keep the files that a process marked for deletion. Files that are being deleted can't be restored (5).
 
     Snapshots that have expired do not come back with their files: amoro undo brings them back.
     """
-    session.change(pb.RestoreTrashRequest(process_id=process), trash_restored, output)
+    session.change(pb.RestoreTrashRequest(process_id=process), trash_restored)
 
 
 def empty_trash(
@@ -317,7 +311,6 @@ def empty_trash(
     confirm: Annotated[str, option("--confirm", metavar="TABLE", help="With --now: the table's full name.")] = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = TIMEOUT,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Delete a table's files whose time in the trash is over. A last check keeps what the table needs."""
     if now != bool(confirm):
@@ -331,7 +324,7 @@ def empty_trash(
         request = pb.MaintainTableRequest(table=table, action="empty-trash")
         with progress_report() as report:
             answer, process = maintain_once(connection, request, deadline, report, wait=wait)
-        write(maintain_document(answer, process), output)
+        session.write(maintain_document(answer, process))
         finish(process, answer.process_id, connection.embedded)
 
 
@@ -353,7 +346,6 @@ def take_lease(
     as_tag: Annotated[
         bool, typer.Option("--as-tag", help="With --snapshot: also by a tag in the table, for other tools.")
     ] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Keep a snapshot from expiring for a while. It may be for a reader that will return to it.
 
@@ -369,19 +361,17 @@ def take_lease(
         holder=holder,
         as_tag=as_tag,
     )
-    session.change(request, lease_detail, output)
+    session.change(request, lease_detail)
 
 
-def renew_lease(
-    session: Session, lease: LeaseArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
-) -> None:
+def renew_lease(session: Session, lease: LeaseArgument, hold: HoldOption = None) -> None:
     """Renew a lease and its tag, counted from now. An expired lease is not found (3): its snapshot may be gone."""
-    session.change(pb.RenewLeaseRequest(lease_id=lease, hold_ms=milliseconds(hold)), lease_detail, output)
+    session.change(pb.RenewLeaseRequest(lease_id=lease, hold_ms=milliseconds(hold)), lease_detail)
 
 
-def release_lease(session: Session, lease: LeaseArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def release_lease(session: Session, lease: LeaseArgument) -> None:
     """Release a lease, and its tag."""
-    session.change(pb.ReleaseLeaseRequest(lease_id=lease), lease_released, output)
+    session.change(pb.ReleaseLeaseRequest(lease_id=lease), lease_released)
 
 
 @list_command(LEASES, after="CURSOR")

@@ -12,7 +12,6 @@ from amoro_cli.context import (
     CONNECTION,
     MEMORY,
     MOST_THREADS,
-    OutputOption,
     Session,
     available_cores,
     default,
@@ -22,7 +21,6 @@ from amoro_cli.context import (
     option_parser,
 )
 from amoro_cli.list_options import ListOptions, list_command, show_list
-from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
     OPTIMIZERS,
     instance_logs,
@@ -178,22 +176,22 @@ def list_optimizers(
     show_list(session, options, OPTIMIZERS, pb.ListOptimizersRequest(group=group), nothing)
 
 
-def drain(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def drain(session: Session, optimizer_id: OptimizerArgument) -> None:
     """Let an optimizer finish its running tasks and unregister. It gets no new ones."""
-    session.change(pb.DrainOptimizerRequest(optimizer_id=optimizer_id), optimizer_detail, output)
+    session.change(pb.DrainOptimizerRequest(optimizer_id=optimizer_id), optimizer_detail)
 
 
-def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def release(session: Session, optimizer_id: OptimizerArgument) -> None:
     """Unregister an optimizer at once. Its tasks are planned again, its results no longer count.
 
     An optimizer that is still running leaves.
     """
-    session.change(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), optimizer_released, output)
+    session.change(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), optimizer_released)
 
 
-def status(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def status(session: Session, instance: InstanceArgument) -> None:
     """Ask the container that started an optimizer for its state."""
-    session.show(pb.GetInstanceRequest(id=instance), instance_status, output)
+    session.show(pb.GetInstanceRequest(id=instance), instance_status)
 
 
 def logs(
@@ -202,15 +200,14 @@ def logs(
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=1, max=100_000, help="How many of its last lines to show.")
     ] = 100,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the log of an optimizer that a container started. If it has ended, give the full id of its instance."""
-    session.show(pb.GetInstanceLogsRequest(id=instance, lines=lines), instance_logs, output)
+    session.show(pb.GetInstanceLogsRequest(id=instance, lines=lines), instance_logs)
 
 
-def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def kill(session: Session, instance: InstanceArgument) -> None:
     """Kill an optimizer that a container started. Its tasks go to others, and its group gets a new one."""
-    session.change(pb.KillInstanceRequest(id=instance), instance_status, output)
+    session.change(pb.KillInstanceRequest(id=instance), instance_status)
 
 
 def package(
@@ -230,8 +227,7 @@ def package(
     without_interpreter: Annotated[
         bool, typer.Option("--without-interpreter", help="Leave Python itself to the executors' machines.")
     ] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Pack this installation for the executors of a Spark cluster. They get the archive by spark.archives."""
     packed = session.launcher.package(file, tuple(include or ()), with_interpreter=not without_interpreter)
-    write(package_detail(packed), output)
+    session.write(package_detail(packed))

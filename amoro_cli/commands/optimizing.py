@@ -12,7 +12,6 @@ from amoro_cli.connection import Connection
 from amoro_cli.context import (
     TIMEOUT,
     OptionalTablesArgument,
-    OutputOption,
     Session,
     TableArgument,
     TablesArgument,
@@ -103,7 +102,6 @@ def plan(
     strategy: StrategyOption = None,
     partitions: PartitionsOption = "",
     full: FullOption = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what optimizing would rewrite now, and why. Nothing is changed.
 
@@ -112,7 +110,7 @@ def plan(
     """
     request = _request(type_, force, where, columns, strategy=strategy, partitions=partitions, full=full)
     with session.reading(lasting=True) as connection:
-        _write_plans(connection, tables or [], request, explain, output)
+        _write_plans(session, connection, tables or [], request, explain)
 
 
 def optimize(
@@ -132,7 +130,6 @@ def optimize(
         typer.Option("--schedule-only", help="With --type cluster: only store the plan, for amoro process start."),
     ] = False,
     timeout: TimeoutOption = TIMEOUT,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Optimize a table, or each of several, once.
 
@@ -146,16 +143,16 @@ def optimize(
     request = _request(type_, force, where, columns, partitions=partitions, **cluster)
     if dry_run:
         with session.reading(lasting=True) as connection:
-            _write_plans(connection, tables, request, False, output, deadline)
+            _write_plans(session, connection, tables, request, False, deadline)
         return
     with session.connect(timeout, lasting=True) as connection:
         if not is_one(tables):
-            _optimize_several(connection, tables, request, deadline, wait, output)
+            _optimize_several(session, connection, tables, request, deadline, wait)
             return
         request.table = tables[0]
         with progress_report() as report:
             answer, process = optimize_once(connection, request, deadline, report, wait=wait)
-        write(optimize_document(answer.plan, answer.process_id, process), output)
+        session.write(optimize_document(answer.plan, answer.process_id, process))
         verb, word = ("Start", "start") if schedule_only else ("Follow", "show")
         finish(process, answer.process_id, connection.embedded, f"{verb} it with: amoro process {word}")
 
@@ -172,12 +169,12 @@ def _request(
 
 
 def _optimize_several(
+    session: Session,
     connection: Connection,
     names: list[str],
     request: pb.OptimizeTableRequest,
     deadline: Deadline,
     wait: bool,
-    output: OutputFormat,
 ) -> None:
     selected, unlisted = select(connection.client, names)
     with progress_report() as report:
@@ -186,19 +183,19 @@ def _optimize_several(
             run.optimize(selected)
         except KeyboardInterrupt:
             if run.outcomes:
-                write(optimized_document(run.outcomes), output)
+                session.write(optimized_document(run.outcomes))
             raise
     outcomes = [*run.outcomes, *unlisted]
-    write(optimized_document(outcomes), output)
+    session.write(optimized_document(outcomes))
     raise_worst(outcomes)
 
 
 def _write_plans(
+    session: Session,
     connection: Connection,
     names: list[str],
     request: pb.OptimizeTableRequest,
     explain: bool,
-    output: OutputFormat,
     deadline: Deadline | None = None,
 ) -> None:
     def plan_one(table: str) -> pb.Plan:
@@ -207,25 +204,25 @@ def _write_plans(
 
     if is_one(names):
         planned = plan_one(names[0])
-        write(plan_document(planned, optimize_command(planned.table, request), explain), output)
+        session.write(plan_document(planned, optimize_command(planned.table, request), explain))
         return
     selected, unlisted = select(connection.client, names)
     outcomes = ranked([*plan_each(selected, plan_one), *unlisted])
-    write(plans_document(outcomes, request, explain), output)
+    session.write(plans_document(outcomes, request, explain))
     raise_worst(outcomes)
 
 
-def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def show(session: Session, table: TableArgument) -> None:
     """Show how well a table is clustered, and what comes next. Fewer files for a point query are better."""
-    session.show(pb.ShowClusteringRequest(table=table), clustering_document, output, lasting=True)
+    session.show(pb.ShowClusteringRequest(table=table), clustering_document, lasting=True)
 
 
-def suggest(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def suggest(session: Session, table: TableArgument) -> None:
     """Suggest columns to cluster a table by, each with the reason.
 
     It also shows what self-optimizing.cluster.columns=auto chooses.
     """
-    session.show(pb.SuggestColumnsRequest(table=table), suggested_document, output, lasting=True)
+    session.show(pb.SuggestColumnsRequest(table=table), suggested_document, lasting=True)
 
 
 def learn(
@@ -246,7 +243,6 @@ def learn(
             "operators: eq, range, in, prefix.",
         ),
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Learn which columns queries filter by. self-optimizing.cluster.columns=auto chooses by them.
 
@@ -254,7 +250,7 @@ def learn(
     nor kept.
     """
     with session.connect() as connection:
-        write(learned_document(learn_from(connection.client, table, spark_event_log, queries)), output)
+        session.write(learned_document(learn_from(connection.client, table, spark_event_log, queries)))
 
 
 _VERIFY_TIMEOUT = default("1h")
@@ -288,7 +284,6 @@ def verify(
         ),
     ] = None,
     timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _VERIFY_TIMEOUT,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Prove that optimizing lost, added or changed no row. Both sides of a rewrite are read and compared.
 
@@ -300,7 +295,7 @@ def verify(
     """
     with session.reading(lasting=True) as connection:
         found = verify_table(connection.client, table, before, after, timeout)
-    write(verification_document(found), output)
+    session.write(verification_document(found))
     if not found.sound:
         raise VerificationFailed(
             f"{found.table} did not pass the verification",

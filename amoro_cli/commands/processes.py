@@ -9,7 +9,6 @@ import typer
 from amoro_cli.connection import Kind
 from amoro_cli.context import (
     TIMEOUT,
-    OutputOption,
     ProcessArgument,
     Session,
     TimeoutOption,
@@ -24,7 +23,7 @@ from amoro_cli.context import (
     until_option,
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, listed
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import OutputFormat
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, progress_report, show_watched
 from amoro_cli.views.processes import (
     ATTEMPTS,
@@ -70,7 +69,7 @@ def list_processes(
         running = [process for process in part.items if is_active(process)]
         return Look(PROCESSES.document(part, options), running=running)
 
-    show_watched(session, ask, options.output, options.watch, options.interval)
+    show_watched(session, ask, options.watch, options.interval)
 
 
 HALF_A_DAY = default("12h")
@@ -81,22 +80,17 @@ def report(
     since: Annotated[int, since_option("From that time on.")] = HALF_A_DAY,
     until: Annotated[int | None, until_option("Until that time [default: now].")] = None,
     table: Annotated[str, table_option("Only of this table, or of those that match a pattern such as 'shop.*'.")] = "",
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Report what was done, what failed and why, and what got worse.
 
     It counts the processes that ended in that time, as long as they are kept; those of removed tables are not.
     """
     request = journal_pb.GetReportRequest(since_ms=since, until_ms=until or 0, table=table)
-    session.show(request, report_document, output)
+    session.show(request, report_document)
 
 
 def show(
-    session: Session,
-    process_id: ProcessArgument,
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
+    session: Session, process_id: ProcessArgument, watch: WatchOption = False, interval: IntervalOption = INTERVAL
 ) -> None:
     """Show one process with its tasks, and the receipt of its commit."""
     refuse_short(process_id)
@@ -106,15 +100,11 @@ def show(
         running = [process] if is_active(process) else []
         return Look(process_detail(process), ended=not running, running=running)
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, watch, interval)
 
 
 def start(
-    session: Session,
-    process_id: ProcessArgument,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = TIMEOUT,
-    output: OutputOption = OutputFormat.TABLE,
+    session: Session, process_id: ProcessArgument, wait: WaitOption = False, timeout: TimeoutOption = TIMEOUT
 ) -> None:
     """Start a process that was planned with --schedule-only.
 
@@ -126,20 +116,20 @@ def start(
         client = connection.client
         process = client.StartProcess(pb.StartProcessRequest(process_id=process_id))
         if not (wait or connection.embedded):
-            write(process_detail(with_tasks(client, process)), output)
+            session.write(process_detail(with_tasks(client, process)))
             return
         process = wait_for_end(client, process.process_id, deadline, report)
-        write(process_detail(process), output)
+        session.write(process_detail(process))
     finish(process, process.process_id, connection.embedded)
 
 
-def cancel(session: Session, process_id: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def cancel(session: Session, process_id: ProcessArgument) -> None:
     """Cancel a running process before its commit. Its tasks are abandoned, and what they wrote is removed."""
     refuse_short(process_id)
     with session.connect() as connection:
         client = connection.client
         cancelled = client.CancelProcess(pb.CancelProcessRequest(process_id=process_id))
-        write(process_detail(with_tasks(client, cancelled)), output)
+        session.write(process_detail(with_tasks(client, cancelled)))
 
 
 def refuse_short(process_id: str) -> None:
@@ -170,7 +160,7 @@ def list_tasks(
         )
         return Look(document, ended=not is_active(first.process))
 
-    show_watched(session, ask, options.output, options.watch, options.interval)
+    show_watched(session, ask, options.watch, options.interval)
 
 
 def show_task(
@@ -184,7 +174,6 @@ def show_task(
     ],
     watch: WatchOption = False,
     interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one task: its attempts, its optimizer, its last failure."""
     process_id, number = parse_task(task_id)
@@ -200,7 +189,7 @@ def show_task(
             hint=f"Its tasks are numbered from 1 to {process.tasks_total}.",
         )
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, watch, interval)
 
 
 @list_command(ATTEMPTS, after="TASK-ATTEMPT", watch=True)
@@ -231,7 +220,7 @@ def attempts(
         )
         return Look(document)
 
-    show_watched(session, ask, options.output, options.watch, options.interval)
+    show_watched(session, ask, options.watch, options.interval)
 
 
 def _names_task(text: str) -> bool:
@@ -295,23 +284,23 @@ def list_events(
         first, part = gather(client, options.window, events_request)
         last = first.last_event_id
         if not follow:
-            write(EVENTS.document(part, options), options.output)
+            session.write(EVENTS.document(part, options))
             return
         try:
-            _show(list(reversed(part.items)), options.output)
+            _show(session, list(reversed(part.items)))
             while not connection.embedded:
                 time.sleep(interval.total_seconds())
-                last = _show(_events_after(client, events_request, last), options.output) or last
+                last = _show(session, _events_after(client, events_request, last)) or last
         except KeyboardInterrupt:
             return
 
 
-def _show(events: list[journal_pb.Event], output: OutputFormat) -> int:
+def _show(session: Session, events: list[journal_pb.Event]) -> int:
     """Print each; the number of the last one, 0 without any."""
     for event in events:
-        if output is OutputFormat.YAML:
+        if session.output is OutputFormat.YAML:
             typer.echo("---")
-        write(event_line(event), output)
+        session.write(event_line(event))
     return events[-1].event_id if events else 0
 
 

@@ -12,7 +12,6 @@ from amoro_cli.connection import UpOptions
 from amoro_cli.context import (
     MEMORY,
     MOST_THREADS,
-    OutputOption,
     Session,
     argument,
     default,
@@ -23,7 +22,6 @@ from amoro_cli.context import (
     table_option,
 )
 from amoro_cli.list_options import ListOptions, list_command, show_list
-from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import (
     LISTENERS,
@@ -89,11 +87,11 @@ def demo(
     session.launcher.demo(seconds, directory, plain=plain or not sys.stdout.isatty())
 
 
-def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+def doctor(session: Session) -> None:
     """Check the installation, and say how to fix what is wrong. Exit status 1 when a check fails."""
     place = session.place
     findings = session.launcher.doctor(place.home, place.config)
-    write(findings_document(findings), output)
+    session.write(findings_document(findings))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
@@ -145,12 +143,7 @@ def mcp(
         anyio.run(serve)
 
 
-def status(
-    session: Session,
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+def status(session: Session, watch: WatchOption = False, interval: IntervalOption = INTERVAL) -> None:
     """Show what runs, each problem, and how to fix it.
 
     Exit status 1 while a problem of severity `page` is raised, without --watch.
@@ -163,7 +156,7 @@ def status(
         raised[:] = [condition.severity for condition in conditions if condition.raised]
         return Look(status_document(answer, conditions))
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, watch, interval)
     if Severity.PAGE in raised and not watch:
         raise typer.Exit(1)
 
@@ -188,7 +181,6 @@ def show_series(
         timedelta | None,
         duration_option("--step", help_="The step between values: 1m, 10m or 2h; for a table 1h or 1d."),
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show values over time: of the system and of groups, or of a table.
 
@@ -198,7 +190,7 @@ def show_series(
     """
     step_s = int(step.total_seconds()) if step else 0
     request = GetSeriesRequest(names=names, label=label, table=table, since_ms=since, step_s=step_s)
-    session.show(request, series_document, output)
+    session.show(request, series_document)
 
 
 @list_command(LISTENERS, after="NAME")
@@ -208,18 +200,15 @@ def list_listeners(session: Session, options: ListOptions) -> None:
 
 
 def resume_listener(
-    session: Session,
-    name: Annotated[str, argument(metavar="NAME", help="The listener's name.")],
-    output: OutputOption = OutputFormat.TABLE,
+    session: Session, name: Annotated[str, argument(metavar="NAME", help="The listener's name.")]
 ) -> None:
     """Send to a failing or paused listener again at once. What it lost is forgotten."""
-    session.change(ResumeListenerRequest(name=name), listener_detail, output)
+    session.change(ResumeListenerRequest(name=name), listener_detail)
 
 
 def export(
     session: Session,
     directory: Annotated[Path, argument(metavar="DIR", help="Where to; files of these names are replaced.")],
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write rules and a job for Prometheus, and a board for Grafana. No coordinator is needed."""
     paths = []
@@ -233,31 +222,29 @@ def export(
                 f"{path} can't be written: {error.strerror}", hint="Name a directory that you may write."
             ) from error
         paths.append(str(path))
-    write(exported_document(paths), output)
+    session.write(exported_document(paths))
 
 
-def show_state(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+def show_state(session: Session) -> None:
     """Show the state database: where it is, size, schema, last backup."""
-    session.show(pb.GetStateRequest(), state_document, output)
+    session.show(pb.GetStateRequest(), state_document)
 
 
 def backup(
-    session: Session,
-    file: Annotated[Path, argument(metavar="FILE", help="A new file on the coordinator's machine.")],
-    output: OutputOption = OutputFormat.TABLE,
+    session: Session, file: Annotated[Path, argument(metavar="FILE", help="A new file on the coordinator's machine.")]
 ) -> None:
     """Back up the state database while it is in use. To restore it, replace amoro.db with the copy.
 
     The copy holds the catalogs' properties, secrets included: keep it as safe as the state directory.
     """
-    session.show(pb.BackupStateRequest(path=str(file.expanduser().absolute())), backup_document, output)
+    session.show(pb.BackupStateRequest(path=str(file.expanduser().absolute())), backup_document)
 
 
-def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+def check(session: Session) -> None:
     """Check the state database. Exit status 1 when it is damaged."""
     with session.reading() as connection:
         problems = connection.client.CheckState(pb.CheckStateRequest()).problems
-    write(check_document(problems), output)
+    session.write(check_document(problems))
     if problems:
         raise StoreFailed(
             "the state database is damaged",
@@ -270,8 +257,7 @@ def show_config(
     origin: Annotated[
         bool, typer.Option("--origin", help="Show where each value comes from: flag, environment, file or default.")
     ] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the settings that the coordinator runs with."""
     request = pb.GetSettingsRequest()
-    session.show(request, lambda answer: settings_document(answer.settings, origin), output, lasting=True)
+    session.show(request, lambda answer: settings_document(answer.settings, origin), lasting=True)

@@ -11,7 +11,6 @@ from amoro_cli.commands.catalogs import DryRunOption, PropertyOption, parse_prop
 from amoro_cli.connection import Kind
 from amoro_cli.context import (
     AnyTableArgument,
-    OutputOption,
     Session,
     TableArgument,
     TablesArgument,
@@ -24,7 +23,6 @@ from amoro_cli.context import (
 )
 from amoro_cli.list_options import ListOptions, gather, list_command, listed, show_list
 from amoro_cli.multi_table import Outcome, is_one, raise_worst, select, tried
-from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.outcomes import selected_document
 from amoro_cli.views.tables import (
@@ -110,7 +108,6 @@ def create(
     ] = None,
     location: Annotated[str, option(metavar="URI", help="Its place [default: below its namespace's].")] = "",
     properties: PropertyOption = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a table in an internal catalog."""
     request = CreateTableRequest(
@@ -120,32 +117,25 @@ def create(
         location=location,
         properties=parse_properties(properties or ()),
     )
-    session.change(request, entry_detail("created"), output)
+    session.change(request, entry_detail("created"))
 
 
 def rename(
     session: Session,
     table: TableArgument,
     to: Annotated[str, argument(metavar="NAME", help="Its new name, in the same catalog.")],
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Give a table of an internal catalog another name."""
-    session.change(RenameTableRequest(table=table, to=to), entry_detail("renamed"), output)
+    session.change(RenameTableRequest(table=table, to=to), entry_detail("renamed"))
 
 
-def drop(
-    session: Session, table: TableArgument, dry_run: DryRunOption = False, output: OutputOption = OutputFormat.TABLE
-) -> None:
+def drop(session: Session, table: TableArgument, dry_run: DryRunOption = False) -> None:
     """Drop a table of an internal catalog; its files stay."""
-    session.change(DropTableRequest(table=table, dry_run=dry_run), entry_detail("dropped"), output)
+    session.change(DropTableRequest(table=table, dry_run=dry_run), entry_detail("dropped"))
 
 
 def show(
-    session: Session,
-    tables: TablesArgument,
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
+    session: Session, tables: TablesArgument, watch: WatchOption = False, interval: IntervalOption = INTERVAL
 ) -> None:
     """Show tables: state, files, whether and why they are optimized."""
     outcomes: list[Outcome[pb.Table]] = []
@@ -159,36 +149,30 @@ def show(
         outcomes[:] = _each(client, tables, get)
         return Look(selected_document(outcomes, detailed=True))
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, watch, interval)
     raise_worst(outcomes)
 
 
-def enable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def enable(session: Session, tables: TablesArgument) -> None:
     """Let the coordinator optimize tables automatically. A table's own property may forbid it."""
-    _change(session, tables, output, pb.SetTableEnabledRequest(enabled=True))
+    _change(session, tables, pb.SetTableEnabledRequest(enabled=True))
 
 
-def disable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def disable(session: Session, tables: TablesArgument) -> None:
     """Stop the coordinator from optimizing tables. The tables themselves are not touched."""
-    _change(session, tables, output, pb.SetTableEnabledRequest(enabled=False))
+    _change(session, tables, pb.SetTableEnabledRequest(enabled=False))
 
 
 def changed(
     session: Session,
     tables: TablesArgument,
     hint: Annotated[str, typer.Option(help="What has changed, in words, for the coordinator's log.")] = "",
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Notify the coordinator of commits to tables. It refreshes them immediately instead of on schedule."""
-    _change(session, tables, output, pb.TableChangedRequest(hint=hint))
+    _change(session, tables, pb.TableChangedRequest(hint=hint))
 
 
-def _change(
-    session: Session,
-    tables: list[str],
-    output: OutputFormat,
-    request: pb.SetTableEnabledRequest | pb.TableChangedRequest,
-) -> None:
+def _change(session: Session, tables: list[str], request: pb.SetTableEnabledRequest | pb.TableChangedRequest) -> None:
     def change(client: "AdminClient", table: str) -> pb.Table:
         request.table = table
         answer: pb.Table = client.answer(request)
@@ -196,10 +180,10 @@ def _change(
 
     with session.connect() as connection:
         if is_one(tables):
-            write(table_detail(change(connection.client, tables[0])), output)
+            session.write(table_detail(change(connection.client, tables[0])))
             return
         outcomes = _each(connection.client, tables, change)
-        write(selected_document(outcomes, detailed=False), output)
+        session.write(selected_document(outcomes, detailed=False))
     raise_worst(outcomes)
 
 
@@ -214,9 +198,9 @@ def _each(
     ]
 
 
-def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def properties(session: Session, table: TableArgument) -> None:
     """Show the properties that control the optimizing of a table. Each has its value, and where that comes from."""
-    session.show(pb.GetTablePropertiesRequest(table=table), properties_document, output)
+    session.show(pb.GetTablePropertiesRequest(table=table), properties_document)
 
 
 def set_properties(
@@ -226,7 +210,6 @@ def set_properties(
         list[str], argument(metavar="KEY=VALUE|KEY-", help="Properties to set, and with a minus at the end to remove.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check them, and show what would change.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Set properties of a table, or remove them, by one commit. All engines see them.
 
@@ -236,25 +219,24 @@ def set_properties(
     removed = [text[:-1] for text in changes if "=" not in text and text.endswith("-")]
     wanted = parse_properties([text for text in changes if "=" in text or not text.endswith("-")])
     request = SetTablePropertiesRequest(table=table, properties=wanted, removed_properties=removed, dry_run=dry_run)
-    session.change(request, lambda answer: changed_properties(answer, dry_run), output)
+    session.change(request, lambda answer: changed_properties(answer, dry_run))
 
 
-def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def health(session: Session, table: TableArgument) -> None:
     """Evaluate a table now and show the parts of its health score. Nothing is planned."""
-    session.show(pb.GetTableHealthRequest(table=table), table_health, output)
+    session.show(pb.GetTableHealthRequest(table=table), table_health)
 
 
 def sizes(
     session: Session,
     table: TableArgument,
     partitions: Annotated[int, typer.Option(help="How many partitions to show at most.", min=0, max=200)] = 10,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show sizes of files, and partitions that need optimizing.
 
     They are those of the table's last evaluation: it is not read. The 200 partitions that need it most are kept.
     """
-    session.show(GetTableDigestRequest(table=table), lambda digest: digest_document(digest, partitions), output)
+    session.show(GetTableDigestRequest(table=table), lambda digest: digest_document(digest, partitions))
 
 
 @list_command(FILES, after="PATH", limit=100)
@@ -263,7 +245,7 @@ def files(session: Session, options: ListOptions, table: TableArgument) -> None:
     with session.reading() as connection:
         first, part = gather(connection.client, options.window, pb.ListTableFilesRequest(table=table))
     before = {"table": table, "snapshot_id": first.snapshot_id or None}
-    write(FILES.document(part, options, before=before), options.output)
+    session.write(FILES.document(part, options, before=before))
 
 
 @list_command(SNAPSHOTS, after="SNAPSHOT", limit=20, newest_first=True)
@@ -271,7 +253,7 @@ def snapshots(session: Session, options: ListOptions, table: TableArgument) -> N
     """List the snapshots that a table still has, newest first. It shows which of them Amoro committed."""
     with session.reading() as connection:
         part = listed(connection.client, options.window, pb.ListSnapshotsRequest(table=table))
-    write(SNAPSHOTS.document(part, options, before={"table": table}), options.output)
+    session.write(SNAPSHOTS.document(part, options, before={"table": table}))
 
 
 BlockerArgument = Annotated[str, id_argument("BLOCKER")]
@@ -296,7 +278,6 @@ def block(
     ] = "",
     yields: Annotated[bool, option("--yield", help="Let processes that run give way, there or as a whole.")] = False,
     reason: Annotated[str, option("--reason", help="Shown to whoever is blocked.")] = "",
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Block optimizing, or batch writers that ask, for a while.
 
@@ -306,7 +287,7 @@ def block(
     request = pb.BlockTableRequest(
         table=table, operations=operations, hold_ms=milliseconds(hold), reason=reason, condition=where, yields=yields
     )
-    session.change(request, blocker_detail, output)
+    session.change(request, blocker_detail)
 
 
 def renew(
@@ -315,15 +296,14 @@ def renew(
     hold: Annotated[
         timedelta | None, duration_option("--for", help_="How long from now on, at most 1d [default: as before].")
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Renew a blocker for as long as it was taken for, from now on. One that has expired is not found (3)."""
-    session.change(pb.RenewBlockerRequest(blocker_id=blocker, hold_ms=milliseconds(hold)), blocker_detail, output)
+    session.change(pb.RenewBlockerRequest(blocker_id=blocker, hold_ms=milliseconds(hold)), blocker_detail)
 
 
-def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def unblock(session: Session, blocker: BlockerArgument) -> None:
     """Release a blocker."""
-    session.change(pb.ReleaseBlockerRequest(blocker_id=blocker), blocker_released, output)
+    session.change(pb.ReleaseBlockerRequest(blocker_id=blocker), blocker_released)
 
 
 @list_command(BLOCKERS, after="BLOCKER", watch=True)
