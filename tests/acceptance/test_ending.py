@@ -257,6 +257,23 @@ def interrupt(process: Process) -> None:
     process.popen.send_signal(signal.SIGINT)
 
 
+def test_an_interrupt_ends_the_statement_in_the_coordinator(installation: Installation) -> None:
+    (installation.home / "amoro.yaml").write_text(f"{STEADY}terminal.enabled: true\nterminal.max-sessions: 1\n")
+    installation.up()
+
+    def short() -> int:
+        return installation.run("sql", "-e", "SELECT 1").status
+
+    assert short() == 0
+    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+    process = installation.start("sql", "-e", endless)
+    wait_until(lambda: len(installation.ask("audit", "list")["audit"]) == 2, "the statement has begun")
+    assert short() == 5, "it runs, and no other can"
+    interrupt(process)
+    assert (process.wait(), process.output.splitlines()[-1]) == (130, "Interrupted.")
+    wait_until(lambda: short() == 0, "it has ended", 10)
+
+
 def test_what_runs_in_the_interrupted_process_is_cancelled(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import urllib.request
@@ -70,7 +71,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("site")
-    installation = install(directory, STEADY)
+    installation = install(directory, f"{STEADY}terminal.enabled: true\n")
     try:
         yield Site(installation)
     finally:
@@ -175,6 +176,50 @@ def test_a_table_is_planned_optimized_verified_and_looked_at_by_forms(site: Site
     seat.look(f"/processes/{begun['process_id']}/undo")
     press(seat, "Show what it would do")
     assert "It would do this now" in examined(seat)
+    seat.close()
+
+
+def test_a_statement_is_run_its_rows_are_downloaded_and_an_endless_one_is_cancelled(
+    site: Site, browser: Browser
+) -> None:
+    """On a phone, with many columns and long values; what was typed stays as it was typed."""
+    name = name_of(messy_table(site.installation.catalog))
+    more = ", ".join(f"repeat('a long value ', 9) AS column_{number}" for number in range(30))
+    statement = f"SELECT id, NULL AS nothing,\n\t'<b>, \"x\"' AS mark, {more} FROM {name} LIMIT 3"
+    for width in (1280, 390):
+        seat = Seat.of(browser, site.origin, site.token, width=width, scheme="dark" if width == 390 else "light")
+        seat.look("/sql")
+        seat.page.get_by_label("Statement").fill(statement)
+        seat.page.get_by_label("Statement").press("Control+Enter")
+        expect(seat.page.get_by_role("heading", name="Result")).to_be_visible()
+        # The page of what runs is loaded whole once its content is not found any more.
+        seat.wrong[:] = [one for one in seat.wrong if "status of 404" not in one]
+        if width == 390:
+            seat.measure()
+        assert re.search(r"3 rows in .* NULL .*<b>, \"x\" a long value", examined(seat))
+        assert seat.page.get_by_label("Statement").input_value() == statement
+    with seat.page.expect_download() as downloading:
+        seat.page.get_by_role("link", name="Download as CSV").click()
+    del seat.wrong[:]  # Chromium says of a page that is a download that it was aborted
+    with open(downloading.value.path(), newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert (header[:3], len(header), [row[1:3] for row in rows]) == (
+        ["id", "nothing", "mark"],
+        33,
+        [["", '<b>, "x"']] * 3,
+    )
+
+    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+    seat.page.get_by_label("Statement").fill(endless)
+    press(seat, "Run")
+    assert "The statement runs." in examined(seat)
+    press(seat, "Cancel")
+    assert "the statement was cancelled" in examined(seat)
+    assert seat.page.get_by_label("Statement").input_value() == endless
+    seat.page.get_by_label("Statement").fill("DROP TABLE x")
+    press(seat, "Run")
+    assert "DROP is no SELECT" in seat.page.get_by_role("alert").inner_text()
+    assert seat.page.get_by_label("Statement").input_value() == "DROP TABLE x"
     seat.close()
 
 
