@@ -4,6 +4,7 @@ DuckDB reaches no file, no network and no other setting; the files of tables are
 process ends with its parent, whatever it is doing.
 """
 
+import json
 import multiprocessing
 import os
 import threading
@@ -43,7 +44,7 @@ def answer_statement(answers: Connection, request: Json) -> None:
         answer = _by_spark(request) if request["spark"] else _by_duckdb(request)
     except AmoroError as error:
         answer = {"code": error.code, "message": error.message, "hint": error.hint}
-    answers.send(answer)
+    answers.send_bytes(json.dumps(answer).encode())
 
 
 def _end_with_parent() -> None:

@@ -243,7 +243,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "VerifyTable": _read(VIEWER, LASTING, _post("/tables/{table}/verify", "amoro.verification/v1"), is_blocking=True),
     "RunStatement": Operation(
         OPERATOR,
-        READING,
+        LASTING,
         (_post("/sql", "amoro.rows/v1", "statement", is_secret=True),),
         is_blocking=True,
         most_at_once=100,  # terminal.max-sessions limits them

@@ -367,7 +367,7 @@ class ChangeNotificationService:
             ids = [key for key, look in self._due.items() if look.at_s <= now_s and key not in self._looking]
             due = {table_id: self._due.pop(table_id) for table_id in ids}
             self._looking |= due
-        begun = set()
+        begun = set[int]()
         try:
             begun.update(table_id for table_id, look in due.items() if self.refresh(table_id, look.catalog))
         finally:  # a fault in one refresh ends no later one

@@ -1,5 +1,6 @@
 """SQL statements on tables: what of which tables one needs, and the process that answers it."""
 
+import json
 import multiprocessing
 import re
 import sys
@@ -459,7 +460,7 @@ class TerminalService:
             while not answers.poll(_LOOKS_S):
                 keep()
                 self._check(process, time.monotonic() - began, is_cancelled)
-            answer = answers.recv()
+            answer = json.loads(answers.recv_bytes())  # no object of that process is taken over
         except EOFError as error:
             raise WorkFailed("the process of the statement was killed") from error
         finally:
@@ -469,7 +470,8 @@ class TerminalService:
         if "code" in answer:
             raise _error(error_classes().get(answer["code"], WorkFailed), answer["message"], answer["hint"])
         duration = round((time.monotonic() - began) * 1000)
-        return StatementResult(answer["columns"], answer["rows"], answer["is_cut"], duration)
+        columns, rows = (tuple(map(tuple, answer[key])) for key in ("columns", "rows"))
+        return StatementResult(columns, rows, answer["is_cut"], duration)
 
     def _check(self, process: "ForkServerProcess", lasted_s: float, is_cancelled: Callable[[], bool]) -> None:
         """Raise AttemptAbandoned when it is cancelled, WaitTimeout and WorkFailed beyond its limits."""
