@@ -90,7 +90,7 @@ RenewLease          act   touching  *lease renew 01a1ff
 ReleaseLease        act   touching  *lease release 01a1ff
 ListLeases          look  touching  lease list
 VerifyTable         look  lasting   verify a.b.c
-RunStatement        run   reading   *sql -e SELECT
+RunStatement        run   lasting   *sql -e SELECT
 CancelStatement     run   quick
 GetOverview         look  quick
 ListQueue           look  quick     group queue
