@@ -68,6 +68,7 @@ def test_each_form_says_what_is_wrong_and_where_its_catalog_has_stopped(site: Si
     client, headers = site("typical"), {**OWN, "Accept": "text/html"}
     held = {"table": "lake.sales.orders", "process": "0199aaaa-0001-7000-8000-000000000000", "catalog": "lake"}
     held |= {"group": "default", "optimizer": "optimizer-1", "instance": "i", "user": "u", "token": "t", "blocker": "b"}
+    held |= {"statement_id": "s"}
     told = {}
     for route in pages.routes():
         if "POST" not in route.methods or route.path.startswith("/log"):

@@ -632,7 +632,7 @@ def test_every_commit_is_counted_once_though_events_are_lost_and_doubled(world: 
         if number == 40:
             writer.append(made[0], [row(100)])
             assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    wait_until(lambda: not telling._due, "all looks have begun")
+    wait_until(lambda: not telling._due and telling._timer is None, "all looks have ended")
     writer.append(made[1], [row(101)])  # nobody tells of it
     for name in names:
         assert world.refresh(f"cat.{name}").snapshot_id == world.table_head(f"cat.{name}")
