@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from amoro_core.errors import AmoroError, InvalidArgument, WorkFailed
+from amoro_core.errors import AmoroError, InvalidArgument, TableRefused, WorkFailed
 from amoro_core.files.schema.schemas import FIELD_ID, arrow_schema, parse_rows_schema
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_optimizer.execution import access_for
@@ -29,7 +29,7 @@ SET temp_directory = ''; SET memory_limit = '{bytes}B'; SET threads = 1; SET Tim
 SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
 SET python_enable_replacements = false; SET enable_external_access = false
 """
-_OWN_NICENESS = 10  # optimizers' calls go before statements
+_NICENESS = 10  # optimizers' calls go before statements
 #: Bytes of a result, as text; the rest is cut.
 MOST_RESULT_BYTES = 8 * 1024 * 1024
 
@@ -39,11 +39,12 @@ Json = dict[str, Any]
 def answer_statement(answers: Connection, request: Json) -> None:
     """Send the answer of the statement; the process ends with its parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_OWN_NICENESS)
+    os.nice(_NICENESS)
     try:
         answer = _by_spark(request) if request["spark"] else _by_duckdb(request)
     except AmoroError as error:
-        answer = {"code": error.code, "message": error.message, "hint": error.hint}
+        reason = error.reason if isinstance(error, TableRefused) else ""
+        answer = {"code": error.code, "message": error.message, "hint": error.hint, "reason": reason}
     answers.send_bytes(json.dumps(answer).encode())
 
 
@@ -72,7 +73,7 @@ def _by_duckdb(request: Json) -> Json:
             found = db.sql(request["sql"])
             texts = ", ".join(f"#{number}::VARCHAR" for number in range(1, len(found.columns) + 1))
             columns = list(zip(found.columns, map(str, found.types), strict=True))
-            return _answer(columns, found.limit(request["limit"] + 1).project(texts), request["limit"])
+            return _answer(columns, found.limit(request["limit"] + 1).project(texts).fetchall(), request["limit"])
         except duckdb.OutOfMemoryException as error:
             raise WorkFailed(BEYOND_MEMORY, hint=NARROWER) from error
         except duckdb.Error as error:
@@ -115,19 +116,17 @@ def _by_spark(request: Json) -> Json:
     try:
         frame = SparkSession.builder.remote(request["spark"]).getOrCreate().sql(request["sql"])
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
-        texts = frame.limit(request["limit"] + 1).toDF(*map(str, range(len(columns))))
-        return _answer(
-            columns, texts.selectExpr(*(f"CAST(`{at}` AS STRING)" for at in range(len(columns)))), request["limit"]
-        )
+        numbered = frame.limit(request["limit"] + 1).toDF(*map(str, range(len(columns))))
+        texts = numbered.selectExpr(*(f"CAST(`{at}` AS STRING)" for at in range(len(columns))))
+        return _answer(columns, texts.collect(), request["limit"])
     except PySparkException as error:
         raise WorkFailed(f"Spark refuses the statement: {error}") from error
 
 
-def _answer(columns: Sequence[tuple[str, str]], rows: Any, limit: int) -> Json:
-    """The first rows of a relation of texts, up to the limit and to MOST_RESULT_BYTES."""
+def _answer(columns: Sequence[tuple[str, str]], found: Sequence[Sequence[str | None]], limit: int) -> Json:
+    """The first of the rows that were found, up to the limit and to MOST_RESULT_BYTES."""
     shown: list[Sequence[str | None]] = []
     left = MOST_RESULT_BYTES
-    found = rows.fetchall() if hasattr(rows, "fetchall") else rows.collect()
     for row in found[:limit]:
         left -= sum(8 + len((text or "").encode()) for text in row)
         if left < 0:

@@ -468,7 +468,7 @@ class TerminalService:
             process.kill()
             process.join()
         if "code" in answer:
-            raise _error(error_classes().get(answer["code"], WorkFailed), answer["message"], answer["hint"])
+            raise _error(answer)
         duration = round((time.monotonic() - began) * 1000)
         columns, rows = (tuple(map(tuple, answer[key])) for key in ("columns", "rows"))
         return StatementResult(columns, rows, answer["is_cut"], duration)
@@ -493,7 +493,8 @@ def _resident_bytes(pid: int | None) -> int:
         return 0
 
 
-def _error(kind: type[AmoroError], message: str, hint: str) -> AmoroError:
-    if issubclass(kind, TableRefused):
-        return TableRefused(message, reason="file", hint=hint)
-    return kind(message, hint=hint)
+def _error(answer: Mapping[str, str]) -> AmoroError:
+    """The error that the process has told of."""
+    kind = error_classes().get(answer["code"], WorkFailed)
+    more = {"reason": answer["reason"]} if issubclass(kind, TableRefused) else {}
+    return kind(answer["message"], hint=answer["hint"], **more)

@@ -35,6 +35,7 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.services import discovery
 from amoro_core.web.server import Listener
+from tests.acceptance.processes import wait_until
 from tests.bench.machine import ROOT, Figures, answer, child, in_rounds, medians, ratio, say, tell
 
 SNAPSHOTS, FRAGMENTS = 1000, 12
@@ -99,10 +100,9 @@ def _hand_outs(home: Path, told: Mapping[str, Any], count: int) -> Iterator[floa
                 for _ in range(FRAGMENTS):
                     table.append(ROWS)
                 committed_ms, asked = time.time() * 1000, (_HANDED_OUT, (f"t{number}",))
-                while (row := state.execute(*asked).fetchone())[0] is None:
-                    time.sleep(0.1)
-                tell(f"handed out after {row[0] - committed_ms:.0f} ms")
-                yield (row[0] - committed_ms) / 1000
+                at_ms = wait_until(lambda asked=asked: state.execute(*asked).fetchone()[0], "a task is handed out")
+                tell(f"handed out after {at_ms - committed_ms:.0f} ms")
+                yield (at_ms - committed_ms) / 1000
     finally:
         optimizer.terminate()
         optimizer.wait(60)

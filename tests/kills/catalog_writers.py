@@ -50,16 +50,17 @@ class _Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 4 * WRITERS
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, chance: random.Random) -> None:
         super().__init__(("127.0.0.1", 0), _Passing)
-        self._port, self.later, self.fates = port, ThreadPoolExecutor(WRITERS), Counter[str]()
+        self._port, self._chance = port, chance
+        self.later, self.fates = ThreadPoolExecutor(WRITERS), Counter[str]()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections that end are part of it."""
 
     def passed(self, *request: Any, is_commit: bool) -> tuple[int, bytes] | None:
         """The answer; None: the connection is cut."""
-        fate = random.choice(FATES) if is_commit else "passed"
+        fate = self._chance.choice(FATES) if is_commit else "passed"
         self.fates[fate] += is_commit
         with suppress(OSError, HTTPException):  # it was killed
             if fate == "lost":
@@ -70,7 +71,8 @@ class _Proxy(ThreadingHTTPServer):
             if fate == "twice":
                 answer = _send(self._port, *request)
             if fate == "again later":
-                self.later.submit(lambda: (time.sleep(random.uniform(0, 2)), _send(self._port, *request)))
+                pause_s = self._chance.uniform(0, 2)
+                self.later.submit(lambda: (time.sleep(pause_s), _send(self._port, *request)))
             return None if fate == "answer cut" else answer
         return None
 
@@ -225,7 +227,7 @@ def run(seed: int, kills: int, directory: Path, totals: Counter[str]) -> None:
         coordinator = site.start()
         try:
             site.prepare()
-            with _Proxy(site.port) as proxy, ThreadPoolExecutor(WRITERS) as writers:
+            with _Proxy(site.port, random.Random(seed)) as proxy, ThreadPoolExecutor(WRITERS) as writers:
                 Thread(target=proxy.serve_forever, daemon=True).start()
                 writing = [writers.submit(site.write, proxy.server_port, one) for one in range(1, WRITERS + 1)]
                 for _ in range(kills):
