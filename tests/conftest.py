@@ -1,5 +1,6 @@
 """What holds for all tests: tiers, their selection and order, durations, and logs as at the start."""
 
+import gc
 import logging
 import os
 import random
@@ -61,6 +62,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     seed = os.environ.get(tiers.SEED_VARIABLE, "0")
     return f"tier: {tiers.current_tier()}; random tests begin with seed {seed} (again with: --seed {seed})"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects without the garbage collector, which would look at all modules and tests again and again, also later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
