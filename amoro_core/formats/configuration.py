@@ -22,12 +22,12 @@ from amoro_core.model.optimizing_config import (
     POLICY_PREFIX,
     EffectiveProperty,
     OptimizingConfig,
-    Origin,
     catalog_defaults,
     decide_enabled,
     parse_config,
 )
 from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
+from amoro_core.model.tables import Origin
 from amoro_core.model.text_sanitizing import is_text
 from amoro_core.planning.clustering.model import ClusteringConfig
 

@@ -27,7 +27,7 @@ from amoro_core.model.properties import (
     whole,
     window,
 )
-from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.tables import Origin, TableIdentifier
 
 ENABLED_KEY = "self-optimizing.enabled"
 FILTER_KEY = "self-optimizing.filter"
@@ -139,16 +139,6 @@ _PREFIX = "self-optimizing."
 #: What keys begin with that are declared elsewhere.
 _ELSEWHERE = "self-optimizing.cluster."
 _TAILS = [key.removeprefix(_PREFIX) for key in _DEFAULTS if key.startswith(_PREFIX)]
-
-
-class Origin(StrEnum):
-    """Where a property's value comes from."""
-
-    TABLE = "table"
-    POLICY = "policy"  # followed by its name
-    CATALOG = "catalog"  # as a default for its tables, under `table.`
-    DEFAULT = "default"
-    UNKNOWN = "unknown"  # set, but not a property of ours: it has no effect
 
 
 @dataclass(frozen=True, slots=True)

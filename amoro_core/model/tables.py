@@ -313,6 +313,16 @@ class ActionRecord:
     properties: str = ""  # a digest of those that it goes by, as they were last seen; "": not seen yet
 
 
+class Origin(StrEnum):
+    """Where a property's value comes from."""
+
+    TABLE = "table"
+    POLICY = "policy"  # followed by its name
+    CATALOG = "catalog"  # as a default for its tables, under `table.`
+    DEFAULT = "default"
+    UNKNOWN = "unknown"  # set, but not a property of ours: it has no effect
+
+
 @dataclass(frozen=True, slots=True)
 class TableRuntime:
     """What the coordinator keeps about one table. Times are UTC."""

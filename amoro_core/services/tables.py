@@ -26,7 +26,6 @@ from amoro_core.model.optimizing_config import (
     FILTER_KEY,
     EffectiveProperty,
     Enabled,
-    Origin,
     decide_enabled,
     effective_properties,
     is_switched_off,
@@ -39,6 +38,7 @@ from amoro_core.model.table_services import TableContents
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
+    Origin,
     Pending,
     SnapshotFacts,
     TableFacts,

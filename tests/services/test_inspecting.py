@@ -17,12 +17,12 @@ from amoro_core.errors import InvalidArgument, StoreFailed, TableNotFound, Table
 from amoro_core.formats.tables import Tables
 from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.optimizing_config import EffectiveProperty, Enabled, Origin
+from amoro_core.model.optimizing_config import EffectiveProperty, Enabled
 from amoro_core.model.paging import Page, Window
 from amoro_core.model.plans import BOUNDS, StoredDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanRecord, ScanUse
-from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.tables import OptimizingType, Origin, parse_table
 from amoro_core.planning.clustering.model import ClusterVerdict
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.scan_learning import MOST_SCANS, MOST_TOLD, LearningService

@@ -14,13 +14,13 @@ from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
     Enabled,
     OptimizingConfig,
-    Origin,
     check_defaults,
     decide_enabled,
     effective_properties,
     parse_config,
 )
 from amoro_core.model.properties import Property, boolean, fraction, integer, milliseconds, parse_into
+from amoro_core.model.tables import Origin
 from docs.meanings import PROPERTIES
 
 #: Texts that Python alone would take for numbers or that mean nothing to anybody.

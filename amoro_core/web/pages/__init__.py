@@ -5,8 +5,8 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from amoro_core.model.optimizing_config import Origin
 from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.model.tables import Origin
 from amoro_core.web.pages import groups, login, maintenance, overview, processes, sql, table_actions, tables, users
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.table_files import Files, ReadLimiter, Schemas, Snapshots

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.errors import AmoroError, NotFound, TableRefused
-from amoro_core.model.optimizing_config import Origin
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.refusal_reasons import REFUSALS
-from amoro_core.model.tables import ICEBERG, OptimizingStatus, Order, TableKey, TableState
+from amoro_core.model.tables import ICEBERG, OptimizingStatus, Order, Origin, TableKey, TableState
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
