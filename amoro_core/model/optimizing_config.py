@@ -153,10 +153,11 @@ class EffectiveProperty:
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """Whether a table is optimized, and what decides it."""
+    """Whether a table is optimized, what decides it, and whose "false" forbids it, other than `amoro table disable`."""
 
     value: bool
     origin: str
+    veto: Origin | None = None
 
 
 def parse_config(properties: Mapping[str, str]) -> OptimizingConfig:
@@ -207,13 +208,6 @@ def catalog_defaults(catalog: Mapping[str, str]) -> dict[str, str]:
     return {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
 
 
-def is_switched_off(override: bool | None, table: Mapping[str, str], origin: str = "") -> bool:
-    """Whether optimizing is switched off: by the table's own property, by `amoro table disable`, or by a policy, which
-    `origin`, what decided last, tells."""
-    by_policy = origin.startswith(f"{Origin.POLICY} ") and origin.endswith("=false")
-    return override is False or by_policy or table.get(ENABLED_KEY, "").strip().lower() == "false"
-
-
 def decide_enabled(
     override: bool | None, table: Mapping[str, str], catalog: Mapping[str, str], key: str = ENABLED_KEY
 ) -> Enabled:
@@ -225,12 +219,12 @@ def decide_enabled(
     own = parse_value(key, table[key], boolean) if key in table else None
     default = parse_value(f"table.{key}", catalog[f"table.{key}"], boolean) if f"table.{key}" in catalog else None
     if own is False:
-        return Enabled(False, f"the table's property {key}=false")
-    if override is False:
-        return Enabled(False, "amoro table disable")
+        return Enabled(False, f"the table's property {key}=false", Origin.TABLE)
     policy = catalog.get(f"{POLICY_PREFIX}{key}")
     if policy is not None and default is False:
-        return Enabled(False, f"{Origin.POLICY} {policy}: {key}=false")
+        return Enabled(False, f"{Origin.POLICY} {policy}: {key}=false", Origin.POLICY)
+    if override is False:
+        return Enabled(False, "amoro table disable")
     if own:
         return Enabled(True, f"the table's property {key}=true")
     if override:

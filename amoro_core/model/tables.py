@@ -340,6 +340,7 @@ class TableRuntime:
     enabled_override: bool | None = None  # `amoro table enable|disable`; None: neither
     enabled: bool = False  # the effective value at the last refresh
     enabled_origin: str = ""
+    veto: Origin | None = None  # whose "false" forbade it then: the table's property or a policy
     snapshot_id: int | None = None  # the head at the last refresh
     metadata_location: str = ""
     evaluated_snapshot_id: int | None = None

@@ -28,7 +28,6 @@ from amoro_core.model.optimizing_config import (
     Enabled,
     decide_enabled,
     effective_properties,
-    is_switched_off,
     parse_config,
 )
 from amoro_core.model.paging import Page, Window, page_in_order
@@ -415,7 +414,7 @@ class TableService:
         what `condition` raises of the table as it is before.
         """
         table_id = (before := self.ensure(identifier)).table_id
-        if enabled and is_switched_off(None, before.properties, before.enabled_origin):
+        if enabled and before.veto:
             before = _require_on(replace(_require_existing(identifier, self.refresh(table_id)), enabled_override=None))
         if condition is not None:
             condition(self.find(identifier))
@@ -570,15 +569,16 @@ def _require_existing(identifier: TableIdentifier, refreshed: TableRuntime | Non
 def _require_on(runtime: TableRuntime) -> TableRuntime:
     """Raise TableRefused, with what to change, where optimizing the table is switched off."""
     identifier = runtime.identifier
-    by_property = is_switched_off(None, runtime.properties)
-    if is_switched_off(runtime.enabled_override, runtime.properties, runtime.enabled_origin):
-        command = f"table set {identifier} {ENABLED_KEY}-" if by_property else f"table enable {identifier}"
-        if runtime.enabled_origin.startswith(Origin.POLICY):
-            command = "policy apply -f FILE, with that policy changed"
+    if runtime.veto or runtime.enabled_override is False:
+        way = f"amoro table set {identifier} {ENABLED_KEY}-" if runtime.veto else f"amoro table enable {identifier}"
+        if runtime.veto and runtime.format in SERVICED_FORMATS:
+            way = "its engine, which removes that property"
+        if runtime.veto is Origin.POLICY:
+            way = "amoro policy apply -f FILE, with that policy changed"
         raise TableRefused(
             f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
             reason="disabled",
-            hint=f"Switch it on with: amoro {command}",
+            hint=f"Switch it on with: {way}",
         )
     return runtime
 

@@ -355,6 +355,12 @@ def locations_of_tables(db: Database) -> None:
     db.execute("CREATE INDEX table_runtime_by_location ON table_runtime (location)")
 
 
+def vetoes_of_tables(db: Database) -> None:
+    """Who forbids to optimize tables; the looks that follow tell."""
+    db.execute("ALTER TABLE table_runtime ADD COLUMN veto TEXT CHECK (veto IN ('table', 'policy'))")
+    db.execute("UPDATE table_runtime SET refresh_at_ms = NULL WHERE NOT enabled")
+
+
 #: In their order.
 MIGRATIONS = (
     first_schema,
@@ -364,6 +370,7 @@ MIGRATIONS = (
     cursors_of_listeners,
     turns_and_predictions,
     locations_of_tables,
+    vetoes_of_tables,
 )
 SCHEMA = Migrations("amoro")
 for _migration in MIGRATIONS:

@@ -23,7 +23,7 @@ from amoro_core.model.commits import (
     StatisticsRemoved,
 )
 from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
-from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, is_switched_off, parse_config
+from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import (
@@ -366,9 +366,7 @@ def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] 
         if runtime.uuid not in ("", active.table_uuid):
             reason = f"{runtime.identifier} is another table: UUID {runtime.uuid}, planned on {active.table_uuid}"
             return active, Ending(reason, CommitConflict.code)
-        if active.is_optimizing and is_switched_off(
-            runtime.enabled_override, runtime.properties, runtime.enabled_origin
-        ):
+        if active.is_optimizing and (runtime.veto or runtime.enabled_override is False):
             return active, Ending("optimizing was switched off")
     return None
 

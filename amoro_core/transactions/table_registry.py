@@ -250,6 +250,7 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
         priority=loaded.config.priority,
         enabled=enabled.value,
         enabled_origin=enabled.origin,
+        veto=enabled.veto,
         snapshot_id=facts.snapshot_id,
         metadata_location=facts.metadata_location,
         properties=dict(facts.properties),

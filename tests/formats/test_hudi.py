@@ -334,6 +334,10 @@ def test_an_observed_table_says_what_is_due_and_nothing_is_begun(world: World) -
     assert (preview.plan, preview.evaluation.reason) == (None, words)
     assert len(world.look()) == 1
     assert [one.type for one in world.processes()] == ["hudi-compact"]
+    world.made.set(ON.replace("true", "false"))
+    with pytest.raises(TableRefused, match=r"by the table's property table-service\.enabled=false") as off:
+        world.services.tables.set_enabled(TABLE, True)
+    assert off.value.hint == "Switch it on with: its engine, which removes that property"
 
 
 def test_a_writers_plan_is_executed_without_a_lock_and_its_completion_read_from_the_timeline(world: World) -> None:

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,12 @@ def test_any_no_wins_whoever_says_it(world: World) -> None:
     with pytest.raises(TableRefused, match="switched off by policy none") as refused:
         world.tables.require_optimizable(runtime.identifier)
     assert "amoro policy apply" in str(refused.value.hint)
-    with pytest.raises(TableRefused):
+    assert not world.tables.set_enabled(runtime.identifier, False).enabled
+    with pytest.raises(TableRefused, match="switched off by policy none"):
         world.tables.set_enabled(runtime.identifier, True)
+    assert world.table().enabled_override is False, "nothing is changed in part"
+    undecided = replace(world.table(), enabled_override=None)
+    world.store.write(lambda db: tables.save(db, undecided))
     # A yes of a policy enables what was only observed.
     world.catalog.load_table("db.t").transaction().remove_properties(ENABLED).commit_transaction()
     world.refresh()

@@ -90,6 +90,7 @@ def test_parsers_take_what_java_takes() -> None:
 
 
 ENABLED = "self-optimizing.enabled"
+OWN = f"the table's property {ENABLED}=false"
 DEFAULT = "table.self-optimizing.enabled"
 
 
@@ -190,8 +191,8 @@ def test_properties_of_the_table_win_over_the_catalogs_defaults() -> None:
         (True, None, "false", Enabled(True, "amoro table enable")),
         (None, "true", None, Enabled(True, "the table's property self-optimizing.enabled=true")),
         (None, "true", "false", Enabled(True, "the table's property self-optimizing.enabled=true")),
-        (True, "false", "true", Enabled(False, "the table's property self-optimizing.enabled=false")),
-        (False, "false", "true", Enabled(False, "the table's property self-optimizing.enabled=false")),
+        (True, "false", "true", Enabled(False, OWN, Origin.TABLE)),
+        (False, "false", "true", Enabled(False, OWN, Origin.TABLE)),
         (False, "true", "true", Enabled(False, "amoro table disable")),
         (False, None, None, Enabled(False, "amoro table disable")),
     ],
