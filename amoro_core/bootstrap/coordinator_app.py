@@ -179,6 +179,7 @@ class Coordinator:
         meters = services.meters
         meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
         meters.ask_all("listeners", services.listening.gauges)
+        meters.ask(metrics.POLICY_TABLES, services.policies.count_tables)
         meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
         if certificates is not None:
             meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))

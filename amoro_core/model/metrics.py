@@ -99,6 +99,7 @@ FAILING_SINCE = _gauge(
 LISTENER_LAG = _gauge("listener_lag_seconds", "Age of the oldest event that a listener is still to get.", "listener")
 EVENTS = _counter("events", "Received events about commits to tables.", "result")
 CHANGES_SEEN = _counter("changes_seen", "Commits of other writers that looks found, after an event or not.", "by")
+POLICY_TABLES = _gauge("policy_tables", "Tables to which a policy applies.", "policy")
 LEASES = _gauge("leases", "Active snapshot leases.")
 GUARD_HITS = _counter("guard_hits", "Files of the trash that the guard found to be needed right before their deletion.")
 LOST_REFS = _counter("lost_refs", "Branches and tags removed by a concurrent expiry and restored.")

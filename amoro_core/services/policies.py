@@ -1,13 +1,14 @@
 """Policies: reads the file that holds them, applies it as a whole, and says before what it changes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
 import strictyaml as yaml
 
-from amoro_core.errors import Conflict, InvalidArgument, NotFound
+from amoro_core.errors import Conflict, Fenced, InvalidArgument, NotFound, StoreFailed
 from amoro_core.formats.configuration import CONFIGURATIONS, check_policy
 from amoro_core.formats.tables import SERVICED_FORMATS
 from amoro_core.iceberg.catalog.configuration import LARGEST_BYTES, UNPARSABLE
@@ -28,7 +29,7 @@ from amoro_core.model.principals import Role, checked_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.store import catalogs, tables
+from amoro_core.store import catalogs, table_listing, tables
 from amoro_core.store.database import Connection, Store
 
 log = get_logger("amoro.policies")
@@ -108,6 +109,7 @@ class PolicyService:
     store: Store
     list_catalogs: Callable[[], Sequence[CatalogConfig]]
     clock: Callable[[], datetime]
+    _counted: tuple[object, Mapping[tuple[str, ...], float]] = (None, {})
 
     def show(self, version: int = 0) -> PolicyVersion:
         """A version of the policies, by default the last one; number 0 where none were applied. Raises NotFound."""
@@ -146,6 +148,18 @@ class PolicyService:
         self.store.write(keep)
         log.info("policies.applied", version=version.version, policies=len(policies), tables=len(effects))
         return AppliedPolicies(version.version, tuple(effects.values()))
+
+    def count_tables(self) -> Mapping[tuple[str, ...], float]:
+        """How many tables each policy applies to, counted anew for other policies or another number of tables."""
+        with suppress(StoreFailed, Fenced):
+            found = self.store.read(lambda db: (catalogs.find_policies(db), tables.count(db)))
+            if found != self._counted[0]:
+                policies = parse_policies(found[0].text) if found[0] else ()
+                known = self.store.read(table_listing.list_names) if policies else ()
+                counts = {one.name: sum(one.applies_to(table) for _, table in known) for one in policies}
+                self._counted = found, {(name,): float(count) for name, count in counts.items()}
+            return self._counted[1]
+        return {}
 
 
 def _effect(table: TableRuntime, catalog: Mapping[str, str], old: Said, new: Said) -> PolicyEffect | None:

@@ -179,6 +179,10 @@ def test_events_of_each_shape_lead_to_plans_and_refused_ones_to_no_look(tmp_path
         assert counted["amoro_changes_seen_total", "look"] == 0
         by = {result: counted["amoro_events_total", result] for result in metrics.EVENT_RESULTS}
         assert by == {"accepted": 6, "ignored": 2, "unknown": 2, "refused": 1000, "limited": 0}
+        keep = {"name": "kept", "match": "told.db.*", "exclude": ["told.db.a"], "set": {"snapshot.keep.duration": "1h"}}
+        services.policies.apply(json.dumps([keep, {**keep, "name": "none", "match": "x.y.z"}]), "ann", dry_run=False)
+        counted = {one.labels: one.value for one in services.meters.samples() if one.name == "amoro_policy_tables"}
+        assert counted == {("kept",): 2.0, ("none",): 0.0}
 
 
 def test_a_body_of_events_that_can_t_be_read_is_refused_as_a_whole(served: Served) -> None:
