@@ -54,12 +54,13 @@ class _PublicPool(HTTPSConnectionPool):
     ConnectionCls = _PublicConnection
 
 
-def posting(hook: Webhook, key: Callable[[], bytes]) -> Receive:
+def posting(hook: Webhook, key: Callable[[], bytes], timeout_s: float = TIMEOUT_S) -> Receive:
     """What posts events to the URL, signed by Standard Webhooks.
 
-    It raises WorkFailed unless the answer is 2xx, and NotAllowed for a private address; it follows no redirect.
+    It raises WorkFailed unless the answer is 2xx, and NotAllowed for a private address; it sends once, and follows no
+    redirect.
     """
-    http = PoolManager(timeout=TIMEOUT_S, retries=False, cert_reqs="CERT_REQUIRED")
+    http = PoolManager(timeout=timeout_s, retries=False, cert_reqs="CERT_REQUIRED")
     if not hook.allow_private:  # then the URL is https
         http.pool_classes_by_scheme = {"https": _PublicPool}
 
@@ -73,7 +74,7 @@ def posting(hook: Webhook, key: Callable[[], bytes]) -> Receive:
             "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
         }
         try:
-            answer = http.request("POST", hook.url, body=body, headers=headers, redirect=False, preload_content=False)
+            answer = http.request("POST", hook.url, body=body, headers=headers, preload_content=False)
             with answer:
                 answer.read(_ANSWER_BYTES)
         except HTTPError as error:

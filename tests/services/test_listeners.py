@@ -33,7 +33,7 @@ from amoro_core.model.listeners import (
     parse_listeners,
     signing_key,
 )
-from amoro_core.services.listeners import ListenerService, posting
+from amoro_core.services.listeners import TIMEOUT_S, ListenerService, posting
 from amoro_core.store import events
 from amoro_core.transactions.journal import append_event
 from docs.examples import hive_schemas
@@ -241,19 +241,28 @@ def test_a_private_address_is_refused_when_it_is_connected_to_and_no_redirect_is
             posting(private, lambda: b"key")(event)
         with listening.accept()[0] as accepted:
             assert accepted.recv(1) == b"", "nothing was sent"
-    authority = trustme.CA()
+    authority, hellos = trustme.CA(), []
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
+    context.sni_callback = lambda *_: hellos.append(1)
     with receiving() as forged:
         forged.socket = context.wrap_socket(forged.socket, server_side=True)
         with pytest.raises(WorkFailed, match="certificate verify failed"):
             posting(hook(forged, url=forged.url.replace("http:", "https:")), lambda: b"key")(event)
+    assert len(hellos) == 1, "it is not tried again"
     with socket.create_server(("127.0.0.1", 0)) as endless:
         url = f"http://127.0.0.1:{endless.getsockname()[1]}"
         sending = threading.Thread(target=answer_without_end, args=(endless,))
         sending.start()
         posting(hook(receiver, url=url), lambda: b"key")(event)
         sending.join()
+    assert TIMEOUT_S <= 10
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        leaving = threading.Timer(5.0, silent.close)
+        leaving.start()
+        with pytest.raises(WorkFailed, match="timed out"):
+            posting(hook(receiver, url=f"http://127.0.0.1:{silent.getsockname()[1]}"), lambda: b"key", 0.1)(event)
+        leaving.cancel()
     receiver.status = 302
     with pytest.raises(WorkFailed, match="answered HTTP 302"):
         posting(hook(receiver), lambda: signing_key(SECRET))(event)
