@@ -91,6 +91,18 @@ BENCHES = (
         (Bar("hand-outs per second", lambda it: it["hand-outs per second"], "≥ 300"),),
     ),
     Bench(
+        "scheduling",
+        "--listeners",
+        "--listeners --pairs 1 --processes 10",
+        (
+            Bar(
+                "hand-outs beside three listeners, relative to none",
+                lambda it: it["with / without"]["hand-outs per second"],
+                "≥ 0.95",
+            ),
+        ),
+    ),
+    Bench(
         "tables",
         "",
         "--tables 100 --minutes 0.2 --changes 0.5",

@@ -1,9 +1,10 @@
-"""Hand-outs, and idle optimizers: `python -m tests.bench.scheduling [--pairs 5] [--idle 500]` prints JSON.
+"""Hand-outs, idle optimizers: `python -m tests.bench.scheduling [--pairs 5] [--idle 500 | --listeners]` prints JSON.
 
 What a coordinator pays for each task from poll to completion. The work itself is empty: a kind of its own that answers
 at once. Coordinator and optimizers are processes of their own, over loopback. CPU is that of the coordinator's process;
 what it takes there to count and to plan tasks is left out. `--idle` is a number of optimizers of four threads that wait
-for work, for a minute.
+for work, for a minute. `--listeners` compares the same with three webhooks: one takes every event, one answers 500, one
+never answers; with and without them the journal gets an event for each ten tasks: two a process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import gc
 import json
 import logging
 import os
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -21,6 +23,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -31,15 +35,20 @@ from pyiceberg.types import LongType, NestedField
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.launcher import SWITCH_INTERVAL_S
 from amoro_core.bootstrap.settings import Settings
+from amoro_core.loops.coordinator import LISTENER_INTERVAL_S, Loop
+from amoro_core.model.history_events import About, EventKind
+from amoro_core.model.listeners import parse_listeners
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.task_payload import Work, WorkResult
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.store import catalogs, processes, tables, tasks
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
+from amoro_core.transactions.journal import append_event
 from amoro_optimizer.execution import Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from tests.bench.machine import Child, Figures, answer, child, in_rounds, medians, say
+from tests.bench.machine import Child, Figures, answer, child, in_rounds, medians, ratio, say
+from tests.listening import receiving
 from tests.store import builders
 
 KIND = "bench"
@@ -54,24 +63,45 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--processes", type=int, default=100, help="of twenty tasks each")
     parser.add_argument("--idle", type=int, default=0)
+    parser.add_argument("--listeners", action="store_true")
+    parser.add_argument("--hooks", help=argparse.SUPPRESS)
     parser.add_argument("--coordinate", help=argparse.SUPPRESS)
     parser.add_argument("--optimize", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.coordinate:
-        _coordinate(Path(given.coordinate), given.processes)
+        _coordinate(Path(given.coordinate), given.processes, json.loads(given.hooks) if given.hooks else None)
     elif given.optimize:
         _optimize(**json.loads(given.optimize))
     elif given.idle:
         say({"optimizers": given.idle, **medians(in_rounds({"idle": lambda: _idle(given.idle)}, given.pairs)["idle"])})
+    elif given.listeners:
+        with _listening() as urls:
+            ways = {"without": [], "with": urls}
+            found = in_rounds(
+                {name: partial(_busy, given.processes, hooks) for name, hooks in ways.items()}, given.pairs
+            )
+        figures = {name: medians(rounds) for name, rounds in found.items()}
+        ratios = {key: ratio(found["with"], found["without"], key) for key in figures["with"]}
+        say({"tasks": given.processes * 20, **figures, "with / without": ratios, "rounds": given.pairs})
     else:
         found = in_rounds({"hand-outs": lambda: _busy(given.processes)}, given.pairs)["hand-outs"]
         say({"tasks": given.processes * 20, **medians(found), "rounds": given.pairs})
 
 
-def _busy(count: int) -> Figures:
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Where webhooks are taken, are refused with 500, and get no answer."""
+    with receiving() as taking, receiving() as refusing, socket.create_server(("127.0.0.1", 0)) as silent:
+        refusing.status = 500
+        yield [taking.url, refusing.url, f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        if not taking.taken or not refusing.refused:
+            raise SystemExit("the listeners got nothing")
+
+
+def _busy(count: int, hooks: list[str] | None = None) -> Figures:
     """Eight optimizers of 16 threads do all tasks of so many processes."""
     os.sync()  # each run begins beside a quiet disk, whatever the one before has left to be written
-    with _system(count, optimizers=8, threads=16) as coordinator:
+    with _system(count, optimizers=8, threads=16, hooks=hooks) as coordinator:
         begun = _until(coordinator, WARM * count * 20)
         ended = _until(coordinator, count * 20)
     done, wall = ended["done"] - begun["done"], ended["at"] - begun["at"]
@@ -91,11 +121,11 @@ def _idle(count: int) -> Figures:
 
 
 @contextmanager
-def _system(count: int, optimizers: int, threads: int) -> Iterator[Child]:
+def _system(count: int, optimizers: int, threads: int, hooks: list[str] | None = None) -> Iterator[Child]:
     """A coordinator with so many planned processes, and optimizers that work for it."""
     with (
         tempfile.TemporaryDirectory(prefix="amoro-bench-") as home,
-        child(NAME, "--coordinate", home, "--processes", str(count)) as coordinator,
+        child(NAME, "--coordinate", home, "--processes", str(count), "--hooks", json.dumps(hooks)) as coordinator,
     ):
         given = {**coordinator.ask(), "count": optimizers, "threads": threads}
         with child(NAME, "--optimize", json.dumps(given)):
@@ -109,7 +139,7 @@ def _until(coordinator: Child, done: float) -> Figures:
     return told
 
 
-def _coordinate(home: Path, count: int) -> None:
+def _coordinate(home: Path, count: int, hooks: list[str] | None) -> None:
     """A coordinator that does nothing by itself, with so many planned processes."""
     gc.freeze()  # as `amoro up` does, like the next
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -119,17 +149,31 @@ def _coordinate(home: Path, count: int) -> None:
         store.write(lambda db: catalogs.add(db, catalog))
         for number in range(count):
             store.write(lambda db, number=number: _plan(db, number))
-    coordinator = Coordinator(home, replace(Settings(), port=0), watch=False)
+    rest = {"secret": "env:LISTENER_SECRET", "allow-private": True}
+    listeners = parse_listeners([{"name": f"to-{at}", "url": url, **rest} for at, url in enumerate(hooks or ())])
+    coordinator = Coordinator(home, replace(Settings(), port=0, listeners=listeners), watch=False)
     coordinator.start()
+    listening = coordinator.services.listening
+    listening.begin()
+    # As where it watches.
+    loops = [Loop(one.name, partial(listening.deliver, one), LISTENER_INTERVAL_S) for one in listening.receivers]
+    for loop in loops:
+        loop.start()
     answer({"address": coordinator.address, "token": coordinator.enrolment_token.reveal()})
-    counted = "SELECT count(*) FROM task_runtime WHERE finished_at_ms IS NOT NULL"
+    counted, told = "SELECT count(*) FROM task_runtime WHERE finished_at_ms IS NOT NULL", 0
     try:
         with closing(sqlite3.connect(f"file:{home}/amoro.db?mode=ro", uri=True)) as database:
             for _ in sys.stdin:
                 (done,) = database.execute(counted).fetchone()
                 cpu = time.process_time() - time.thread_time()  # this thread does nothing but look
+                while hooks is not None and told < done // 10:
+                    told, now = told + 1, datetime.now(UTC)
+                    happened = partial(append_event, kind=EventKind.FAILED, text="no", about=About(), now=now)
+                    listening.store.write(happened)
                 answer({"done": done, "cpu": cpu, "at": time.monotonic()})
     finally:
+        for loop in loops:
+            loop.stop(0)
         coordinator.stop()
 
 
