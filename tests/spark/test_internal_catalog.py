@@ -88,7 +88,8 @@ class Sequence:
             return [{"action": "upgrade-format-version", "format-version": self.random.randint(1, 3)}]
         for _ in range(self.random.randint(1, 5)):
             made += getattr(self, self.random.choice([name for name in dir(self) if name.startswith("_on_")]))()
-        return made
+        # Java fails where a snapshot is removed twice and no other is left.
+        return [one for at, one in enumerate(made) if one["action"] != "remove-snapshots" or one not in made[:at]]
 
     def _number(self) -> int:
         self.next += 1
