@@ -53,7 +53,7 @@ def test_nothing_is_cut_off_where_names_and_texts_are_long(browser: Browser, sta
     origin = f"http://127.0.0.1:{served.port}"
     seats = {width: Seat.of(browser, origin, served.admin, width=width) for width in (1280, 390, 1024)}
     wrong = {}
-    for path, (width, seat) in product(crowded()[:: count(3, 2)], seats.items()):
+    for path, (width, seat) in product(crowded()[:: count(6, 2)], seats.items()):
         seat.look(path, 404 if path == NOWHERE else 200)
         seat.measure()
         if found := [one for one in seat.wrong if "Failed to load resource" not in one]:

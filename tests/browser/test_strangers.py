@@ -146,7 +146,7 @@ def test_on_pages_of_one_thing_foreign_texts_do_nothing(watch: Watch, path: str)
     watch.look("/users/add")
     del watch.wrong[:]
     wanted: dict[str, None] = {}
-    for number, payload in enumerate(PAYLOADS):
+    for number, payload in [*enumerate(PAYLOADS)][OF_ONE.index(path) % 2 :: 2]:  # each on every other page
         process, name = f"0199cccc-{number:04}-7000-8000-000000000000", quote(payload, safe="")
         if "{name}" not in path or "%2F" not in name:  # no address of a page has a name with a slash
             wanted[path.format(number=number + 1, process=process, name=name)] = None

@@ -167,6 +167,8 @@ def _carried(
     table: Table, snapshot_id: int, manifest: ManifestFile, change: Change
 ) -> tuple[ManifestFile, list[DataFile]]:
     """The manifest itself, or rewritten where it lists a removed file; and the removed files."""
+    if not (change.removed_paths or change.removed_vectors):
+        return manifest, []
     entries = entries_of(table, manifest)
     removed = [entry.data_file for entry in entries if _goes(entry.data_file, change)]
     if not removed:

@@ -41,7 +41,7 @@ def test_rows_are_kept_whatever_others_do_at_any_point(quick_path: Path, stages:
     carry_out(case, quick_path, stages)
 
 
-@pytest.mark.parametrize("case", sample(clustered.quick(), every=4), ids=str)
+@pytest.mark.parametrize("case", sample(clustered.quick(), every=8), ids=str)
 def test_rows_are_kept_whatever_others_do_while_a_table_is_clustered(
     quick_path: Path, stages: Stages, case: clustered.ClusterCase
 ) -> None:

@@ -26,7 +26,7 @@ def test_every_ref_keeps_its_rows_in_random_schedules(seed: int) -> None:
     """Two coordinators and all writers."""
     totals: Counter[str] = Counter()
     try:
-        machine.run(seed, count(12, 40), STEPS, totals, shrinks=True)
+        machine.run(seed, count(8, 28), STEPS, totals, shrinks=True)
     finally:
         print("  ".join(f"{name}: {number}" for name, number in sorted(totals.items())))
     assert totals["files copied"]
@@ -57,7 +57,7 @@ def test_no_row_is_lost_or_comes_back_whatever_is_undone(tmp_path: Path) -> None
     world = World(tmp_path / "home", catalog)
     undone = refused = 0
     try:
-        for number, seed in enumerate(seeds(6, 52)):
+        for number, seed in enumerate(seeds(6, 36)):
             story = Story(world, f"t{number}", seed)
             story.run(STORY_STEPS)
             undone, refused = undone + story.undone, refused + story.refused

@@ -252,7 +252,7 @@ def to_the_end(world: World) -> str:
     return process_id
 
 
-@pytest.mark.parametrize(("turn", "place"), sample([*product((1, 2), PLACES)], every=3))
+@pytest.mark.parametrize(("turn", "place"), sample([*product((1, 2), PLACES)], every=5))
 def test_whatever_place_it_dies_at_each_group_is_committed_once(plain_world: World, place: str, turn: int) -> None:
     table = plain_world.catalog.load_table("db.t")
     before = oracle.live_rows(table)
@@ -409,7 +409,7 @@ BETWEEN: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize(("between", "since"), sample([*product(BETWEEN, BETWEEN)], every=5))
+@pytest.mark.parametrize(("between", "since"), sample([*product(BETWEEN, BETWEEN)], every=9))
 def test_what_others_committed_between_the_groups_and_since_stays(parts_world: World, between: str, since: str) -> None:
     process_id = clustered(parts_world, BETWEEN[between])
     BETWEEN[since](table_of(parts_world))

@@ -591,7 +591,7 @@ def place(world: World) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("name", "at"), sample([(name, at) for name, points in CASES.items() for at in points], every=4)
+    ("name", "at"), sample([(name, at) for name, points in CASES.items() for at in points], every=7)
 )
 def test_what_went_on_after_the_copy_is_neither_done_again_nor_lost(place: Place, name: str, at: str) -> None:
     if name == "auto-create-tags":

@@ -138,7 +138,7 @@ SINCE: dict[str, Callable[[Table], object]] = {
 }
 
 
-@pytest.mark.parametrize(("since", "kind"), sample([*product(SINCE, [MINOR, FULL])], every=3))
+@pytest.mark.parametrize(("since", "kind"), sample([*product(SINCE, [MINOR, FULL])], every=5))
 def test_what_others_committed_since_stays(world: World, table: Table, since: str, kind: OptimizingType) -> None:
     process_id = optimize(world, kind)
     outputs = files_of(table)
@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", sample(list(REFUSED), every=2))
+@pytest.mark.parametrize("case", sample(list(REFUSED), every=4))
 def test_what_would_not_be_right_is_refused_by_name(world: World, table: Table, case: str) -> None:
     process_id = optimize(world)
     change, words = REFUSED[case]

@@ -57,7 +57,7 @@ def files_of(table: Table) -> set[str]:
 
 
 def test_on_random_tables_the_same_snapshots_refs_and_files_go_as_by_java(catalog: SharedCatalog) -> None:
-    chosen = seeds(4, 40)
+    chosen = seeds(4, 24)
     went, released = expired_as_by_java(catalog, chosen)
     assert min(went, released) > len(chosen) // 2
 

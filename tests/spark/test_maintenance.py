@@ -193,7 +193,7 @@ def test_java_reads_the_same_rows_without_the_deletes_that_dangled(
     assert notes([4]) <= spark_rows(spark, table)
 
 
-ORPHAN_TABLES = 40
+ORPHAN_TABLES = 24
 PROTECTED = {
     "Flink's manifest", "named by Flink's manifest", "used", "condemned", "active process", "ending process",
     "unreadable", "removed",

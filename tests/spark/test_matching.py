@@ -42,7 +42,7 @@ def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: Spa
     # pyspark has no public way to the JVM.
     plans = java_plans(spark.sparkContext._gateway)
     seen: Counter[str] = Counter()
-    chosen = seeds(60, MANY)
+    chosen = seeds(30, MANY)
     for seed in chosen:
         print(f"table of seed {seed}")
         made = make_random_table(tmp_path, seed)
@@ -93,7 +93,7 @@ def static_java_table(spark: SparkSession, metadata_location: str) -> Any:
 
 
 def test_spark_reads_the_rows_of_every_ref_at_the_end_of_random_schedules(spark: SparkSession) -> None:
-    schedules, reads = seeds(3, 12), 0
+    schedules, reads = seeds(2, 8), 0
 
     class ReadBySpark(Optimizing):
         """Reads with all deletes that are left, and once more when everything was optimized."""

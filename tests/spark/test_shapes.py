@@ -1,4 +1,4 @@
-"""Tables of every shape that Java leaves, rewritten by each type and clustered by each layout, by both backends.
+"""Tables of every shape that Java leaves, rewritten and clustered: types, layouts and backends take turns.
 
 Spark, Java and `verify` find the same rows, in format 3 with the same ids and last updates; deletes are applied; sort
 orders that files claim are true in Java's comparison; and Java goes on.
@@ -105,17 +105,16 @@ IS_ALL = current_tier() == "all"
 
 
 def rewrites_of(case: Case, backends: list[Backend]) -> list[tuple[OptimizingType, Backend]]:
-    """Each type by one of the backends, by the other one for the next shape; less elsewhere, and of other formats."""
-    if IS_ALL and case.is_of_format_3:
-        turn = CASES.index(case)
-        return [(kind, backends[(turn + at) % len(backends)]) for at, kind in enumerate((MINOR, MAJOR, FULL))]
-    return list(zip((MINOR, FULL), backends, strict=True))
-
-
-def clusterings_of(case: Case, backends: list[Backend]) -> list[tuple[Strategy, Backend]]:
-    """Each backend with one of the layouts, another one for the next shape."""
+    """Minor or, for every other shape of format 3, major, and full: in turn by the backends."""
     turn = CASES.index(case)
-    return [(list(Strategy)[(turn + at) % len(Strategy)], backend) for at, backend in enumerate(backends)]
+    first = MAJOR if case.is_of_format_3 and turn % 2 else MINOR
+    return list(zip((first, FULL), backends[:: -1 if turn % 4 > 1 else 1], strict=True))
+
+
+def clustering_of(case: Case, backends: list[Backend]) -> tuple[Strategy, Backend]:
+    """One of the layouts by one of the backends, another one for the next shape."""
+    turn = CASES.index(case)
+    return list(Strategy)[turn % len(Strategy)], backends[turn % len(backends)]
 
 
 @pytest.mark.parametrize(
@@ -125,14 +124,12 @@ def test_rewritten_and_clustered_tables_have_the_same_rows_and_java_goes_on(
     services: Services, backends: list[Backend], case: Case
 ) -> None:
     made = Made.of(services, case)
-    *first, last = rewrites_of(case, backends)
-    for kind, backend in first:
-        made.rewrite(kind, backend)
-        made.roll_back()
+    first, last = rewrites_of(case, backends)
+    made.rewrite(*first)
+    made.roll_back()
     with ordered(made.java, case):
-        for strategy, backend in clusterings_of(case, backends):
-            made.cluster(strategy, backend)
-            made.roll_back()
+        made.cluster(*clustering_of(case, backends))
+        made.roll_back()
     made.rewrite(*last)
     if case.is_of_format_3:
         go_on(services.catalog, case.shape, read(services.catalog, case.shape))
