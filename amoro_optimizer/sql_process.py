@@ -10,9 +10,11 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import dataset
 
 from amoro_core.errors import AmoroError, InvalidArgument, TableRefused, WorkFailed
 from amoro_core.files.schema.schemas import FIELD_ID, arrow_schema, parse_rows_schema
@@ -22,7 +24,6 @@ from amoro_optimizer.rewrite.engine import live_batches
 
 BEYOND_MEMORY = "the statement needs more memory than terminal.memory allows"
 NARROWER = "Name fewer columns and narrower conditions, or raise terminal.memory."
-_SOURCE = "rows_of_a_table"
 #: No file, no network, no extension, no object of this program; locked before the statement.
 _SETTINGS = """
 SET temp_directory = ''; SET memory_limit = '{bytes}B'; SET threads = 1; SET TimeZone = 'UTC';
@@ -62,10 +63,7 @@ def _by_duckdb(request: Json) -> Json:
         try:
             db.execute(_SETTINGS.format(bytes=memory // 2))
             for table in request["tables"]:
-                rows = pa.RecordBatchReader.from_batches(_schema(table), _batches(table, memory // 2))
-                db.register(_SOURCE, rows)
-                db.execute(f"CREATE TABLE {table['local']} AS FROM {_SOURCE}")
-                db.unregister(_SOURCE)
+                db.register(table["local"], _LiveRows(table, memory // 2))
             db.execute("SET lock_configuration = true")
             statements = db.extract_statements(request["sql"])
             if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
@@ -80,31 +78,37 @@ def _by_duckdb(request: Json) -> Json:
             raise InvalidArgument(f"DuckDB refuses the statement: {error}") from error
 
 
-def _schema(table: Json) -> pa.Schema:
-    """The columns that are read, under the table's names."""
-    chosen, schema = table["columns"], arrow_schema(parse_rows_schema(table["schema"]))
-    fields = [field for field in schema if _id(field) in chosen]
-    return pa.schema([field.with_name(table["names"][_id(field)]) for field in fields])
+class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no stubs
+    """A table's live rows; DuckDB asks for the columns and rows that it needs, each time it reads the table."""
 
+    def __init__(self, table: Json, memory_bytes: int) -> None:
+        fields = arrow_schema(parse_rows_schema(table["schema"]))
+        self._ids = {table["names"][number]: number for number in (int(one.metadata[FIELD_ID]) for one in fields)}
+        self._table, self._memory_bytes = table, memory_bytes
+        named = [one.with_name(name) for one, name in zip(fields, self._ids, strict=True)]
+        super().__init__(pa.schema(named).empty_table())
 
-def _id(field: pa.Field) -> int:
-    return int(field.metadata[FIELD_ID])
+    def scanner(self, columns: Sequence[str] | None = None, filter: dataset.Expression | None = None) -> Any:
+        """The rows that fulfil the filter, without the columns that neither it nor DuckDB names; nothing is read
+        before it is asked for, which a scanner of Arrow's would do."""
+        shown, text = columns or self.schema.names, str(filter)
+        read = pa.schema([one for one in self.schema if one.name in shown or one.name in text])
+        found = (one if filter is None else one.filter(filter) for one in self._tables(read))
+        batches = (batch for one in found for batch in one.select(shown).to_batches())
+        schema = pa.schema([self.schema.field(one) for one in shown])
+        return SimpleNamespace(to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches))
 
-
-def _batches(table: Json, memory_bytes: int) -> Iterator[pa.RecordBatch]:
-    schema, columns, left = _schema(table), table["columns"], table["most_rows"]
-    for payload in table["works"]:
-        work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(payload))
-        for batch in live_batches(
-            work,
-            access_for(work, table["io"]),
-            memory_limit_bytes=memory_bytes,
-            is_cancelled=lambda: False,
-            columns=frozenset(columns),
-        ):
-            yield pa.record_batch(batch.columns, schema=schema)
-            if left is not None and (left := left - batch.num_rows) <= 0:
-                return
+    def _tables(self, schema: pa.Schema) -> Iterator[pa.Table]:
+        for payload in self._table["works"]:
+            work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(payload))
+            for batch in live_batches(
+                work,
+                access_for(work, self._table["io"]),
+                memory_limit_bytes=self._memory_bytes,
+                is_cancelled=lambda: False,
+                columns=frozenset(self._ids[name] for name in schema.names),
+            ):
+                yield pa.table(batch.columns, schema=schema)
 
 
 def _by_spark(request: Json) -> Json:

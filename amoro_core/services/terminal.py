@@ -3,14 +3,13 @@
 import json
 import multiprocessing
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -45,17 +44,21 @@ _CONTEXT.set_forkserver_preload([answer_statement.__module__, "duckdb"])
 _HOLDER = "amoro sql"
 _LOOKS_S = 0.1
 _LONGEST = 100_000  # characters of a statement
-_COMPARED = {"EQ": "=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
-_MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
-_PLAIN = re.compile(r"[^'\\\x00-\x1f\x7f]*")
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{1,6})?)")
-#: Clauses of a SELECT that reads rows of one table in any order, so that the first of them do.
-_FIRST_ROWS = {"kind", "expressions", "from_", "limit", "offset", "operation_modifiers"}
-#: Words and signs by which a statement needs columns that it does not name: #1, U&"\\0061", and the like.
-_UNNAMING = {"natural", "columns", "pivot", "unpivot", "#", "&"}
-#: What stands at a table that has other rows than it by that.
+_SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_DAY, _TIME = r"\d{4}-\d\d-\d\d", r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
+#: Constants that DuckDB and Iceberg compare alike with columns of that type.
+_CONSTANTS = {
+    "int": r"-?(?:\d{1,9}|1\d{9})",
+    "long": r"-?\d{1,18}",
+    "string": r"'[^'\\\x00-\x1f\x7f]*'",
+    "date": rf"'{_DAY}'|CAST\('{_DAY}' AS DATE\)",
+    "timestamp": rf"'{_DAY}(?:{_TIME})?'|CAST\('{_DAY}(?:{_TIME})?' AS TIMESTAMP\)|CAST\('{_DAY}' AS DATE\)",
+}
+#: What stands at a table that has other rows or names of columns than it by that.
 _CHANGING = ("sample", "pivots", "joins", "laterals", "version", "when")
+
+#: A column in lower case, the form of a comparison, and the constants as DuckDB writes them.
+Comparison = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class TableReference:
 
     name: tuple[str, ...]
     local: str
-    conditions: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]  # column, comparison, kinds and constants
+    comparisons: tuple[Comparison, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +98,7 @@ class Statement:
 
     sql: str  # with local names of tables
     references: tuple[TableReference, ...]
-    names: frozenset[str] | None  # of columns that may be needed, in lower case; None: all
-    first_rows: tuple[int, int] | None  # any rows of its one table do, so many after so many; None: all are needed
-    describes: bool = False
+    describes: bool
 
 
 def parse_statement(text: str) -> Statement:
@@ -115,7 +116,6 @@ def parse_statement(text: str) -> Statement:
     if len(text) > _LONGEST:
         raise InvalidArgument(f"the statement has {len(text)} characters; the most are {_LONGEST}")
     try:
-        words = {token.text.lower() for token in sqlglot.tokenize(text, read="duckdb")}
         parsed = sqlglot.parse(text, read="duckdb")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         why = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
@@ -131,175 +131,90 @@ def parse_statement(text: str) -> Statement:
     if wrong is not None or not (isinstance(root, exp.Query) or is_table):
         word = (wrong or root).key.upper()
         raise InvalidArgument(f"{word} is no SELECT, nor DESCRIBE of a table", hint="Tables are only read here.")
-    return _Analysis(text, root, words).statement()
+    return _localised(text, root)
 
 
-class _Analysis:
-    """The tables of a parsed statement, and what it needs of them."""
+def _localised(text: str, root: "exp.Expr") -> Statement:
+    """The statement with local names of tables."""
+    from sqlglot import exp
 
-    def __init__(self, text: str, root: "exp.Expr", words: Set[str]) -> None:
-        from sqlglot import exp
+    common = {one.alias_or_name.lower() for one in root.find_all(exp.CTE)}
+    pieces, at, references, prefix = list[str](), 0, list[TableReference](), "table_"
+    while prefix in text.lower():  # nothing in the statement has such a name
+        prefix += "_"
+    for table in sorted(root.find_all(exp.Table), key=_begin):
+        if len(table.parts) == 1 and table.name.lower() in common:
+            continue
+        local = f"{prefix}{len(references)}"
+        has_name = table.alias or isinstance(root, exp.Describe)
+        alias = "" if has_name else f' AS "{table.name.replace(chr(34), chr(34) * 2)}"'
+        pieces += [text[at : _begin(table)], local, alias]
+        name = tuple(part.name for part in table.parts)
+        references.append(TableReference(name, local, tuple(_comparisons(table))))
+        at = table.parts[-1].meta["end"] + 1
+    return Statement("".join([*pieces, text[at:]]), tuple(references), isinstance(root, exp.Describe))
 
-        self._exp, self._text, self._root, self._words = exp, text, root, words
-        common = {one.alias_or_name.lower() for one in root.find_all(exp.CTE)}
-        self._tables = [one for one in root.find_all(exp.Table) if not self._is_common(one, common)]
 
-    def _is_common(self, table: "exp.Table", common: frozenset[str] | set[str]) -> bool:
-        return len(table.parts) == 1 and isinstance(table.this, self._exp.Identifier) and table.name.lower() in common
+def _begin(table: "exp.Table") -> int:
+    """Where the name begins in the text. Raises InvalidArgument for one that is no table's."""
+    from sqlglot import exp
 
-    def statement(self) -> Statement:
-        """The statement with local names of tables."""
-        exp, pieces, at, references, prefix = self._exp, list[str](), 0, list[TableReference](), "table_"
-        while prefix in self._text.lower():  # nothing in the statement has such a name
-            prefix += "_"
-        for number, table in enumerate(sorted(self._tables, key=lambda one: self._span(one)[0])):
-            begin, end = self._span(table)
-            local = f"{prefix}{number}"
-            has_name = table.alias or isinstance(self._root, exp.Describe)
-            pieces += [
-                self._text[at:begin],
-                local if has_name else f'{local} AS "{table.name.replace(chr(34), chr(34) * 2)}"',
-            ]
-            names = tuple(part.name for part in table.parts)
-            references.append(TableReference(names, local, tuple(self._conditions(table))))
-            at = end
-        sql = "".join([*pieces, self._text[at:]])
-        return Statement(
-            sql, tuple(references), self._names(), self._first_rows(), isinstance(self._root, exp.Describe)
-        )
+    parts = table.parts
+    if not parts or not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
+        shown = table.sql("duckdb")[:100]
+        raise InvalidArgument(f"{shown} is not the name of a table", hint="Write catalog.database.table.")
+    return int(parts[0].meta["start"])
 
-    def _span(self, table: "exp.Table") -> tuple[int, int]:
-        """Where the name stands in the text. Raises InvalidArgument for one that is no table's."""
-        parts = table.parts
-        if not all(isinstance(part, self._exp.Identifier) and "start" in part.meta for part in parts):
-            shown = table.sql("duckdb")[:100]
-            raise InvalidArgument(f"{shown} is not the name of a table", hint="Write catalog.database.table.")
-        return parts[0].meta["start"], parts[-1].meta["end"] + 1
 
-    def _names(self) -> frozenset[str] | None:
-        """Every word in the statement, however it is parsed: the name of each column that it needs is among them."""
-        exp, root = self._exp, self._root
-        named = {one.alias_or_name.lower() for one in root.find_all(exp.Table)}
-        takes_all = (
-            any(not isinstance(one.parent, exp.Count) for one in root.find_all(exp.Star))
-            or not self._words.isdisjoint(_UNNAMING)
-            or any(_renames(one) for one in self._tables)
-            or any(not one.table and one.name.lower() in named for one in root.find_all(exp.Column))  # rows as structs
-        )
-        return (
-            None if takes_all else frozenset(self._words | {one.name.lower() for one in root.find_all(exp.Identifier)})
-        )
+def _comparisons(table: "exp.Table") -> Iterator[Comparison]:
+    """Comparisons with constants that every row has to fulfil which takes part in the answer.
 
-    def _first_rows(self) -> tuple[int, int] | None:
-        exp, root = self._exp, self._root
-        given = {key for key, value in root.args.items() if value}
-        if len(self._tables) != 1 or not isinstance(root, exp.Select) or not given <= _FIRST_ROWS:
-            return None
-        if root.find(exp.Func, exp.Window, exp.Subquery, exp.UDTF, exp.Pivot, exp.TableSample):
-            return None
-        numbers = {"limit": sys.maxsize, "offset": 0}
-        for key in numbers:
-            if clause := root.args.get(key):
-                if (
-                    clause.args.get("limit_options")
-                    or not isinstance(clause.expression, exp.Literal)
-                    or not clause.expression.is_int
-                ):
-                    return None
-                numbers[key] = int(clause.expression.name)
-        return numbers["limit"], numbers["offset"]
+    None of them holds for NULL, so an outer join's WHERE drops what lacks the row, too.
+    """
+    from sqlglot import exp
 
-    def _conditions(self, table: "exp.Table") -> Iterator[tuple[str, str, tuple[tuple[str, str], ...]]]:
-        """Comparisons with constants that every row has to fulfil which takes part in the answer.
-
-        None of them holds for NULL, so an outer join's WHERE drops what lacks the row, too.
-        """
-        exp, select = self._exp, table.parent.parent if table.parent is not None else None
-        if not isinstance(select, exp.Select) or _renames(table) or any(table.args.get(key) for key in _CHANGING):
-            return
-        where, joins = select.args.get("where"), select.args.get("joins") or []
-        if where is None or select.args.get("laterals") or select.args.get("sample"):
-            return
-        if any(join.method or join.kind not in ("", "INNER", "CROSS", "OUTER") for join in joins):
-            return
-        aliases = {one.alias.lower() for one in select.expressions}
-        for one in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
-            column, word, constants = self._comparison(one) or (None, "", ())
-            if column is None or column.name.lower() in aliases:
-                continue
-            if column.table.lower() == table.alias_or_name.lower() if column.table else not joins:
-                yield column.name.lower(), word, constants
-
-    def _comparison(self, one: "exp.Expression") -> "tuple[exp.Column, str, tuple[tuple[str, str], ...]] | None":
-        exp = self._exp
+    select = table.parent and table.parent.parent
+    if not isinstance(select, exp.Select) or table.alias_column_names or any(map(table.args.get, _CHANGING)):
+        return
+    where, joins = select.args.get("where"), select.args.get("joins") or []
+    if where is None or select.args.get("laterals") or select.args.get("sample"):
+        return
+    if any(join.method or join.kind not in ("", "INNER", "CROSS", "OUTER") for join in joins):
+        return
+    others = {one.alias.lower() for one in select.expressions}
+    for one in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
         match one:
             case exp.EQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
-                sides, word = [one.this, one.expression], _COMPARED[type(one).__name__]
-                if not isinstance(sides[0], exp.Column):
-                    sides, word = sides[::-1], _MIRRORED[word]
+                form, constants = f"({{0}} {_SIGNS[one.key]} {{1}})", [one.expression]
             case exp.Between() if not one.args.get("symmetric"):
-                sides, word = [one.this, one.args["low"], one.args["high"]], "between"
-            case exp.In() if one.expressions:
-                sides, word = [one.this, *one.expressions], "in"
+                form, constants = "({0} >= {1} AND {0} <= {2})", [one.args["low"], one.args["high"]]
+            case exp.In():
+                form, constants = f"({{}} IN ({', '.join('{}' for _ in one.expressions)}))", one.expressions
             case _:
-                return None
-        constants = [self._constant(side) for side in sides[1:]]
-        if not isinstance(sides[0], exp.Column) or len(sides[0].parts) > 2 or None in constants:
-            return None
-        return sides[0], word, tuple(constant for constant in constants if constant is not None)
-
-    def _constant(self, one: "exp.Expression") -> tuple[str, str] | None:
-        """The kind of a constant ("number", "text", "date", "timestamp") and its text."""
-        exp = self._exp
-        if isinstance(one, exp.Cast) and isinstance(one.this, exp.Literal) and one.this.is_string:
-            kinds = {exp.DType.DATE: "date", exp.DType.TIMESTAMP: "timestamp", exp.DType.TIMESTAMPNTZ: "timestamp"}
-            kind = kinds.get(one.to.this)
-            return (kind, one.this.name) if kind else None
-        sign, one = ("-", one.this) if isinstance(one, exp.Neg) else ("", one)
-        if not isinstance(one, exp.Literal):
-            return None
-        if one.is_string:
-            return None if sign else ("text", one.name)
-        return ("number", sign + one.name) if one.is_int else None
-
-
-def _renames(table: "exp.Table") -> bool:
-    """Whether the table's alias gives its columns other names."""
-    alias = table.args.get("alias")
-    return alias is not None and bool(alias.columns)
+                continue
+        column = one.this
+        if isinstance(column, exp.Column) and constants and column.name.lower() not in others:
+            of = [part.name.lower() for part in column.parts[:-1]]
+            if of == [table.alias_or_name.lower()] or not (of or joins):
+                yield column.name.lower(), form, tuple(constant.sql("duckdb") for constant in constants)
 
 
 def condition_of(reference: TableReference, schema: TableSchema) -> str:
     """The comparisons whose constants are of their columns' types, for `Readable.selects`; "" without any."""
     kinds = {column.name.lower(): (column.name, column.type) for column in schema.columns}
     made = []
-    for name, word, constants in reference.conditions:
+    for name, form, constants in reference.comparisons:
         column, kind = kinds.get(name, ("", ""))
-        values = [_written(kind, *constant) for constant in constants]
-        if not re.fullmatch(r"[A-Za-z_]\w*", column) or None in values:
-            continue
-        texts = [value for value in values if value is not None]
-        if word == "between":
-            made.append(f"({column} >= {texts[0]} AND {column} <= {texts[1]})")
-        else:
-            made.append(f"({column} IN ({', '.join(texts)}))" if word == "in" else f"({column} {word} {texts[0]})")
+        pattern = _CONSTANTS.get(kind, "(?!)")
+        if re.fullmatch(r"[A-Za-z_]\w*", column) and all(re.fullmatch(pattern, one) for one in constants):
+            made.append(form.format(column, *(_written(kind, one) for one in constants)))
     return " AND ".join(made)
 
 
-def _written(kind: str, given: str, text: str) -> str | None:
-    """The constant as a condition on a column of that type has it; None: DuckDB may compare them in another way."""
-    if given == "number":
-        most = {"int": 2**31, "long": 2**63}.get(kind, 0)
-        return str(int(text)) if -most <= int(text) < most else None
-    if kind == "string" and given == "text":
-        return f"'{text}'" if _PLAIN.fullmatch(text) else None
-    is_day, moment = _DAY.fullmatch(text), _MOMENT.fullmatch(text)
-    if kind == "date" and given in ("text", "date"):
-        return f"'{text}'" if is_day else None
-    if kind == "timestamp":
-        found = f"{text}T00:00:00" if is_day else f"{moment[1]}T{moment[2]}" if moment and given != "date" else None
-        return found and f"'{found}'"
-    return None
+def _written(kind: str, constant: str) -> str:
+    """The constant as a condition has it, without its type."""
+    found = re.sub(r"^CAST\((.*) AS \w+\)$", r"\1", constant)
+    return f"{found[:11]}T{found[12:-1] or '00:00:00'}'" if kind == "timestamp" else found
 
 
 @dataclass
@@ -312,10 +227,7 @@ class TerminalService:
     resolve: Callable[[str], TableIdentifier]
     encode: Callable[[RewriteInput], bytes]
     _running: dict[str, tuple[str, threading.Event]] = field(default_factory=dict)
-
-    @cached_property
-    def _places(self) -> threading.BoundedSemaphore:
-        return threading.BoundedSemaphore(self.terms.max_sessions)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def require_enabled(self) -> None:
         """Raise IllegalState unless statements are allowed here."""
@@ -354,7 +266,7 @@ class TerminalService:
                     lease = self.leasing.reading(identifier, {snapshot_id}, _HOLDER, is_cancelled)
                     keeps.append(leases.enter_context(lease))
             pairs = zip(identifiers, statement.references, strict=True)
-            tables = [self._inputs(opened[one], reference, statement, rows) for one, reference in pairs]
+            tables = [self._inputs(opened[one], reference) for one, reference in pairs]
             request = {"spark": "", "sql": statement.sql, "tables": tables}
             return self._answered(request, rows, lambda: [keep() for keep in keeps], is_cancelled)
 
@@ -397,8 +309,8 @@ class TerminalService:
         table.refuse_unsupported(for_commit=False)
         return table
 
-    def _inputs(self, table: Readable, reference: TableReference, statement: Statement, limit: int) -> dict[str, Any]:
-        """What the process needs to read the table: as few columns and files as the statement lets it."""
+    def _inputs(self, table: Readable, reference: TableReference) -> dict[str, Any]:
+        """What the process needs to read the table: as few files as the statement lets it."""
         schema, snapshot_id = table.schema(), table.facts.snapshot_id
         if len({one.name.lower() for one in schema.columns}) < len(schema.columns):
             raise InvalidArgument(f"{'.'.join(reference.name)} has columns whose names differ only in their case")
@@ -411,20 +323,15 @@ class TerminalService:
                 files = [file for file in files if selects(file.data)]
         specs = {schema.spec_id, *(file.data.spec_id for file in files)}
         contexts = {spec_id: table.reading(spec_id, scans) for spec_id in specs}
-        works = [
-            self.encode(work)
-            for place, some in by_partition(files).items()
-            for work in reading_works(contexts[place.spec_id], some)
-        ]
-        names, first = statement.names, statement.first_rows
-        chosen = [one.field_id for one in schema.columns if names is None or one.name.lower() in names]
         return {
             "local": reference.local,
             "schema": contexts[schema.spec_id].schema_json,
             "names": {one.field_id: one.name for one in schema.columns},
-            "columns": chosen or [one.field_id for one in schema.columns[:1]],  # to count its rows
-            "most_rows": None if first is None else first[1] + min(first[0], limit + 1),
-            "works": works,
+            "works": [
+                self.encode(work)
+                for place, some in by_partition(files).items()
+                for work in reading_works(contexts[place.spec_id], some)
+            ],
             "io": dict(table.io_properties()),
         }
 
@@ -432,21 +339,20 @@ class TerminalService:
     def _cancellable(
         self, statement_id: str, caller: str, is_given_up: Callable[[], bool]
     ) -> Iterator[Callable[[], bool]]:
-        if not self._places.acquire(blocking=False):
-            raise Conflict(
-                f"{self.terms.max_sessions} statements run already, the most that terminal.max-sessions allows",
-                hint="Try again in a moment.",
-            )
-        cancelled = threading.Event()
+        cancelled, key = threading.Event(), statement_id or str(uuid.uuid4())
+        with self._lock:
+            if len(self._running) >= self.terms.max_sessions:
+                raise Conflict(
+                    f"{self.terms.max_sessions} statements run already, the most that terminal.max-sessions allows",
+                    hint="Try again in a moment.",
+                )
+            if key in self._running:
+                raise Conflict(f"a statement with the id {key} runs already")
+            self._running[key] = (caller, cancelled)
         try:
-            mine = (caller, cancelled)
-            if statement_id and self._running.setdefault(statement_id, mine) is not mine:
-                raise Conflict(f"a statement with the id {statement_id} runs already")
             yield lambda: cancelled.is_set() or is_given_up()
         finally:
-            if self._running.get(statement_id, ("", None))[1] is cancelled:
-                del self._running[statement_id]
-            self._places.release()
+            del self._running[key]
 
     def _answered(
         self, request: Mapping[str, Any], limit: int, keep: Callable[[], object], is_cancelled: Callable[[], bool]
