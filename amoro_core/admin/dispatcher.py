@@ -88,6 +88,8 @@ _OBJECTS = ("table", "process_id", "blocker_id", "lease_id", "optimizer_id", "na
 _MOST = 40  # parameters
 _ITEMS = 20  # of a list
 _LONGEST = 300  # characters of a value
+#: SQL is kept as a history: so much that a page of 1,000 calls is below gRPC's limit, whatever the characters.
+_LONGER = {"statement": 4000}
 #: Contents of files, of which only the size is kept.
 _CONTENTS = frozenset({"site_files"})
 
@@ -131,11 +133,11 @@ def _entry(field: str, name: str, key: Any, value: Any) -> tuple[str, str]:
 
 
 def _safe(key: str, value: str) -> str:
-    return MASK if is_secret(key) else _short(without_secrets(value))
+    return MASK if is_secret(key) else _short(without_secrets(value), _LONGER.get(key, _LONGEST))
 
 
-def _short(text: str) -> str:
-    return briefly(printable(text), _LONGEST)
+def _short(text: str, most: int = _LONGEST) -> str:
+    return briefly(printable(text), most)
 
 
 MAX_WAIT_S = 20.0

@@ -407,7 +407,7 @@ def test_operators_query_tables_of_their_pattern_and_the_audit_has_the_statement
     make_tables(world.catalog)
     world.services.terminal.terms = TERMS
     operator, boss = Principal("op", Role.OPERATOR, "cat.db.t"), Principal("boss", Role.ADMIN)
-    text = "SELECT count(*) FROM cat.db.t"
+    text = f"SELECT count(*) FROM cat.db.t /* {'x' * 3900} */"
 
     def call(method: str, request: Message, by: Principal) -> Any:
         with ThreadPoolExecutor(2) as pool:
