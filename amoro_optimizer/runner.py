@@ -253,8 +253,8 @@ class Runner:
             if session.registration is None:
                 self._renew(session.generation)
                 continue
-            if self._is_polling and self._threads.count == count:  # the open poll is a heartbeat
-                continue
+            if self._is_polling and self._threads.count == count and not session.running:
+                continue  # the open poll is a heartbeat; attempts need an answer meanwhile, by which they may go on
             sent_s = steady_s()
             try:
                 abandon, draining = self._client.heartbeat(

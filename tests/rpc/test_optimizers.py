@@ -53,11 +53,13 @@ def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
     return begin(coordinator)
 
 
-def started(coordinator: Coordinator, held: Held, *, is_beside: bool = False) -> tuple[Runner, threading.Thread]:
+def started(
+    coordinator: Coordinator, held: Held, *, is_beside: bool = False, threads: int = 1
+) -> tuple[Runner, threading.Thread]:
     config = OptimizerConfig(
         address=coordinator.address,
         group="default",
-        threads=1,
+        threads=threads,
         memory_bytes=1 << 29,
         enrolment_token=coordinator.enrolment_token,
         heartbeat_interval_s=0.1,
@@ -125,7 +127,7 @@ def test_an_attempt_is_surely_its_optimizers_for_a_heartbeat_timeout_after_the_l
         raise CoordinatorUnavailable("no answer")
 
     held = Held()
-    runner, thread = started(coordinator, held)
+    runner, thread = started(coordinator, held, threads=2)  # the other one's poll is open
     try:
         registered = held.run.held_until_s()
         timeout_s = coordinator.optimizers.heartbeat_timeout.total_seconds()
