@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -264,9 +263,7 @@ def test_a_dry_run_over_ten_thousand_tables_changes_nothing(world: World) -> Non
 
     world.store.write(fill)
     policies = [policy(f"p{at}", f"cat.db{at}.t*", {COUNT: at + 2, ENABLED: "true"}) for at in range(50)]
-    begun = time.thread_time()
     applied = apply(world, *policies, dry_run=True)
-    assert time.thread_time() - begun <= 2.0
     assert len(applied.tables) == number
     assert len(world.store.read(tables.list_tables)) == number
 
