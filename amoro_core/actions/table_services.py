@@ -8,8 +8,9 @@ from datetime import datetime
 
 from amoro_core.actions.action_api import ActionDefaults, Plan, PlannedTask, PlanningContext, Request, TriggerVerdict
 from amoro_core.errors import CheckFailed, CommitConflict, TableRefused
-from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.formats.ports import AnyTable, Role, Serviced
 from amoro_core.maintenance.table_services import (
+    NO_BUCKETS,
     PaimonOptions,
     ServiceConfig,
     completed_since,
@@ -18,18 +19,21 @@ from amoro_core.maintenance.table_services import (
     expirable,
     fragments,
     lock_options,
-    paimon_options,
 )
 from amoro_core.model.maintenance import Options
+from amoro_core.model.paths import normalise, scheme_of
 from amoro_core.model.processes import FILES, Figure, ProcessContext, Receipt, uuid7
 from amoro_core.model.properties import parse_into
 from amoro_core.model.table_services import COMPLETED, INFLIGHT, TableContents, TimelineEntry
+from amoro_core.model.tables import MAIN
 from amoro_core.model.task_payload import PROCEDURES, TAKE_OVER, Work
 from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import maintenance_pb2 as pb
 
 #: Of files, in one plan of clustering.
 _GROUPS = 4
+#: Storages in which a rename replaces no file, by which Paimon's commits exclude each other.
+_RENAMING = ("hdfs", "viewfs")
 
 
 class EngineService(ActionDefaults, ABC):
@@ -42,10 +46,8 @@ class EngineService(ActionDefaults, ABC):
     configuration = ServiceConfig
 
     @abstractmethod
-    def verdict(
-        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
-    ) -> TriggerVerdict:
-        """Whether the service is due, and why or why not, by the timeline."""
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
+        """Whether the service is due by the table's own properties, and why or why not."""
 
     @abstractmethod
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
@@ -56,10 +58,6 @@ class EngineService(ActionDefaults, ABC):
         """What the reloaded table shows as done, in words. Raises CheckFailed where it shows that it was not, and
         CommitConflict where there was nothing to do."""
 
-    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
-        """Whether it is due by the table's own properties."""
-        return self.verdict(table, parse_into(ServiceConfig, properties), properties, now)
-
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """One task; on request also where it is not due, if there is anything to do."""
         facts, config = table.facts, parse_into(ServiceConfig, situation.properties)
@@ -68,7 +66,7 @@ class EngineService(ActionDefaults, ABC):
                 f"{facts.identifier} has the format {facts.format}, and {self.name} is for tables of {self.format}",
                 reason="format",
             )
-        verdict = self.verdict(table, config, situation.properties, situation.now)
+        verdict = self.evaluate(table, situation.properties, situation.now)
         if not (verdict.is_due or request.name):
             return verdict, None
         work = self.work(table, config, situation)
@@ -141,11 +139,9 @@ class HudiService(EngineService):
         """Why a plan would be empty, by the table's files; "": it would not."""
         return ""
 
-    def verdict(
-        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
-    ) -> TriggerVerdict:
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
         """Due with a plan of a writer, or by the count; a plan that others have begun is left to them."""
-        plan, found = self._pending(table), self.count(table, config)
+        plan, found = self._pending(table), self.count(table, parse_into(ServiceConfig, properties))
         if plan and plan.state == INFLIGHT:
             return TriggerVerdict(
                 False,
@@ -271,12 +267,11 @@ class PaimonService(EngineService):
     def count(self, table: AnyTable, config: ServiceConfig, options: PaimonOptions, now: datetime) -> TriggerVerdict:
         """Whether enough has gathered since the last time."""
 
-    def verdict(
-        self, table: AnyTable, config: ServiceConfig, properties: Mapping[str, str], now: datetime
-    ) -> TriggerVerdict:
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
         """By the table's snapshots and files; not due, with the reason, where the service is refused."""
+        config = parse_into(ServiceConfig, properties)
         try:
-            return self.count(table, config, _paimon_options(table, config), now)
+            return self.count(table, config, paimon_options(table, config), now)
         except TableRefused as refusal:
             if refusal.reason == "configuration":
                 raise
@@ -302,7 +297,7 @@ class PaimonCompact(PaimonService):
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The buckets that are due; if none is, all that have more than one sorted run."""
-        options, contents = _paimon_options(table, config), table.contents
+        options, contents = paimon_options(table, config), table.contents
         due = due_buckets(contents, config, options, situation.now) or due_buckets(contents, config, options, None)
         if not due:
             return "no bucket has enough small files, or more than one sorted run with one at level 0"
@@ -335,7 +330,7 @@ class PaimonExpire(PaimonService):
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The oldest snapshot, to see whether it is gone afterwards."""
-        snapshots = expirable(table.timeline, _paimon_options(table, config), situation.now)
+        snapshots = expirable(table.timeline, paimon_options(table, config), situation.now)
         if not snapshots:
             return "the table's own options keep every snapshot"
         return pb.ProcedureWork(options={"oldest": str(snapshots[0])})
@@ -348,5 +343,30 @@ class PaimonExpire(PaimonService):
         return f"expire: snapshots {before} to {after - 1}"
 
 
-def _paimon_options(table: AnyTable, config: ServiceConfig) -> PaimonOptions:
-    return paimon_options(table.facts, lambda: table.contents, config)
+def paimon_options(table: Serviced, config: ServiceConfig) -> PaimonOptions:
+    """The options of a Paimon table. Raises TableRefused where its services are not ours to do, or were not tried."""
+    facts = table.facts
+    options = parse_into(PaimonOptions, facts.properties)
+    if not options.write_only:
+        raise TableRefused(
+            f"the writers of {facts.identifier} compact and expire themselves: write-only is not true",
+            reason="write-only",
+            hint="Set write-only=true on the table to have that done by optimizers.",
+        )
+    found, scheme = table.contents, scheme_of(normalise(facts.location))
+    branches = [*found.branches, *([] if options.branch == MAIN else [options.branch])]
+    problems = {
+        f"it has the type {options.kind}": options.kind != "table",
+        f"it has branches: {', '.join(branches)}": bool(branches),
+        f"bucket={options.bucket}": options.bucket < 1 and (found.key_columns or options.bucket != NO_BUCKETS),
+        "deletion-vectors.enabled=true": options.deletion_vectors,
+        "row-tracking.enabled=true": options.row_tracking,
+        "on local files a commit may replace another one; for trials: table-service.local-files=true": (
+            scheme == "file" and not config.local_files
+        ),
+        f"in {scheme} a commit may replace another one": scheme not in (*_RENAMING, "file"),
+    }
+    for problem, is_one in problems.items():
+        if is_one:
+            raise TableRefused(f"{facts.identifier} is not serviced: {problem}", reason="service")
+    return options

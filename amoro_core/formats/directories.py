@@ -73,7 +73,7 @@ class DirectoryFormat(ABC):
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogMisconfigured without a warehouse, CatalogUnavailable where it is gone."""
-        if not _is_hive(catalog):
+        if kind_of(catalog) != "hive":
             self._folders(catalog, *self._opened(catalog))
             return
         with catalog_errors(catalog):
@@ -81,13 +81,13 @@ class DirectoryFormat(ABC):
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables that the catalog's filters admit, in order of their names. Raises CatalogUnavailable."""
-        found = self._in_hive(catalog) if _is_hive(catalog) else self._below_warehouse(catalog)
+        found = self._in_hive(catalog) if kind_of(catalog) == "hive" else self._below_warehouse(catalog)
         names = {TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found}
         return sorted(filter(discovery_filter(dict(catalog.properties)).admits, names))
 
     def find(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
         """The table's directory. Raises TableNotFound, TableRefused("format") for one of another format in Hive."""
-        if _is_hive(catalog):
+        if kind_of(catalog) == "hive":
             return self._find_in_hive(catalog, identifier)
         (access, warehouse), (*namespace, name) = self._opened(catalog), identifier.in_catalog
         folders = ["/".join(namespace), "/".join(namespace) + _DATABASE, *([""] if namespace == [_DEFAULT] else [])]
@@ -164,10 +164,6 @@ class DirectoryFormat(ABC):
                 reason="format",
             )
         return TableDirectory(identifier, location, _access(catalog, location), _storage(catalog), parameters)
-
-
-def _is_hive(catalog: CatalogConfig) -> bool:
-    return kind_of(catalog) == "hive"
 
 
 def _storage(catalog: CatalogConfig) -> dict[str, str]:

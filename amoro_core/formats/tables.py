@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from importlib import import_module
 from threading import Lock
@@ -28,6 +28,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
+from amoro_core.model.task_payload import PROCEDURES
 from amoro_core.validation.view import (
     Positions,
     Read,
@@ -140,15 +141,6 @@ def _by_file(places: Iterable[RowPosition]) -> dict[int, PositionSet]:
     return {at: PositionSet.of(positions) for at, positions in sorted(found.items())}
 
 
-#: Our formats whose modules are imported only when a catalog has them: module and class. Each is a `type` of catalogs.
-_ON_DEMAND: Mapping[str, tuple[str, str]] = {
-    "hudi": ("amoro_core.formats.hudi", "HudiFormat"),
-    "paimon": ("amoro_core.formats.paimon", "PaimonFormat"),
-}
-#: Their names: their tables have services, which their own engines do.
-SERVICED_FORMATS = frozenset(_ON_DEMAND)
-
-
 class Formats:
     """The installed formats. A catalog has those in its property `table-formats`; without it, the one that is its type,
     or Iceberg."""
@@ -158,7 +150,7 @@ class Formats:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self._known, *_ON_DEMAND)))
+        return tuple(dict.fromkeys((*self._known, *PROCEDURES)))
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured for any of its formats."""
@@ -208,35 +200,29 @@ class Formats:
         """The catalog's formats, in its order. Raises CatalogMisconfigured for one that is not installed."""
         properties = dict(catalog.properties)
         kind = properties.get("type", "").strip().lower()
-        listed = properties.get(TABLE_FORMATS, kind if kind in _ON_DEMAND else ICEBERG)
+        listed = properties.get(TABLE_FORMATS, kind if kind in PROCEDURES else ICEBERG)
         names = list(dict.fromkeys(name for part in listed.split(",") if (name := part.strip().lower())))
         if not names:
             raise _misconfigured(catalog, "names no format")
         for name in names:
-            if name not in self._known and name in _ON_DEMAND:
-                module, made = _ON_DEMAND[name]
-                self._known[name] = getattr(import_module(module), made)()
+            if name not in self._known and name in PROCEDURES:  # imported only when a catalog has it
+                module = import_module(f"amoro_core.formats.{name}")
+                self._known[name] = getattr(module, f"{name.capitalize()}Format")()
             if name not in self._known:
                 raise _misconfigured(catalog, f"names {name!r}, which is not installed; known: {', '.join(self.names)}")
         return [self._known[name] for name in names]
 
 
+@dataclass
 class Tables:
     """Every table of every catalog, by its name alone."""
 
-    def __init__(
-        self,
-        formats: Formats,
-        find_catalog: Callable[[str], CatalogConfig],
-        find_known: Callable[[TableIdentifier], TableRuntime | None] = lambda identifier: None,
-        on_answer: Callable[[str, CatalogUnavailable | None], None] = lambda catalog, error: None,
-    ) -> None:
-        """`find_known` returns the stored state of a table, whose format is tried first; `on_answer` is called after
-        each request to a catalog, with its error if it failed."""
-        self.formats = formats
-        self.catalog = find_catalog
-        self._find_known = find_known
-        self._on_answer = on_answer
+    formats: Formats
+    catalog: Callable[[str], CatalogConfig]
+    #: The stored state of a table, whose format is tried first.
+    find_known: Callable[[TableIdentifier], TableRuntime | None] = lambda identifier: None
+    #: Called after each request to a catalog, with its error if it failed.
+    on_answer: Callable[[str, CatalogUnavailable | None], None] = lambda catalog, error: None
 
     def effective_properties(self, catalog: str, table: OpenTable) -> dict[str, str]:
         """The table's properties over those of policies and the defaults of its catalog."""
@@ -271,12 +257,12 @@ class Tables:
         try:
             yield
         except CatalogUnavailable as error:
-            self._on_answer(catalog, error)
+            self.on_answer(catalog, error)
             raise
         except (TableNotFound, TableRefused):
-            self._on_answer(catalog, None)
+            self.on_answer(catalog, None)
             raise
-        self._on_answer(catalog, None)
+        self.on_answer(catalog, None)
 
     def open(self, identifier: TableIdentifier) -> OpenTable:
         """The table's present state.
@@ -285,7 +271,7 @@ class Tables:
         TableRefused("format") when it exists in none of the catalog's formats, and TableRefused("another-format") when
         a known table turns up in another format.
         """
-        return self.load(self.catalog(identifier.catalog), identifier, self._find_known(identifier))
+        return self.load(self.catalog(identifier.catalog), identifier, self.find_known(identifier))
 
     def load(self, config: CatalogConfig, identifier: TableIdentifier, known: TableRuntime | None) -> OpenTable:
         """As `open`, of that catalog; `known` is the table's stored state, if it has any."""

@@ -1,14 +1,13 @@
 """When a table's services are due, by the table's own properties, and whether we may schedule them. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.paths import normalise, scheme_of
-from amoro_core.model.properties import boolean, column_names, declared, duration, integer, parse_into, size, whole
+from amoro_core.model.properties import boolean, column_names, declared, duration, integer, size, whole
 from amoro_core.model.table_services import COMPLETED, LOCK_PROVIDER, FileGroup, TableContents, TimelineEntry
-from amoro_core.model.tables import MAIN, TableFacts
+from amoro_core.model.tables import MAIN
 
 #: Switches the services of a table on; without it they are only observed.
 SERVICES_ENABLED = "table-service.enabled"
@@ -17,10 +16,8 @@ _LOCKING = ("hoodie.write.lock.", "hoodie.write.concurrency.mode")
 #: Lock providers are classes that Spark's driver loads: Hudi's own ones only.
 _PROVIDERS = "org.apache.hudi."
 _WITHIN_A_PROCESS = "InProcessLockProvider"
-#: Storages in which a rename replaces no file, by which Paimon's commits exclude each other.
-_RENAMING = ("hdfs", "viewfs")
 #: Paimon's `bucket` of tables without buckets.
-_NO_BUCKETS = -1
+NO_BUCKETS = -1
 #: The kind of a Paimon table's files that no compaction has read.
 _LEVEL_0 = "level 0"
 
@@ -88,7 +85,7 @@ class PaimonOptions:
     write_only: bool = declared("write-only", "false", boolean)
     kind: str = declared("type", "table", str)
     branch: str = declared("branch", MAIN, str)
-    bucket: int = declared("bucket", str(_NO_BUCKETS), integer)
+    bucket: int = declared("bucket", str(NO_BUCKETS), integer)
     deletion_vectors: bool = declared("deletion-vectors.enabled", "false", boolean)
     row_tracking: bool = declared("row-tracking.enabled", "false", boolean)
     most_runs: int = declared("num-sorted-run.compaction-trigger", "5", whole(1))
@@ -97,34 +94,6 @@ class PaimonOptions:
     least_snapshots: int = declared("snapshot.num-retained.min", "10", whole(1))
     most_snapshots: int = declared("snapshot.num-retained.max", str(2**31 - 1), whole(1))
     snapshot_age: timedelta = declared("snapshot.time-retained", "1h", _age)
-
-
-def paimon_options(facts: TableFacts, contents: Callable[[], TableContents], config: ServiceConfig) -> PaimonOptions:
-    """The options of a table. Raises TableRefused where its services are not ours to do, or were not tried."""
-    options = parse_into(PaimonOptions, facts.properties)
-    if not options.write_only:
-        raise TableRefused(
-            f"the writers of {facts.identifier} compact and expire themselves: write-only is not true",
-            reason="write-only",
-            hint="Set write-only=true on the table to have that done by optimizers.",
-        )
-    found, scheme = contents(), scheme_of(normalise(facts.location))
-    branches = [*found.branches, *([] if options.branch == MAIN else [options.branch])]
-    problems = {
-        f"it has the type {options.kind}": options.kind != "table",
-        f"it has branches: {', '.join(branches)}": bool(branches),
-        f"bucket={options.bucket}": options.bucket < 1 and (found.key_columns or options.bucket != _NO_BUCKETS),
-        "deletion-vectors.enabled=true": options.deletion_vectors,
-        "row-tracking.enabled=true": options.row_tracking,
-        "on local files a commit may replace another one; for trials: table-service.local-files=true": (
-            scheme == "file" and not config.local_files
-        ),
-        f"in {scheme} a commit may replace another one": scheme not in (*_RENAMING, "file"),
-    }
-    for problem, is_one in problems.items():
-        if is_one:
-            raise TableRefused(f"{facts.identifier} is not serviced: {problem}", reason="service")
-    return options
 
 
 def fragments(bucket: FileGroup, contents: TableContents, options: PaimonOptions) -> int:

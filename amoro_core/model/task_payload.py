@@ -12,7 +12,7 @@ REWRITE = "rewrite"
 LIST, DELETE, SKETCH = "list", "delete", "sketch"
 #: A service of a table by its format's own engine, which commits it: optimizers on Spark that have the engine's jar.
 PROCEDURE_HUDI, PROCEDURE_PAIMON = "procedure:hudi", "procedure:paimon"
-#: By the format of the tables.
+#: By the format of the tables: the `type` of their catalogs, and the module in `formats`.
 PROCEDURES = {"hudi": PROCEDURE_HUDI, "paimon": PROCEDURE_PAIMON}
 #: An option of Hudi's, "true" where a person asks for a plan that somebody has begun, and says that nobody is at it.
 TAKE_OVER = "amoro.take-over"

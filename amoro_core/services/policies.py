@@ -10,7 +10,6 @@ import strictyaml as yaml
 
 from amoro_core.errors import Conflict, Fenced, InvalidArgument, NotFound, StoreFailed
 from amoro_core.formats.configuration import CONFIGURATIONS, check_policy
-from amoro_core.formats.tables import SERVICED_FORMATS
 from amoro_core.iceberg.catalog.configuration import LARGEST_BYTES, UNPARSABLE
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
@@ -28,6 +27,7 @@ from amoro_core.model.optimizing_config import (
 from amoro_core.model.principals import Role, checked_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.model.task_payload import PROCEDURES
 from amoro_core.model.text_sanitizing import briefly
 from amoro_core.store import catalogs, table_listing, tables
 from amoro_core.store.database import Connection, Store
@@ -167,7 +167,7 @@ def _effect(table: TableRuntime, catalog: Mapping[str, str], old: Said, new: Sai
     before, after = ({key: value for key, (value, _) in said.items()} for said in (old, new))
     if before == after:
         return None
-    switch = SERVICES_ENABLED if table.format in SERVICED_FORMATS else ENABLED_KEY
+    switch = SERVICES_ENABLED if table.format in PROCEDURES else ENABLED_KEY
     was, becomes = (
         decide_enabled(table.enabled_override, table.properties, with_policies(catalog, said), switch).value
         for said in (old, new)

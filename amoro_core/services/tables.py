@@ -13,7 +13,7 @@ from amoro_core.actions.rewriting import copy_description
 from amoro_core.errors import AmoroError, CommitConflict, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.configuration import check_change, effective_config
 from amoro_core.formats.ports import OpenTable, Readable, Role, with_roles
-from amoro_core.formats.tables import SERVICED_FORMATS, Tables
+from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import closed_until
 from amoro_core.maintenance.table_services import SERVICES_ENABLED
@@ -46,6 +46,7 @@ from amoro_core.model.tables import (
     TableSchema,
     ancestors,
 )
+from amoro_core.model.task_payload import PROCEDURES
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.messages import (
     evaluate_totals,
@@ -571,7 +572,7 @@ def _require_on(runtime: TableRuntime) -> TableRuntime:
     identifier = runtime.identifier
     if runtime.veto or runtime.enabled_override is False:
         way = f"amoro table set {identifier} {ENABLED_KEY}-" if runtime.veto else f"amoro table enable {identifier}"
-        if runtime.veto and runtime.format in SERVICED_FORMATS:
+        if runtime.veto and runtime.format in PROCEDURES:
             way = "its engine, which removes that property"
         if runtime.veto is Origin.POLICY:
             way = "amoro policy apply -f FILE, with that policy changed"
@@ -629,7 +630,7 @@ class InspectionService:
         find = tables.get_by_name if known_only else tables.find
         runtime = self.store.read(lambda db: find(db, identifier))
         known = runtime if known_only and runtime else self.tables.open(identifier).facts
-        own, serviced = known.properties, known.format in SERVICED_FORMATS
+        own, serviced = known.properties, known.format in PROCEDURES
         override = runtime.enabled_override if runtime else None
         enabled = decide_enabled(override, own, defaults, SERVICES_ENABLED if serviced else ENABLED_KEY)
         return effective_config(defaults, own, serviced=serviced), enabled

@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from amoro_core.actions.table_services import paimon_options
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, TableRefused
 from amoro_core.files.storage import stores
 from amoro_core.files.storage.io import FileAccess, open_access
@@ -23,7 +24,7 @@ from amoro_core.files.storage.stores import ObjectStorage
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.formats.paimon import PaimonFormat
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.maintenance.table_services import ServiceConfig, paimon_options
+from amoro_core.maintenance.table_services import ServiceConfig
 from amoro_core.model.maintenance import ABSENT, DELETED, Ended, KeyRange, Surroundings
 from amoro_core.model.paths import key_in_place
 from amoro_core.model.processes import CatalogConfig
@@ -318,7 +319,7 @@ def test_paimon_tables_in_a_bucket_are_read_as_on_disk_and_not_serviced(
         table = PaimonFormat().load(config, name)
         assert table.contents == PaimonFormat().load(here, name).contents
         with pytest.raises(TableRefused, match="in s3 a commit may replace another one"):
-            paimon_options(table.facts, lambda: table.contents, ServiceConfig())
+            paimon_options(table, ServiceConfig())
         with pytest.raises(CatalogUnavailable, match="does not exist"):
             PaimonFormat().list_tables(CatalogConfig("cat", tuple({**there, "warehouse": uri("gone")}.items())))
     finally:
