@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -219,17 +220,11 @@ class Operations:
 
         def do() -> T:
             audited = Audited(caller, method, _short(", ".join(map(str, on))))
-            end = self._services.auditing.begin(audited) if method else lambda error: None
-            try:
+            with self._services.auditing.audited(audited) if method else nullcontext():
                 require(caller, method or "reading", role, None)
                 for table in on:
                     require(caller, method, role, partial(TableIdentifier, table.catalog, table.namespace, table.name))
-                answer = work(self._services)
-            except BaseException as error:
-                end(error)
-                raise
-            end(None)
-            return answer
+                return work(self._services)
 
         future = asyncio.get_running_loop().run_in_executor(self._pool, do)
         try:
@@ -256,14 +251,8 @@ class Operations:
     def _look(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
         if not operation.is_audited:
             return self._work(method, operation, request, call)
-        end = self._services.auditing.begin(audited_call(call.principal, method, request, operation.is_dry_run))
-        try:
-            answer = self._work(method, operation, request, call)
-        except BaseException as error:
-            end(error)
-            raise
-        end(None)
-        return answer
+        with self._services.auditing.audited(audited_call(call.principal, method, request, operation.is_dry_run)):
+            return self._work(method, operation, request, call)
 
     def _work(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
         on, principal = operation.on, call.principal

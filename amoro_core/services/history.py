@@ -1,7 +1,8 @@
 """The history: attempts, events, late deletes, retention, the audit of calls, and answers to repeated requests."""
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -269,26 +270,29 @@ class AuditService:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _unknown_callers: UnknownCallerLog = field(init=False, default_factory=UnknownCallerLog)
 
-    def begin(self, call: Audited) -> Callable[[BaseException | None], None]:
-        """Store that the call begins; the returned function takes its error, None for none, and stores the outcome.
+    @contextmanager
+    def audited(self, call: Audited) -> Iterator[None]:
+        """Store that the call, which is the block, begins, and its outcome. Read-only commands store nothing.
 
-        Read-only commands store nothing. Raises StoreFailed: then the call is not to be made.
+        Raises StoreFailed before the block: then the call is not to be made.
         """
         if self.store.only_reads:
-            return lambda error: None
+            yield
+            return
         number = self.store.write(lambda db: audit.add(db, call, self.clock()))
+        try:
+            yield
+        except BaseException as error:
+            self._end(number, call, error)
+            raise
+        self._end(number, call, None)
 
-        def end(error: BaseException | None) -> None:
-            outcome, code = _outcome(error)
-            try:
-                self.store.write(lambda db: audit.end(db, number, outcome, code))
-            except StoreFailed as failure:
-                # The call was made: its row stays as begun.
-                audit_log.error(
-                    "audit.failed", row=number, operation=call.operation, outcome=outcome, why=failure.message
-                )
-
-        return end
+    def _end(self, number: int, call: Audited, error: BaseException | None) -> None:
+        outcome, code = _outcome(error)
+        try:
+            self.store.write(lambda db: audit.end(db, number, outcome, code))
+        except StoreFailed as failure:  # the call was made: its row stays as begun
+            audit_log.error("audit.failed", row=number, operation=call.operation, outcome=outcome, why=failure.message)
 
     def note(self, call: Audited, error: BaseException | None) -> None:
         """Store a call that has ended. Raises StoreFailed."""

@@ -162,13 +162,8 @@ class LoginService:
         principal, before = replace(account, way=Channel.PAGE, address=address_of(request)), self._session_id(request)
 
         def begin() -> str:
-            end = self._auditing.begin(Audited(principal, "LogIn", principal.name))
-            try:
+            with self._auditing.audited(Audited(principal, "LogIn", principal.name)):
                 result = (begin_session or self._sessions.begin)(principal)
-            except BaseException as error:
-                end(error)
-                raise
-            end(None)
             if before:
                 self._sessions.end(before)
             return result

@@ -87,10 +87,9 @@ def test_what_was_written_down_stays(rig: Rig, change: str) -> None:
     for one in (change, "outcome = 'failed', code = 'AMORO-1'"):
         with pytest.raises(StoreFailed, match="append only"):
             rig.execute(f"UPDATE audit_event SET {one}")
-    begun = rig.services.auditing.begin(Audited(Principal("ann", Role.ADMIN), "X", "y", {"a": "b"}))
-    with pytest.raises(StoreFailed, match="append only"):
+    call = Audited(Principal("ann", Role.ADMIN), "X", "y", {"a": "b"})
+    with rig.services.auditing.audited(call), pytest.raises(StoreFailed, match="append only"):
         rig.execute(f"UPDATE audit_event SET {change} WHERE outcome = 'begun'")
-    begun(None)
 
 
 def test_calls_are_forgotten_after_400_days(rig: Rig, clock: Clock) -> None:
