@@ -117,8 +117,9 @@ class PageRequest:
         self.query: dict[str, Any] = {}
         self.form: dict[str, Any] = {}
 
-    async def ask(self, method: str, message: Message, answer: type[Answer]) -> Answer:
-        """Call an operation as the visitor. Raises the operation's errors."""
+    async def ask(self, message: Message, answer: type[Answer], method: str = "") -> Answer:
+        """Call an operation as the visitor: the method, else that of the request's name. Raises its errors."""
+        method = method or type(message).__name__.removesuffix("Request")
         response = await call(self.request, method, message)
         if not isinstance(response, answer):
             raise TypeError(f"{method} answers {type(response).__name__}, not {answer.__name__}")
@@ -216,7 +217,7 @@ MOST_CHOICES = 500  # in a list to choose from; a name that is not among them is
 
 async def group_names(visit: PageRequest) -> list[str]:
     """The names of the optimizer groups, to choose from."""
-    response = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=MOST_CHOICES), pb.ListGroupsResponse)
+    response = await visit.ask(pb.ListGroupsRequest(limit=MOST_CHOICES), pb.ListGroupsResponse)
     return [group.name for group in response.groups]
 
 

@@ -62,8 +62,7 @@ def routes(site: Site) -> list[Route]:
 
 async def show_groups(visit: PageRequest) -> Page:
     """Fifty groups by name."""
-    request = pb.ListGroupsRequest(limit=ROWS, **visit.query)
-    response = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
+    response = await visit.ask(pb.ListGroupsRequest(limit=ROWS, **visit.query), pb.ListGroupsResponse)
     listed = Listed("/groups", "groups", visit.query, response, response.groups)
     return Page("groups.html", "Groups", {"list": listed}, is_live=True)
 
@@ -72,10 +71,8 @@ async def show_group(visit: PageRequest) -> Page:
     """A group: its threads, the tables that use them and how much of their quota, its instances and optimizers."""
     range_ = visit.query["range"] or DEFAULT
     group = await _group_of(visit)
-    optimizers = await visit.ask(
-        "ListOptimizers", pb.ListOptimizersRequest(group=group.name, limit=ROWS), pb.ListOptimizersResponse
-    )
-    jobs = await visit.ask("ListJobs", pb.ListJobsRequest(name=group.name, limit=_JOBS), pb.ListJobsResponse)
+    optimizers = await visit.ask(pb.ListOptimizersRequest(group=group.name, limit=ROWS), pb.ListOptimizersResponse)
+    jobs = await visit.ask(pb.ListJobsRequest(name=group.name, limit=_JOBS), pb.ListJobsResponse)
     values = {
         "group": group,
         "jobs": jobs.jobs,
@@ -104,8 +101,7 @@ async def ask_to_create(visit: PageRequest) -> Page:
 async def create(visit: PageRequest) -> Redirect:
     """Create the group."""
     typed = {**visit.form, "properties": typed_properties(visit.form["properties"])}
-    request = pb.CreateGroupRequest(**typed)
-    group = await visit.ask("CreateGroup", request, pb.Group)
+    group = await visit.ask(pb.CreateGroupRequest(**typed), pb.Group)
     return Redirect(to("groups", group.name), f"The group {group.name} is created.")
 
 
@@ -126,12 +122,12 @@ async def ask_to_scale(visit: PageRequest) -> Page:
 async def scale(visit: PageRequest) -> Redirect:
     """Set the group's number of instances."""
     count = whole_number(visit.form["instances"], "number of instances", _MOST_INSTANCES)
-    group = await visit.ask("ScaleGroup", pb.ScaleGroupRequest(name=visit.named("group"), instances=count), pb.Group)
+    group = await visit.ask(pb.ScaleGroupRequest(name=visit.named("group"), instances=count), pb.Group)
     return Redirect(to("groups", group.name), f"{group.name} is scaled to {many(group.wanted_instances, 'instance')}.")
 
 
 async def _group_of(visit: PageRequest) -> pb.Group:
-    return await visit.ask("GetGroup", pb.GetGroupRequest(name=visit.named("group")), pb.Group)
+    return await visit.ask(pb.GetGroupRequest(name=visit.named("group")), pb.Group)
 
 
 _LINES = 500  # of a log
@@ -142,7 +138,7 @@ async def show_optimizers(visit: PageRequest) -> Page:
     query = visit.query
     range_ = query["range"] or DEFAULT
     request = pb.ListOptimizersRequest(group=query["group"], limit=ROWS, after=query["after"])
-    response = await visit.ask("ListOptimizers", request, pb.ListOptimizersResponse)
+    response = await visit.ask(request, pb.ListOptimizersResponse)
     values = {
         "list": Listed("/optimizers", "optimizers", query, response, response.optimizers),
         "groups": await group_names(visit),
@@ -162,8 +158,7 @@ async def ask_to_drain(visit: PageRequest) -> Page:
 
 async def drain(visit: PageRequest) -> Redirect:
     """Drain the optimizer."""
-    request = pb.DrainOptimizerRequest(optimizer_id=visit.named("optimizer"))
-    response = await visit.ask("DrainOptimizer", request, pb.Optimizer)
+    response = await visit.ask(pb.DrainOptimizerRequest(optimizer_id=visit.named("optimizer")), pb.Optimizer)
     return Redirect("/optimizers", f"{response.optimizer_id} is draining.", "wait")
 
 
@@ -178,7 +173,7 @@ async def ask_to_release(visit: PageRequest) -> Page:
 async def release(visit: PageRequest) -> Redirect:
     """End the optimizer's registration."""
     request = pb.ReleaseOptimizerRequest(optimizer_id=visit.named("optimizer"))
-    response = await visit.ask("ReleaseOptimizer", request, pb.ReleaseOptimizerResponse)
+    response = await visit.ask(request, pb.ReleaseOptimizerResponse)
     return Redirect(
         "/optimizers", f"{response.optimizer_id} is released; {many(response.tasks, 'task')} planned again."
     )
@@ -186,8 +181,7 @@ async def release(visit: PageRequest) -> Redirect:
 
 async def show_logs(visit: PageRequest) -> Page:
     """The last lines of an instance's log."""
-    request = pb.GetInstanceLogsRequest(id=visit.named("instance"), lines=_LINES)
-    response = await visit.ask("GetInstanceLogs", request, pb.InstanceLogs)
+    response = await visit.ask(pb.GetInstanceLogsRequest(id=visit.named("instance"), lines=_LINES), pb.InstanceLogs)
     return Page("logs.html", f"Log of {response.resource_id}", {"log": response})
 
 
@@ -203,5 +197,5 @@ async def ask_to_kill(visit: PageRequest) -> Page:
 
 async def kill(visit: PageRequest) -> Redirect:
     """Kill the instance."""
-    response = await visit.ask("KillInstance", pb.KillInstanceRequest(id=visit.named("instance")), pb.InstanceStatus)
+    response = await visit.ask(pb.KillInstanceRequest(id=visit.named("instance")), pb.InstanceStatus)
     return Redirect(to("groups", response.group), f"{response.resource_id} is {response.state}.")

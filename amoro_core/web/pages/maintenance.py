@@ -49,11 +49,11 @@ async def show_maintenance(visit: PageRequest) -> Page:
     """Processes that wait for a person, and every action on every table as it is stored."""
     table = visit.query["table"]
     request = pb.ListActionsRequest(table=table, known_only=True, limit=_ACTIONS)
-    answer = await visit.ask("ListActions", request, pb.ListActionsResponse)
+    answer = await visit.ask(request, pb.ListActionsResponse)
     waiting: list[pb.Process] = []
     for status in ("held", "requested"):
         of_status = pb.ListProcessesRequest(status=status, limit=_WAITING)
-        waiting += (await visit.ask("ListProcesses", of_status, pb.ListProcessesResponse)).processes
+        waiting += (await visit.ask(of_status, pb.ListProcessesResponse)).processes
     values = {"waiting": waiting, "answer": answer, "table": table}
     return Page("maintenance.html", "Maintenance", values)
 
@@ -71,14 +71,13 @@ async def look(visit: PageRequest) -> Page:
 async def _table_page(visit: PageRequest, *, known_only: bool) -> Page:
     table = await table_of(visit)
     request = pb.ListActionsRequest(table=table.table, known_only=known_only)
-    actions = (await visit.ask("ListActions", request, pb.ListActionsResponse)).actions
+    actions = (await visit.ask(request, pb.ListActionsResponse)).actions
     return table_page(table, "table_maintenance.html", "maintenance", actions=actions, is_known_only=known_only)
 
 
 async def preview(visit: PageRequest) -> Page:
     """A dry run of the action on the table."""
-    request = pb.MaintainTableRequest(**visit.form)
-    answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
+    answer = await visit.ask(pb.MaintainTableRequest(**visit.form), pb.MaintainTableResponse, "PreviewMaintenance")
     values = {"answer": answer, "plan": json.loads(answer.document or "{}")}
     return Page("preview.html", f"Dry run of {answer.action} on {answer.table}", values)
 
@@ -92,7 +91,7 @@ async def run(visit: PageRequest) -> Redirect:
             hint=f"Type {typed['table']} to run {typed['action']}.",
         )
     request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
-    answer = await visit.ask("MaintainTable", request, pb.MaintainTableResponse)
+    answer = await visit.ask(request, pb.MaintainTableResponse)
     if not answer.process_id:
         return Redirect(to_table(answer.table, 0, "maintenance"), f"Nothing to do: {answer.reason}", "wait")
     return Redirect(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
@@ -128,8 +127,7 @@ async def ask_to_cancel(visit: PageRequest) -> Page:
 
 async def cancel(visit: PageRequest) -> Redirect:
     """Cancel the process."""
-    request = pb.CancelProcessRequest(process_id=visit.named("process"))
-    process = await visit.ask("CancelProcess", request, pb.Process)
+    process = await visit.ask(pb.CancelProcessRequest(process_id=visit.named("process")), pb.Process)
     return Redirect(to("processes", process.process_id), f"The process is {process.status}.")
 
 
@@ -144,8 +142,7 @@ async def ask_to_start(visit: PageRequest) -> Page:
 
 async def start(visit: PageRequest) -> Redirect:
     """Start a plan that was stored."""
-    request = pb.StartProcessRequest(process_id=visit.named("process"))
-    process = await visit.ask("StartProcess", request, pb.Process)
+    process = await visit.ask(pb.StartProcessRequest(process_id=visit.named("process")), pb.Process)
     return Redirect(to("processes", process.process_id), "It has started.")
 
 
@@ -166,7 +163,7 @@ async def confirm(visit: PageRequest) -> Redirect:
     """Let a held process go on."""
     process = await process_of(visit)
     request = pb.MaintainTableRequest(table=process.table, action=process.type, **visit.form)
-    answer = await visit.ask("ConfirmMaintenance", request, pb.MaintainTableResponse)
+    answer = await visit.ask(request, pb.MaintainTableResponse, "ConfirmMaintenance")
     return Redirect(to("processes", answer.process_id or process.process_id), answer.held or "It goes on.")
 
 
@@ -189,7 +186,7 @@ async def preview_undo(visit: PageRequest) -> Page:
     process = visit.named("process")
     same = command("undo", process, "--dry-run")
     async with deadline(PREVIEW_S, f"what undoing {process} would do was not found", same):
-        answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
+        answer = await visit.ask(pb.UndoRequest(process_id=process), pb.MaintainTableResponse, "PreviewUndo")
     title = f"Dry run of undoing {process_title(await process_of(visit))}"
     values = {"answer": answer, "plan": json.loads(answer.document or "{}"), "process_id": process}
     return Page("undo_preview.html", title, values)
@@ -197,8 +194,7 @@ async def preview_undo(visit: PageRequest) -> Page:
 
 async def undo(visit: PageRequest) -> Redirect:
     """Begin a process that takes this one back."""
-    request = pb.UndoRequest(process_id=visit.named("process"))
-    answer = await visit.ask("UndoProcess", request, pb.MaintainTableResponse)
+    answer = await visit.ask(pb.UndoRequest(process_id=visit.named("process")), pb.MaintainTableResponse, "UndoProcess")
     if not answer.process_id:
         return Redirect(to("processes", visit.named("process")), answer.reason or "There is nothing to undo.", "wait")
     return Redirect(to("processes", answer.process_id), "This process undoes the other one.")
@@ -209,7 +205,7 @@ _FILES = 100  # of one process
 
 async def show_trash(visit: PageRequest) -> Page:
     """Files marked for deletion by process, the next to be deleted first."""
-    response = await visit.ask("ListTrash", pb.ListTrashRequest(**visit.query, limit=ROWS), pb.ListTrashResponse)
+    response = await visit.ask(pb.ListTrashRequest(**visit.query, limit=ROWS), pb.ListTrashResponse)
     listed = Listed("/trash", "processes", visit.query, response, response.trash)
     return Page("trash.html", "Trash", {"list": listed}, is_live=True)
 
@@ -231,13 +227,12 @@ async def ask_to_restore(visit: PageRequest) -> Page:
         f"{many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)}) will be kept.",
         "No snapshot will name them: to bring rows back, undo the process itself.",
     )
-    same = f"amoro trash restore {trash.process_id}"
-    return confirm_page("Restore these files?", effects, "Restore", path, same)
+    return confirm_page("Restore these files?", effects, "Restore", path, f"amoro trash restore {trash.process_id}")
 
 
 async def restore(visit: PageRequest) -> Redirect:
     """Keep the files that the process has condemned."""
-    response = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
+    response = await visit.ask(pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
     return Redirect("/trash", f"Restored {many(response.files, 'file')} of {response.table}.")
 
 
@@ -255,11 +250,10 @@ async def ask_to_hurry(visit: PageRequest) -> Page:
 
 async def hurry(visit: PageRequest) -> Redirect:
     """Make the table's condemned files due at once."""
-    request = pb.HurryTrashRequest(**visit.form)
-    response = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
+    response = await visit.ask(pb.HurryTrashRequest(**visit.form), pb.HurryTrashResponse)
     return Redirect(to("trash", table=response.table), f"{many(response.files, 'file')} due for deletion now.", "wait")
 
 
 async def _trash_of(visit: PageRequest, files: int, after: str = "") -> pb.ShowTrashResponse:
     request = pb.ShowTrashRequest(process_id=visit.named("process"), limit=files, after=after)
-    return await visit.ask("ShowTrash", request, pb.ShowTrashResponse)
+    return await visit.ask(request, pb.ShowTrashResponse)

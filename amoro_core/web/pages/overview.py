@@ -42,17 +42,16 @@ _CHARTS = {
 
 async def show_overview(visit: PageRequest) -> Page:
     """What is wrong, which tables are worst, what was done in a day; running processes, last events."""
-    failing = await _tables(visit, pb.ListTablesRequest(state="failing", limit=_TABLES))
-    worst = await _tables(visit, pb.ListTablesRequest(sort="saving", order="desc", limit=_TABLES))
-    alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
-    running = pb.ListProcessesRequest(status="running", limit=_RUNNING)
-    active = await visit.ask("ListProcesses", running, pb.ListProcessesResponse)
-    events = await visit.ask("ListEvents", journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
+    failing = await visit.ask(pb.ListTablesRequest(state="failing", limit=_TABLES), pb.ListTablesResponse)
+    worst = await visit.ask(pb.ListTablesRequest(sort="saving", order="desc", limit=_TABLES), pb.ListTablesResponse)
+    alerts = await visit.ask(monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    active = await visit.ask(pb.ListProcessesRequest(status="running", limit=_RUNNING), pb.ListProcessesResponse)
+    events = await visit.ask(journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
     series = await read_series(visit, _CHARTS, RANGES["24h"], step_s=_STEP_S)
     day = journal.GetReportRequest(since_ms=series.since_ms, until_ms=series.until_ms)
     values = {
         "conditions": alerts.conditions,
-        "report": await visit.ask("GetReport", day, journal.Report),
+        "report": await visit.ask(day, journal.Report),
         "failing": failing,
         "worst": [one for one in worst.tables if one.saved_files > 0 or one.saved_bytes > 0],
         "tiles": await _tiles(visit, failing),
@@ -64,16 +63,12 @@ async def show_overview(visit: PageRequest) -> Page:
     return Page("overview.html", "Overview", values, is_live=True)
 
 
-async def _tables(visit: PageRequest, wanted: pb.ListTablesRequest) -> pb.ListTablesResponse:
-    return await visit.ask("ListTables", wanted, pb.ListTablesResponse)
-
-
 async def _tiles(visit: PageRequest, failing: pb.ListTablesResponse) -> tuple[tuple[str, str, str], ...]:
     """Label, figure, and the address of the page of its rows."""
-    response = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
+    response = await visit.ask(queue.GetOverviewRequest(), queue.Overview)
     states = {"failing": failing}
     for state in ("due", "observed", "refused"):
-        states[state] = await _tables(visit, pb.ListTablesRequest(state=state, limit=1))
+        states[state] = await visit.ask(pb.ListTablesRequest(state=state, limit=1), pb.ListTablesResponse)
     waited_ms = response.counted_ms - response.oldest_pending_ms if response.oldest_pending_ms else 0
     return (
         ("tables", format_count(response.tables), "/tables"),
@@ -103,7 +98,7 @@ def system_routes(site: Site) -> list[Route]:
 async def show_settings(visit: PageRequest) -> Page:
     """Every setting whose key contains the text, with its value and where that comes from."""
     text = visit.query["text"]
-    response = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
+    response = await visit.ask(pb.GetSettingsRequest(), pb.GetSettingsResponse)
     settings = [one for one in response.settings if text.lower() in one.key.lower()]
     return Page("settings.html", "Settings", {"settings": settings, "text": text})
 
@@ -124,18 +119,17 @@ async def show_system(visit: PageRequest) -> Page:
 
 async def check(visit: PageRequest) -> Page:
     """Check the whole state database."""
-    response = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
+    response = await visit.ask(pb.CheckStateRequest(), pb.CheckStateResponse)
     return await _system_page(visit, list(response.problems))
 
 
 async def _system_page(visit: PageRequest, problems: Sequence[str] | None) -> Page:
-    status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
-    request = monitoring.ListConditionsRequest()
-    conditions = await visit.ask("ListConditions", request, monitoring.ListConditionsResponse)
-    listening = await visit.ask("ListListeners", journal.ListListenersRequest(), journal.ListListenersResponse)
+    status = await visit.ask(pb.GetStatusRequest(), pb.GetStatusResponse)
+    conditions = await visit.ask(monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    listening = await visit.ask(journal.ListListenersRequest(), journal.ListListenersResponse)
     state = None
     if may(await principal_of(visit.request), "GetState"):
-        state = await visit.ask("GetState", pb.GetStateRequest(), pb.StateFacts)
+        state = await visit.ask(pb.GetStateRequest(), pb.StateFacts)
     values: dict[str, object] = {"status": status, "problems": problems, "conditions": conditions.conditions}
     values |= {"state": state, "listeners": listening.listeners}
     return Page("system.html", "System", values)
@@ -148,13 +142,12 @@ async def ask_to_back_up(visit: PageRequest) -> Page:
         "The copy holds the catalogs' secrets, and only its owner can read it. A file that exists is never replaced.",
     )
     path = Field("path", "Absolute path of the new file", is_needed=True)
-    same = "amoro state backup PATH"
-    return confirm_page("Back up the state", effects, "Back up", "/system", same, (path,))
+    return confirm_page("Back up the state", effects, "Back up", "/system", "amoro state backup PATH", (path,))
 
 
 async def back_up(visit: PageRequest) -> Redirect:
     """Copy the state database to a new file."""
-    response = await visit.ask("BackupState", pb.BackupStateRequest(**visit.form), pb.BackupStateResponse)
+    response = await visit.ask(pb.BackupStateRequest(**visit.form), pb.BackupStateResponse)
     return Redirect("/system", f"The state is in {shlex.quote(response.path)}, {format_bytes(response.bytes)}.")
 
 
@@ -182,7 +175,7 @@ async def show_events(visit: PageRequest) -> Page:
         limit=ROWS,
         after=query["after"],
     )
-    response = await visit.ask("ListEvents", request, journal.ListEventsResponse)
+    response = await visit.ask(request, journal.ListEventsResponse)
     values = {"list": Listed("/events", "events", query, response, response.events), "kinds": EventKind}
     return Page("events.html", "Events", values, is_live=True)
 
@@ -190,21 +183,19 @@ async def show_events(visit: PageRequest) -> Page:
 async def show_report(visit: PageRequest) -> Page:
     """What was done in a time, what failed, and which tables have got worse; without a time in the last 12 hours."""
     request = journal.GetReportRequest(**times_of(visit.query), table=visit.query["table"])
-    report = await visit.ask("GetReport", request, journal.Report)
+    report = await visit.ask(request, journal.Report)
     return Page("report.html", "Report", {"report": report, "query": visit.query})
 
 
 async def show_audit(visit: PageRequest) -> Page:
     """A hundred calls that changed something, or were refused; the newest first."""
-    request = audit.ListAuditRequest(**visit.query, limit=ROWS)
-    response = await visit.ask("ListAudit", request, audit.ListAuditResponse)
+    response = await visit.ask(audit.ListAuditRequest(**visit.query, limit=ROWS), audit.ListAuditResponse)
     values = {"list": Listed("/audit", "calls", visit.query, response, response.events), "outcomes": AuditOutcome}
     return Page("audit.html", "Audit", values, is_live=True)
 
 
 async def show_queue(visit: PageRequest) -> Page:
     """The first hundred tables that wait for a plan, and processes that wait for a thread, in their order."""
-    request = queue.ListQueueRequest(**visit.query, limit=ROWS)
-    response = await visit.ask("ListQueue", request, queue.ListQueueResponse)
+    response = await visit.ask(queue.ListQueueRequest(**visit.query, limit=ROWS), queue.ListQueueResponse)
     values = {"queue": response, "group": visit.query["group"], "groups": await group_names(visit)}
     return Page("queue.html", "Queue", values, is_live=True)

@@ -22,7 +22,7 @@ async def _attempts_of(visit: PageRequest, process: pb.Process) -> tuple[Sequenc
         limit = max(1, min(_PAGE, MOST - len(result)))
         after = f"{result[-1].task_id}-{result[-1].attempt}" if result else ""
         request = journal.ListAttemptsRequest(process_id=process.process_id, limit=limit, after=after)
-        page = await visit.ask("ListAttempts", request, journal.ListAttemptsResponse)
+        page = await visit.ask(request, journal.ListAttemptsResponse)
         result = [*result, *page.attempts][:MOST]
         if not page.next or len(result) == MOST:
             return result, page.total
@@ -72,7 +72,7 @@ async def show_processes(visit: PageRequest) -> Page:
         limit=ROWS,
         after=query["after"],
     )
-    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    response = await visit.ask(request, pb.ListProcessesResponse)
     listed = Listed("/processes", "processes", query, response, response.processes)
     values = {"list": listed, "statuses": ProcessStatus}
     return Page("processes.html", "Processes", values, is_live=True)
@@ -81,7 +81,7 @@ async def show_processes(visit: PageRequest) -> Page:
 async def show_process(visit: PageRequest) -> Page:
     """A process: steps, a chart of its threads, a hundred tasks, the receipt or the failure."""
     request = pb.ListTasksRequest(process_id=visit.named("process"), limit=_TASKS, **visit.query)
-    response = await visit.ask("ListTasks", request, pb.ListTasksResponse)
+    response = await visit.ask(request, pb.ListTasksResponse)
     process = response.process
     attempts, attempts_total = await _attempts_of(visit, process) if process.tasks_total else ([], 0)
     bars = [_bar(one) for one in attempts]
@@ -125,4 +125,4 @@ def _progress(process: pb.Process, attempts: Sequence[journal.AttemptInfo], bars
 async def process_of(visit: PageRequest) -> pb.Process:
     """The stored process of the page's path."""
     request = pb.ListTasksRequest(process_id=visit.named("process"), limit=1)
-    return (await visit.ask("ListTasks", request, pb.ListTasksResponse)).process
+    return (await visit.ask(request, pb.ListTasksResponse)).process

@@ -74,9 +74,7 @@ class Statements:
     async def run(self, visit: PageRequest) -> Page | Redirect:
         """Send the statement, and redirect to its result; a refused one is shown at once."""
         request = pb.RunStatementRequest(statement=visit.form["statement"], statement_id=str(uuid.uuid4()))
-        sent = _Sent(
-            _visitor(visit), request, self._running.start(visit.ask("RunStatement", request, pb.StatementResult))
-        )
+        sent = _Sent(_visitor(visit), request, self._running.start(visit.ask(request, pb.StatementResult)))
         kept = self._kept.add(sent)
         await asyncio.wait((sent.answer,), timeout=PATIENCE_S)
         if failure := sent.failure:
@@ -86,7 +84,7 @@ class Statements:
     async def cancel(self, visit: PageRequest) -> Redirect:
         """End the statement."""
         request, kept = pb.CancelStatementRequest(statement_id=visit.named("statement_id")), visit.form["kept"]
-        await visit.ask("CancelStatement", request, pb.CancelStatementResponse)
+        await visit.ask(request, pb.CancelStatementResponse)
         if (sent := self._find(visit, kept)) is not None:
             await asyncio.wait((sent.answer,), timeout=PATIENCE_S)
         return Redirect(to("sql", kept=kept))
@@ -101,7 +99,7 @@ class Statements:
 
     async def _page(self, visit: PageRequest, kept: str, statement: str = "") -> Page:
         sent = self._find(visit, kept)
-        tables = await visit.ask("ListTables", pb.ListTablesRequest(limit=MOST_CHOICES), pb.ListTablesResponse)
+        tables = await visit.ask(pb.ListTablesRequest(limit=MOST_CHOICES), pb.ListTablesResponse)
         statement = sent.request.statement if sent else statement
         values = {
             "is_on": context_of(visit.request).terminal,

@@ -68,8 +68,7 @@ async def ask_disable(visit: PageRequest) -> Page:
 async def set_enabled(visit: PageRequest, *, enabled: bool) -> Redirect:
     """Enable or disable the table."""
     table = await table_of(visit)
-    request = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
-    await visit.ask("SetTableEnabled", request, pb.Table)
+    await visit.ask(pb.SetTableEnabledRequest(table=table.table, enabled=enabled), pb.Table)
     return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
 
 
@@ -94,7 +93,7 @@ async def block(visit: PageRequest) -> Redirect:
     table = await table_of(visit)
     minutes = whole_number(visit.form["minutes"], "number of minutes", _LONGEST_BLOCK_MINUTES)
     request = pb.BlockTableRequest(table=table.table, hold_ms=minutes * 60_000, reason=visit.form["reason"])
-    response = await visit.ask("BlockTable", request, pb.Blocker)
+    response = await visit.ask(request, pb.Blocker)
     return Redirect(_path(table), f"{table.table} is blocked by {response.blocker_id}.")
 
 
@@ -114,7 +113,7 @@ async def ask_unblock(visit: PageRequest) -> Page:
 async def unblock(visit: PageRequest) -> Redirect:
     """Release the blocker."""
     table, blocker = await table_of(visit), visit.named("blocker")
-    await visit.ask("ReleaseBlocker", pb.ReleaseBlockerRequest(blocker_id=blocker), pb.Blocker)
+    await visit.ask(pb.ReleaseBlockerRequest(blocker_id=blocker), pb.Blocker)
     return Redirect(_path(table), f"The blocker {blocker} is released.")
 
 
@@ -147,8 +146,7 @@ class Requests:
     async def optimize(self, visit: PageRequest) -> Redirect:
         """Plan the table and begin; a second request leads to the process of the first."""
         table = await table_of(visit)
-        request = pb.OptimizeTableRequest(table=table.table, **visit.form)
-        return await self.begin(visit, table, request)
+        return await self.begin(visit, table, pb.OptimizeTableRequest(table=table.table, **visit.form))
 
     async def begin(
         self,
@@ -159,7 +157,7 @@ class Requests:
         patience_s: float = PATIENCE_S,
     ) -> Redirect:
         """Request optimizing and redirect to its process; `refused` gives the target if nothing was started."""
-        call = self._planning.start(visit.ask("OptimizeTable", wanted, pb.OptimizeTableResponse))
+        call = self._planning.start(visit.ask(wanted, pb.OptimizeTableResponse))
         ended, _ = await asyncio.wait((call,), timeout=patience_s)
         if not ended:
             return Redirect(_path(table), f"{table.table} is being planned; that goes on.", "wait")
@@ -239,7 +237,7 @@ class Plans:
             request.cluster.CopyFrom(pb.ClusterOptions(columns=columns, strategy=sent["strategy"]))
         same = command("plan", request.table, "--explain")
         async with deadline(PLANNING_S, f"{request.table} was not planned", same):
-            plan = await visit.ask("PlanTable", request, pb.Plan)
+            plan = await visit.ask(request, pb.Plan)
         return _to_plan(table, plan)
 
     async def carry_out(self, visit: PageRequest) -> Redirect:
@@ -253,7 +251,7 @@ async def _saved_plan(visit: PageRequest, table: pb.Table, plan_id: str) -> pb.S
     if not plan_id:
         return None
     try:
-        return await visit.ask("GetSavedPlan", pb.GetSavedPlanRequest(table=table.table, plan_id=plan_id), pb.SavedPlan)
+        return await visit.ask(pb.GetSavedPlanRequest(table=table.table, plan_id=plan_id), pb.SavedPlan)
     except NotFound:
         return None
 
@@ -306,8 +304,7 @@ class Verifications:
             f"Nothing is changed. It ends after {VERIFY_DEADLINE_S / 60:g} min; the command line waits longer.",
         )
         fields = tuple(Field(name, "", query[name], "hidden") for name in ("before", "after"))
-        same = _verify_command(request)
-        return confirm_page(f"Verify {table.table}?", effects, "Verify", _path(table), same, fields)
+        return confirm_page(f"Verify {table.table}?", effects, "Verify", _path(table), _verify_command(request), fields)
 
     async def begin(self, visit: PageRequest) -> Redirect:
         """Verify, and redirect to the result."""
@@ -320,7 +317,7 @@ class Verifications:
 
     async def _verify(self, visit: PageRequest, request: pb.VerifyTableRequest) -> pb.Verification:
         async with deadline(VERIFY_DEADLINE_S, f"{request.table} was not verified", _verify_command(request)):
-            return await visit.ask("VerifyTable", request, pb.Verification)
+            return await visit.ask(request, pb.Verification)
 
     def _result_page(self, table: pb.Table, key: str) -> Page:
         stored = self._results.find(key)

@@ -64,7 +64,7 @@ class Files:
     async def show(self, visit: PageRequest) -> Page:
         """Histogram, and the partitions most in need, of the last evaluation that has read the files."""
         table = await table_of(visit)
-        digest = await visit.ask("GetTableDigest", kept.GetTableDigestRequest(table=table.table), kept.TableDigest)
+        digest = await visit.ask(kept.GetTableDigestRequest(table=table.table), kept.TableDigest)
         return table_page(table, "table_files.html", "files", digest=digest, sizes=_sizes(digest))
 
     async def list_now(self, visit: PageRequest) -> Page:
@@ -74,7 +74,7 @@ class Files:
         request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=after, snapshot_id=snapshot)
         same = command("table", "files", table.table)
         async with self._limiter.reading(f"the list of files of {table.table}", same):
-            response = await visit.ask("ListTableFiles", request, pb.ListTableFilesResponse)
+            response = await visit.ask(request, pb.ListTableFilesResponse)
         following = ""
         if response.next:
             snapshot = response.snapshot_id
@@ -98,7 +98,7 @@ class Schemas:
         table = await table_of(visit)
         request = snapshots_pb.GetTableMetadataRequest(table=table.table)
         async with self._limiter.reading(f"the metadata of {table.table}", command("table", "schema", table.table)):
-            found = await visit.ask("GetTableMetadata", request, snapshots_pb.TableMetadata)
+            found = await visit.ask(request, snapshots_pb.TableMetadata)
         self._limiter.remember(_key(table), found)
         return Redirect(to_table(table.table, table.table_id, "schema"))
 
@@ -167,9 +167,9 @@ class Snapshots:
         listing = pb.ListSnapshotsRequest(table=table.table, limit=SNAPSHOTS)
         request, retention, refused = snapshots_pb.GetRetentionRequest(table=table.table), snapshots_pb.Retention(), ""
         async with self._limiter.reading(f"the metadata of {table.table}", same):
-            response = await visit.ask("ListSnapshots", listing, pb.ListSnapshotsResponse)
+            response = await visit.ask(listing, pb.ListSnapshotsResponse)
             try:
-                retention = await visit.ask("GetRetention", request, snapshots_pb.Retention)
+                retention = await visit.ask(request, snapshots_pb.Retention)
             except TableRefused as error:
                 refused = error.message
         self._limiter.remember(_key(table), ReadSnapshots(response, int(time.time() * 1000), retention, refused))

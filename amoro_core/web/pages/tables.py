@@ -56,7 +56,7 @@ async def show_tables(visit: PageRequest) -> Page:
         refusal=refusal,
         health_below=whole_number(score, "score", 101),
     )
-    response = await visit.ask("ListTables", request, pb.ListTablesResponse)
+    response = await visit.ask(request, pb.ListTablesResponse)
     values = {
         "list": Listed("/tables", "tables", visit.query, response, response.tables),
         "catalogs": await _catalog_names(visit),
@@ -69,21 +69,19 @@ async def show_tables(visit: PageRequest) -> Page:
 
 async def find(visit: PageRequest) -> Page:
     """Tables whose names have the text in them, as choices of the search."""
-    request = pb.ListTablesRequest(**visit.query, limit=_SUGGESTED)
-    response = await visit.ask("ListTables", request, pb.ListTablesResponse)
+    response = await visit.ask(pb.ListTablesRequest(**visit.query, limit=_SUGGESTED), pb.ListTablesResponse)
     return Page("find.html", "Tables", {"tables": response.tables})
 
 
 async def _catalog_names(visit: PageRequest) -> list[str]:
-    response = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=MOST_CHOICES), pb.ListCatalogsResponse)
+    response = await visit.ask(pb.ListCatalogsRequest(limit=MOST_CHOICES), pb.ListCatalogsResponse)
     return [catalog.name for catalog in response.catalogs]
 
 
 async def show_catalogs(visit: PageRequest) -> Page:
     """Fifty catalogs by name, each with what is known of it without asking it, and its problems."""
-    request = pb.ListCatalogsRequest(limit=ROWS, **visit.query)
-    response = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
-    alerts = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    response = await visit.ask(pb.ListCatalogsRequest(limit=ROWS, **visit.query), pb.ListCatalogsResponse)
+    alerts = await visit.ask(monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     values = {
         "catalogs": [
             (one, look, [item for item in alerts.conditions if item.labels.get("catalog") == one.name])
@@ -125,14 +123,14 @@ async def add_catalog(visit: PageRequest) -> Redirect:
         properties={**typed_properties(typed["properties"]), **own},
         allowed_locations=typed_lines(typed["allowed_locations"]),
     )
-    added = await visit.ask("AddCatalog", request, pb.Catalog)
+    added = await visit.ask(request, pb.Catalog)
     return Redirect(to("tables", catalog=added.name), f"{added.name} is added. Its tables are shown as they are found.")
 
 
 async def check(visit: PageRequest) -> Redirect:
     """List the catalog's tables now, to see whether it answers."""
     name = visit.named("catalog")
-    response = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
+    response = await visit.ask(pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
     if not response.ok:
         return Redirect(to("catalogs"), f"{name}: [{response.code}] {response.message} {response.hint}", "bad")
     took = format_duration(response.duration_ms)
@@ -185,7 +183,7 @@ async def read_series(
     request = journal.GetSeriesRequest(
         names=names, label=label, table=table, since_ms=since_ms, until_ms=until_ms, step_s=step_s
     )
-    response = await visit.ask("GetSeries", request, journal.GetSeriesResponse)
+    response = await visit.ask(request, journal.GetSeriesResponse)
     return TimeSeries(response, since_ms, until_ms, label)
 
 
@@ -319,7 +317,7 @@ _TRENDS = {"small-files": "Small files", "delete-files": "Delete files", "health
 
 async def table_of(visit: PageRequest) -> pb.Table:
     """The table of the page, as the coordinator knows it. Raises TableNotFound, CatalogNotFound, InvalidArgument."""
-    return await visit.ask("GetTable", pb.GetTableRequest(table=visit.named("table"), known_only=True), pb.Table)
+    return await visit.ask(pb.GetTableRequest(table=visit.named("table"), known_only=True), pb.Table)
 
 
 def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Page:
@@ -338,9 +336,9 @@ async def show_table(visit: PageRequest) -> Page:
         return await _unknown_table(visit, error)
     if table.format not in ("", ICEBERG):
         with suppress(AmoroError):  # what is known is shown, then
-            table = await visit.ask("GetTable", pb.GetTableRequest(table=table.table), pb.Table)
+            table = await visit.ask(pb.GetTableRequest(table=table.table), pb.Table)
     request = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
-    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    response = await visit.ask(request, pb.ListProcessesResponse)
     series = await read_series(visit, _TRENDS, RANGES[chosen], table=table.table)
     return table_page(
         table,
@@ -360,7 +358,7 @@ async def _unknown_table(visit: PageRequest, error: NotFound) -> Page:
     request = journal.ListEventsRequest(table=name, limit=_RECENT)
     response, hint = journal.ListEventsResponse(), ""
     try:
-        response = await visit.ask("ListEvents", request, journal.ListEventsResponse)
+        response = await visit.ask(request, journal.ListEventsResponse)
     except NotFound as unknown:
         hint = unknown.hint
     text = name.rpartition(".")[2].strip("`")
@@ -370,7 +368,7 @@ async def _unknown_table(visit: PageRequest, error: NotFound) -> Page:
 
 async def _group(visit: PageRequest, name: str) -> pb.Group | None:
     try:
-        return await visit.ask("GetGroup", pb.GetGroupRequest(name=name), pb.Group)
+        return await visit.ask(pb.GetGroupRequest(name=name), pb.Group)
     except NotFound:
         return None
 
@@ -379,7 +377,7 @@ async def show_processes(visit: PageRequest) -> Page:
     """The processes of every action on the table, the newest first."""
     table = await table_of(visit)
     request = pb.ListProcessesRequest(table=str(table.table_id), limit=ROWS, **visit.query)
-    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    response = await visit.ask(request, pb.ListProcessesResponse)
     path = to_table(table.table, table.table_id, "processes")
     listed = Listed(path, "processes", visit.query, response, response.processes)
     return table_page(table, "table_processes.html", "processes", list=listed, statuses=ProcessStatus)
@@ -391,7 +389,7 @@ async def show_properties(visit: PageRequest) -> Page:
     table, refused, response = await table_of(visit), "", pb.GetTablePropertiesResponse()
     request = pb.GetTablePropertiesRequest(table=table.table, known_only=True)
     try:
-        response = await visit.ask("GetTableProperties", request, pb.GetTablePropertiesResponse)
+        response = await visit.ask(request, pb.GetTablePropertiesResponse)
     except TableRefused as error:
         refused = error.message
     return table_page(

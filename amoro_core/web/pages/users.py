@@ -35,9 +35,8 @@ def routes(site: Site) -> list[Route]:
 
 async def show_users(visit: PageRequest) -> Page:
     """Fifty users, and tokens."""
-    request = accounts.ListUsersRequest(limit=ROWS, **visit.query)
-    response = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
-    tokens = await visit.ask("ListTokens", pb.ListTokensRequest(limit=_MOST_TOKENS), pb.ListTokensResponse)
+    response = await visit.ask(accounts.ListUsersRequest(limit=ROWS, **visit.query), accounts.ListUsersResponse)
+    tokens = await visit.ask(pb.ListTokensRequest(limit=_MOST_TOKENS), pb.ListTokensResponse)
     values = {
         "list": Listed("/users", "users", visit.query, response, response.users),
         "tokens": tokens,
@@ -55,14 +54,12 @@ async def ask_to_add(visit: PageRequest) -> Page:
         _PASSWORD,
     )
     effects = ("Whoever has the name and the password can log in with that role.",)
-    same = "amoro user add NAME --role ROLE --on PATTERN"
-    return confirm_page("Add a user", effects, "Add", "/users", same, fields)
+    return confirm_page("Add a user", effects, "Add", "/users", "amoro user add NAME --role ROLE --on PATTERN", fields)
 
 
 async def add(visit: PageRequest) -> Redirect:
     """Add the user."""
-    request = accounts.AddUserRequest(**visit.form)
-    response = await visit.ask("AddUser", request, accounts.User)
+    response = await visit.ask(accounts.AddUserRequest(**visit.form), accounts.User)
     return Redirect("/users", f"{response.name} can log in as {response.role}.")
 
 
@@ -90,7 +87,7 @@ async def update(visit: PageRequest) -> Redirect:
     is_left = typed["role"] != Role.OPERATOR and typed["pattern"] == typed["before"]
     pattern = None if is_left else typed["pattern"]
     request = accounts.UpdateUserRequest(name=visit.named("user"), role=typed["role"], pattern=pattern)
-    now = await visit.ask("UpdateUser", request, accounts.User)
+    now = await visit.ask(request, accounts.User)
     return Redirect("/users", f"{now.name} is {now.role} from now on{f', for {now.pattern}' if now.pattern else ''}.")
 
 
@@ -104,8 +101,7 @@ async def ask_for_password(visit: PageRequest) -> Page:
 
 async def set_password(visit: PageRequest) -> Redirect:
     """Give the user the password."""
-    request = accounts.SetPasswordRequest(name=visit.named("user"), **visit.form)
-    user = await visit.ask("SetPassword", request, accounts.User)
+    user = await visit.ask(accounts.SetPasswordRequest(name=visit.named("user"), **visit.form), accounts.User)
     return Redirect("/users", f"{user.name} has a new password.")
 
 
@@ -113,14 +109,12 @@ async def ask_to_remove(visit: PageRequest) -> Page:
     """The confirmation of removing the user."""
     name = (await _user_of(visit)).name
     effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
-    same = command("user", "remove", name)
-    return confirm_page(f"Remove {name}?", effects, "Remove", "/users", same, is_grave=True)
+    return confirm_page(f"Remove {name}?", effects, "Remove", "/users", command("user", "remove", name), is_grave=True)
 
 
 async def remove(visit: PageRequest) -> Redirect:
     """Remove the user."""
-    request = accounts.RemoveUserRequest(name=visit.named("user"))
-    answer = await visit.ask("RemoveUser", request, accounts.RemoveUserResponse)
+    answer = await visit.ask(accounts.RemoveUserRequest(name=visit.named("user")), accounts.RemoveUserResponse)
     return Redirect("/users", f"{answer.name} is removed.")
 
 
@@ -128,8 +122,7 @@ async def _user_of(visit: PageRequest) -> accounts.User:
     """The user of the page's path. Raises NotFound."""
     name, after = visit.named("user"), ""
     while True:
-        request = accounts.ListUsersRequest(limit=_PAGE, after=after)
-        page = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
+        page = await visit.ask(accounts.ListUsersRequest(limit=_PAGE, after=after), accounts.ListUsersResponse)
         for user in page.users:
             if user.name == name:
                 return user
@@ -163,7 +156,7 @@ async def create(visit: PageRequest) -> Page:
     request = pb.CreateTokenRequest(
         name=typed["name"], kind=typed["role"], pattern=typed["pattern"], lasts_ms=lasts // timedelta(milliseconds=1)
     )
-    response = await visit.ask("CreateToken", request, pb.Token)
+    response = await visit.ask(request, pb.Token)
     return Page("token.html", f"The token {response.name}", {"token": response})
 
 
@@ -174,13 +167,12 @@ async def ask_to_revoke(visit: PageRequest) -> Page:
         f"Programs that use the token {name} are refused from now on. Optimizers that registered with it stay.",
         "It can't be brought back: only another one can be made.",
     )
-    same = command("token", "revoke", name)
-    return confirm_page(f"Revoke {name}?", effects, "Revoke", "/users", same, is_grave=True)
+    return confirm_page(f"Revoke {name}?", effects, "Revoke", "/users", command("token", "revoke", name), is_grave=True)
 
 
 async def revoke(visit: PageRequest) -> Redirect:
     """Revoke the token."""
-    answer = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
+    answer = await visit.ask(pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
     return Redirect("/users", f"The token {answer.name} is revoked.")
 
 
