@@ -161,7 +161,7 @@ def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) ->
 
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
-IntervalOption = Annotated[timedelta, duration_option("--interval", help_="How often --watch polls.")]
+IntervalOption = Annotated[timedelta, duration_option(help_="How often --watch polls.")]
 INTERVAL = default("2s")
 
 _FOR_PEOPLE = (OutputFormat.TABLE, OutputFormat.WIDE)

@@ -127,7 +127,6 @@ NameArgument = Annotated[str, argument(metavar="NAME", help="The token's name.")
 OnOption = Annotated[
     str,
     option(
-        "--on",
         metavar="PATTERN",
         help="Which tables an operator may act on, such as 'sales.db.*' or 'sales.**': * stays within a part of a "
         "name, ** does not [default: all]. Reading is not limited.",
@@ -150,7 +149,7 @@ def create(
     ],
     on: OnOption = "",
     expires: Annotated[
-        timedelta | None, duration_option("--expires", help_="How long it lasts [default: until it is revoked].")
+        timedelta | None, duration_option(help_="How long it lasts [default: until it is revoked].")
     ] = None,
 ) -> None:
     """Create a token. It is shown once and cannot be read again; -o name prints it alone."""
@@ -173,9 +172,7 @@ UserNameArgument = Annotated[str, argument(metavar="NAME", help="The user's name
 PasswordOption = Annotated[
     Path | None,
     option(
-        "--password-file",
-        metavar="FILE",
-        help="The file whose first line is the password, of 12 characters or more [default: prompt].",
+        metavar="FILE", help="The file whose first line is the password, of 12 characters or more [default: prompt]."
     ),
 ]
 _OF_USERS = "<viewer|operator|admin>"
@@ -185,7 +182,7 @@ _ROLES = "viewer: read only; operator: also optimize, cancel, block, scale; admi
 def add(
     session: Session,
     name: UserNameArgument,
-    role: Annotated[Role, typer.Option("--role", metavar=_OF_USERS, help=_ROLES, case_sensitive=False)] = Role.VIEWER,
+    role: Annotated[Role, typer.Option(metavar=_OF_USERS, help=_ROLES, case_sensitive=False)] = Role.VIEWER,
     on: OnOption = "",
     password_file: PasswordOption = None,
 ) -> None:
@@ -204,25 +201,22 @@ def update(
     session: Session,
     name: UserNameArgument,
     role: Annotated[
-        Role | None,
-        typer.Option("--role", metavar=_OF_USERS, help=f"{_ROLES} [default: as it is]", case_sensitive=False),
+        Role | None, typer.Option(metavar=_OF_USERS, help=f"{_ROLES} [default: as it is]", case_sensitive=False)
     ] = None,
     on: Annotated[
         str | None,
-        option("--on", metavar="PATTERN", help="Which tables an operator may act on; '**': all [default: as it is]."),
+        option(metavar="PATTERN", help="Which tables an operator may act on; '**': all [default: as it is]."),
     ] = None,
 ) -> None:
     """Give a user another role or pattern. The user's sessions end."""
     if role is None and on is None:
         raise InvalidArgument("nothing to change was given", hint="Give --role or --on.")
-    request = accounts_pb.UpdateUserRequest(name=name, role=role or "", pattern=on)
-    session.change(request, user_detail)
+    session.change(accounts_pb.UpdateUserRequest(name=name, role=role or "", pattern=on), user_detail)
 
 
 def password(session: Session, name: UserNameArgument, password_file: PasswordOption = None) -> None:
     """Give a user another password. The user's sessions end."""
-    request = accounts_pb.SetPasswordRequest(name=name, password=_password(password_file))
-    session.change(request, user_detail)
+    session.change(accounts_pb.SetPasswordRequest(name=name, password=_password(password_file)), user_detail)
 
 
 def remove(session: Session, name: UserNameArgument) -> None:

@@ -39,18 +39,13 @@ PropertyOption = Annotated[
 SiteOption = Annotated[
     list[Path] | None,
     option(
-        "--site",
         metavar="FILE",
         help="Upload this configuration file (hive-site.xml, core-site.xml, s3.yaml, ...); may be repeated.",
     ),
 ]
 AllowOption = Annotated[
     list[str] | None,
-    option(
-        "--allow-location",
-        metavar="PREFIX",
-        help="Files of its tables may lie under this location, too; may be repeated.",
-    ),
+    option(metavar="PREFIX", help="Files of its tables may lie under this location, too; may be repeated."),
 ]
 
 
@@ -99,17 +94,14 @@ def update(
     name: NameArgument,
     pairs: PairsArgument = None,
     properties: PropertyOption = None,
-    unset: Annotated[
-        list[str] | None, option("--unset", metavar="KEY", help="Remove this property; may be repeated.")
-    ] = None,
+    unset: Annotated[list[str] | None, option(metavar="KEY", help="Remove this property; may be repeated.")] = None,
     site: SiteOption = None,
     remove_site: Annotated[
-        list[str] | None, option("--remove-site", metavar="NAME", help="Forget this uploaded file; may be repeated.")
+        list[str] | None, option(metavar="NAME", help="Forget this uploaded file; may be repeated.")
     ] = None,
     allow_location: AllowOption = None,
     forbid_location: Annotated[
-        list[str] | None,
-        option("--forbid-location", metavar="PREFIX", help="Stop allowing this location; may be repeated."),
+        list[str] | None, option(metavar="PREFIX", help="Stop allowing this location; may be repeated.")
     ] = None,
 ) -> None:
     """Change a catalog that was added here. What is not given stays as it is; the connection is tested first."""
@@ -153,7 +145,7 @@ def apply_policies(
 
 def show_policies(
     session: Session,
-    version: Annotated[int | None, option("--version", help="An earlier version, by its number.", min=1)] = None,
+    version: Annotated[int | None, option(help="An earlier version, by its number.", min=1)] = None,
 ) -> None:
     """Show the file of policies that holds, or an earlier one."""
     session.show(GetPoliciesRequest(version=version or 0), policies_document)

@@ -29,8 +29,7 @@ PropertyOption = Annotated[
     ),
 ]
 MemoryOption = Annotated[
-    int | None,
-    memory_option("--memory", help_="The minimum memory of each thread of its optimizers; sets the property memory."),
+    int | None, memory_option(help_="The minimum memory of each thread of its optimizers; sets the property memory.")
 ]
 _CONTAINER = (
     "What starts its optimizers. external: you do; local: the coordinator, on its machine; spark: spark-submit; "
@@ -46,8 +45,8 @@ _POLICY = (
 def create(
     session: Session,
     name: NameArgument,
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help=_POLICY)] = "quota",
-    container: Annotated[str, typer.Option("--container", metavar="NAME", help=_CONTAINER)] = "external",
+    policy: Annotated[str, typer.Option(metavar="NAME", help=_POLICY)] = "quota",
+    container: Annotated[str, typer.Option(metavar="NAME", help=_CONTAINER)] = "external",
     memory: MemoryOption = None,
     properties: PropertyOption = None,
 ) -> None:
@@ -108,13 +107,11 @@ def jobs(session: Session, options: ListOptions, name: NameArgument) -> None:
 def update(
     session: Session,
     name: NameArgument,
-    policy: Annotated[str | None, option("--policy", metavar="NAME", help=_POLICY)] = None,
-    container: Annotated[str | None, option("--container", metavar="NAME", help=_CONTAINER)] = None,
+    policy: Annotated[str | None, option(metavar="NAME", help=_POLICY)] = None,
+    container: Annotated[str | None, option(metavar="NAME", help=_CONTAINER)] = None,
     memory: MemoryOption = None,
     properties: PropertyOption = None,
-    unset: Annotated[
-        list[str] | None, option("--unset", metavar="KEY", help="Remove this property; may be repeated.")
-    ] = None,
+    unset: Annotated[list[str] | None, option(metavar="KEY", help="Remove this property; may be repeated.")] = None,
 ) -> None:
     """Change a group. What is not given stays as it is."""
     parsed = _properties(properties, memory)

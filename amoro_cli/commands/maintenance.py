@@ -58,25 +58,19 @@ def maintain(
     session: Session,
     table: TableArgument,
     action: Annotated[
-        str, option("--action", metavar="NAMES", help="The actions, separated by commas [default: those that are due].")
+        str, option(metavar="NAMES", help="The actions, separated by commas [default: those that are due].")
     ] = "",
-    older_than: Annotated[
-        timedelta | None, duration_option("--older-than", help_="Overrides the age that the properties set.")
-    ] = None,
-    retain_last: Annotated[
-        int | None, option("--retain-last", min=1, help="How many snapshots of a branch to keep.")
-    ] = None,
-    snapshot: Annotated[
-        list[int] | None, option("--snapshot", metavar="ID", help="Expire this snapshot; may be repeated.")
-    ] = None,
+    older_than: Annotated[timedelta | None, duration_option(help_="Overrides the age that the properties set.")] = None,
+    retain_last: Annotated[int | None, option(min=1, help="How many snapshots of a branch to keep.")] = None,
+    snapshot: Annotated[list[int] | None, option(metavar="ID", help="Expire this snapshot; may be repeated.")] = None,
     location: Annotated[
-        list[str] | None, option("--location", metavar="PREFIX", help="Search this location too; may be repeated.")
+        list[str] | None, option(metavar="PREFIX", help="Search this location too; may be repeated.")
     ] = None,
     file_list: Annotated[
-        str, option("--file-list", metavar="FILE", help="Use this inventory instead of listing: Parquet or CSV.")
+        str, option(metavar="FILE", help="Use this inventory instead of listing: Parquet or CSV.")
     ] = "",
     confirm: Annotated[
-        str, option("--confirm", metavar="TABLE", help="The table's full name: delete although it is unusually much.")
+        str, option(metavar="TABLE", help="The table's full name: delete although it is unusually much.")
     ] = "",
     wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
@@ -172,8 +166,7 @@ def actions(
     Of one table it lists all of them, each with whether it is on and why. Of several it lists those that were scheduled
     or run, as the coordinator last looked at them: what fails or is paused comes first, then the next due.
     """
-    request = pb.ListActionsRequest(table=table)
-    session.show(request, lambda answer: actions_document(answer, options))
+    session.show(pb.ListActionsRequest(table=table), lambda answer: actions_document(answer, options))
 
 
 def compare(
@@ -183,8 +176,7 @@ def compare(
     after: Annotated[int, argument(metavar="AFTER", help="The id of another one.")],
 ) -> None:
     """Compare two snapshots of a table: files, rows and bytes. The figures are those of their summaries."""
-    request = snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after)
-    session.show(request, comparison_document)
+    session.show(snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after), comparison_document)
 
 
 @list_command(FATES)
@@ -193,8 +185,7 @@ def retention(session: Session, options: ListOptions, table: TableArgument) -> N
 
     See amoro table actions for whether expiry is on, and when it is due.
     """
-    request = snapshots_pb.GetRetentionRequest(table=table)
-    session.show(request, lambda answer: retention_document(answer, options))
+    session.show(snapshots_pb.GetRetentionRequest(table=table), lambda answer: retention_document(answer, options))
 
 
 def undo(
@@ -235,9 +226,7 @@ _YES = ("y", "yes")
 def upgrade(
     session: Session,
     table: TableArgument,
-    format_version: Annotated[
-        int, option("--format-version", min=1, max=100, help="The format version to upgrade to: 3.")
-    ],
+    format_version: Annotated[int, option(min=1, max=100, help="The format version to upgrade to: 3.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check whether it is possible, and what it would mean.")
     ] = False,
@@ -285,8 +274,8 @@ def list_trash(session: Session, options: ListOptions, table: AnyTableArgument =
 def show_trash(
     session: Session,
     process: ProcessArgument,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000_000, help="Files to show at most.")] = 1000,
-    after: Annotated[str, option("--after", metavar="CURSOR", help="Only what follows this one in the list.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Files to show at most.")] = 1000,
+    after: Annotated[str, option(metavar="CURSOR", help="Only what follows this one in the list.")] = "",
 ) -> None:
     """Show the files that a process marked for deletion, and why."""
     with session.reading() as connection:
@@ -308,7 +297,7 @@ def empty_trash(
     now: Annotated[
         bool, typer.Option("--now", help="Delete everything that is marked for deletion, also what is not due yet.")
     ] = False,
-    confirm: Annotated[str, option("--confirm", metavar="TABLE", help="With --now: the table's full name.")] = "",
+    confirm: Annotated[str, option(metavar="TABLE", help="With --now: the table's full name.")] = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = TIMEOUT,
 ) -> None:
@@ -338,11 +327,11 @@ def take_lease(
     session: Session,
     table: TableArgument,
     snapshot: Annotated[
-        int | None, option("--snapshot", metavar="ID", help="Keep this snapshot and the chain from it to the head.")
+        int | None, option(metavar="ID", help="Keep this snapshot and the chain from it to the head.")
     ] = None,
-    since: Annotated[int | None, option("--since", metavar="ID", help="Keep this snapshot and all newer ones.")] = None,
+    since: Annotated[int | None, option(metavar="ID", help="Keep this snapshot and all newer ones.")] = None,
     hold: HoldOption = None,
-    holder: Annotated[str, option("--holder", help="Who needs it; shown.")] = "",
+    holder: Annotated[str, option(help="Who needs it; shown.")] = "",
     as_tag: Annotated[
         bool, typer.Option("--as-tag", help="With --snapshot: also by a tag in the table, for other tools.")
     ] = False,

@@ -92,11 +92,10 @@ def run(
             help="Tasks that it runs at a time [default: one for each core, also of a Spark cluster].",
         ),
     ] = None,
-    memory: Annotated[int, memory_option("--memory", help_="Memory of each thread.")] = MEMORY,
+    memory: Annotated[int, memory_option(help_="Memory of each thread.")] = MEMORY,
     token_file: Annotated[
         Path | None,
         option(
-            "--token-file",
             metavar="FILE",
             help="The enrolment token [default: enrolment.token in the state directory].",
             rich_help_panel=CONNECTION,
@@ -116,29 +115,22 @@ def run(
         str | None, option("--resource-id", "-id", metavar="ID", help="The id of the resource that it was started as.")
     ] = None,
     backend: Annotated[
-        Backend, typer.Option("--backend", help="Where tasks run: in its own threads, or in a Spark application.")
+        Backend, typer.Option(help="Where tasks run: in its own threads, or in a Spark application.")
     ] = Backend.STANDALONE,
     master: Annotated[
         str | None,
         option(
-            "--master",
             metavar="MASTER",
             help="Spark's master, such as local[4] or spark://host:7077 [default: spark-submit's, else local[*]].",
         ),
     ] = None,
     spark_conf: Annotated[
         list[Any] | None,
-        option(
-            "--spark-conf",
-            metavar="KEY=VALUE",
-            parser=option_parser(_setting),
-            help="A setting of Spark; may be repeated.",
-        ),
+        option(metavar="KEY=VALUE", parser=option_parser(_setting), help="A setting of Spark; may be repeated."),
     ] = None,
     jars: Annotated[
         str,
         option(
-            "--jars",
             metavar="FILE[,FILE...]",
             help="Jars for Spark: with Hudi's or Paimon's it services tables of that format, too.",
         ),
@@ -168,7 +160,7 @@ def run(
 def list_optimizers(
     session: Session,
     options: ListOptions,
-    group: Annotated[str, option("--group", help="Only those of this group.")] = "",
+    group: Annotated[str, option(help="Only those of this group.")] = "",
 ) -> None:
     """List the optimizers that are registered with the coordinator."""
     there, of_group = (" in the group", f" --group {group}") if group else ("", "")
@@ -213,16 +205,11 @@ def kill(session: Session, instance: InstanceArgument) -> None:
 def package(
     session: Session,
     file: Annotated[
-        Path | None,
-        option("--file", metavar="FILE", help="The archive to write [default: a name that says where it can run]."),
+        Path | None, option(metavar="FILE", help="The archive to write [default: a name that says where it can run].")
     ] = None,
     include: Annotated[
         list[str] | None,
-        option(
-            "--include",
-            metavar="DISTRIBUTION",
-            help="Also pack this installed distribution, such as s3fs; may be repeated.",
-        ),
+        option(metavar="DISTRIBUTION", help="Also pack this installed distribution, such as s3fs; may be repeated."),
     ] = None,
     without_interpreter: Annotated[
         bool, typer.Option("--without-interpreter", help="Leave Python itself to the executors' machines.")

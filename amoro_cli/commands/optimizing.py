@@ -3,6 +3,7 @@
 import sys
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,25 +68,18 @@ TypeOption = Annotated[
 WhereOption = Annotated[
     str,
     option(
-        "--where",
         metavar="CONDITION",
         help="Only partitions that can hold matching rows, by partition columns, such as \"dt >= '2026-01-31'\".",
     ),
 ]
 ColumnsOption = Annotated[
-    str, option("--columns", metavar="A,B", help="With --type cluster: the columns to order rows by, or auto.")
+    str, option(metavar="A,B", help="With --type cluster: the columns to order rows by, or auto.")
 ]
 StrategyOption = Annotated[
-    Strategy | None,
-    option("--strategy", case_sensitive=False, help="With --type cluster: how several columns become one order."),
+    Strategy | None, option(case_sensitive=False, help="With --type cluster: how several columns become one order.")
 ]
 PartitionsOption = Annotated[
-    str,
-    option(
-        "--partitions",
-        metavar="CHOICE",
-        help="With --type cluster: all, recent:N, recent:N,skip:M, selected or rolling:K.",
-    ),
+    str, option(metavar="CHOICE", help="With --type cluster: all, recent:N, recent:N,skip:M, selected or rolling:K.")
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: also what is clustered already.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: also rewrite healthy files.")]
@@ -264,26 +258,21 @@ def _snapshot(text: str) -> int:
     raise ValueError(f"{text!r} is not the id of a snapshot. See: amoro table snapshots TABLE")
 
 
+_snapshot_option = partial(option, metavar="SNAPSHOT", parser=option_parser(_snapshot))
+
+
 def verify(
     session: Session,
     table: TableArgument,
     before: Annotated[
         int | None,
-        option(
-            metavar="SNAPSHOT",
-            parser=option_parser(_snapshot),
-            help="The older snapshot [default: the parent of the newer one].",
-        ),
+        _snapshot_option(help="The older snapshot [default: the parent of the newer one]."),
     ] = None,
     after: Annotated[
         int | None,
-        option(
-            metavar="SNAPSHOT",
-            parser=option_parser(_snapshot),
-            help="The newer snapshot [default: the last optimizing commit; with --before, the head].",
-        ),
+        _snapshot_option(help="The newer snapshot [default: the last optimizing commit; with --before, the head]."),
     ] = None,
-    timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _VERIFY_TIMEOUT,
+    timeout: Annotated[timedelta, duration_option(help_="How long reading may take.")] = _VERIFY_TIMEOUT,
 ) -> None:
     """Prove that optimizing lost, added or changed no row. Both sides of a rewrite are read and compared.
 

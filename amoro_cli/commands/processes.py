@@ -85,8 +85,7 @@ def report(
 
     It counts the processes that ended in that time, as long as they are kept; those of removed tables are not.
     """
-    request = journal_pb.GetReportRequest(since_ms=since, until_ms=until or 0, table=table)
-    session.show(request, report_document)
+    session.show(journal_pb.GetReportRequest(since_ms=since, until_ms=until or 0, table=table), report_document)
 
 
 def show(
@@ -152,8 +151,7 @@ def list_tasks(
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
-        request = pb.ListTasksRequest(process_id=process_id, status=status or "")
-        first, part = gather(client, options.window, request)
+        first, part = gather(client, options.window, pb.ListTasksRequest(process_id=process_id, status=status or ""))
         owner = first.process.process_id
         document = TASKS.document(
             part, options, before={"process_id": owner}, name=lambda task: f"{owner}-{task.task_id}"
@@ -262,7 +260,7 @@ def list_events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with events as they happen, oldest first, until Ctrl-C.")
     ] = False,
-    interval: Annotated[timedelta, duration_option("--interval", help_="How often --follow polls.")] = EVENTS_INTERVAL,
+    interval: Annotated[timedelta, duration_option(help_="How often --follow polls.")] = EVENTS_INTERVAL,
 ) -> None:
     """List what happened, the newest first. Events are of tables, processes, optimizers and groups.
 

@@ -61,7 +61,7 @@ def up(
     threads: Annotated[
         int | None, option(help="Threads of the optimizer [default: one for each core].", min=1, max=MOST_THREADS)
     ] = None,
-    memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = MEMORY,
+    memory: Annotated[int, memory_option(help_="Memory of each optimizer thread.")] = MEMORY,
     without_optimizer: Annotated[
         bool, typer.Option("--without-optimizer", help="Run the coordinator alone; optimizers are started elsewhere.")
     ] = False,
@@ -178,8 +178,7 @@ def show_series(
     table: Annotated[str, table_option("Series of this table.")] = "",
     since: Annotated[int, since_option("From that time on.")] = DAY,
     step: Annotated[
-        timedelta | None,
-        duration_option("--step", help_="The step between values: 1m, 10m or 2h; for a table 1h or 1d."),
+        timedelta | None, duration_option(help_="The step between values: 1m, 10m or 2h; for a table 1h or 1d.")
     ] = None,
 ) -> None:
     """Show values over time: of the system and of groups, or of a table.
@@ -259,5 +258,4 @@ def show_config(
     ] = False,
 ) -> None:
     """Show the settings that the coordinator runs with."""
-    request = pb.GetSettingsRequest()
-    session.show(request, lambda answer: settings_document(answer.settings, origin), lasting=True)
+    session.show(pb.GetSettingsRequest(), lambda answer: settings_document(answer.settings, origin), lasting=True)

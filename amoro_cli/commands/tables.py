@@ -103,8 +103,7 @@ def create(
         list[str], argument(metavar="COLUMN...", help="Its columns: name and type, such as 'id long not null'.")
     ],
     partition: Annotated[
-        list[str] | None,
-        option("--partition", metavar="TRANSFORM", help="Such as day(at), bucket(16, id), region; may be repeated."),
+        list[str] | None, option(metavar="TRANSFORM", help="Such as day(at), bucket(16, id), region; may be repeated.")
     ] = None,
     location: Annotated[str, option(metavar="URI", help="Its place [default: below its namespace's].")] = "",
     properties: PropertyOption = None,
@@ -271,13 +270,10 @@ def block(
         duration_option("--for", help_="How long it lasts, at most 1d [default: 1m, or what blocker-timeout says]."),
     ] = None,
     where: Annotated[
-        str,
-        option(
-            "--where", metavar="CONDITION", help="Only partitions in which it may hold, such as day = '2026-11-30'."
-        ),
+        str, option(metavar="CONDITION", help="Only partitions in which it may hold, such as day = '2026-11-30'.")
     ] = "",
     yields: Annotated[bool, option("--yield", help="Let processes that run give way, there or as a whole.")] = False,
-    reason: Annotated[str, option("--reason", help="Shown to whoever is blocked.")] = "",
+    reason: Annotated[str, option(help="Shown to whoever is blocked.")] = "",
 ) -> None:
     """Block optimizing, or batch writers that ask, for a while.
 
