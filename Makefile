@@ -64,7 +64,7 @@ coverage:
 
 # The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.
 BUDGET ?= 60m
-prove: $(VENV)/.spark-test $(JARS)/.fetched $(CHROMIUM)/.installed
+prove: $(VENV)/.spark-test $(JARS)/.fetched $(CHROMIUM)/.installed $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(PYPAIMON)/.installed
 	$(BIN)/python -m tests.prove --budget $(BUDGET)
 
 # Mutation testing of matching, validation, commit, of what decides about deletes, of clustering, and of what follows rows

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +20,7 @@ import pytest
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.principals import Role
 from amoro_core.store.database import Store
-from tests.acceptance.processes import address_of, install
+from tests.acceptance.processes import ROOT, address_of, install
 from tests.browser.chromium import Seat, started
 from tests.browser.pages import STATES, VIEWS, looks, paths_in
 from tests.dashboard import states
@@ -410,6 +414,33 @@ def _optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str,
         finally:
             installation.close()
             cluster.close()
+
+
+@_kind("service-kills", 400, {"drivers killed": 20, "coordinators killed": 10}, replays=False)
+def _service_kills(seed: int, totals: Counter[str]) -> None:
+    """A coordinator and a Spark driver with the jars of Hudi and Paimon compact a Hudi and a Paimon table and cluster
+    another Hudi table, twice (`tests/spark_backend/table_services.py`); the driver (its Python, its JVM, or both) and
+    the coordinator are killed with SIGKILL at random moments of the services. A mismatch: a service that is not done
+    exactly once, other rows for Spark, PyPI's `hudi` or pypaimon, or a service begun again while the lost driver lives.
+    """
+    _with_older_spark(totals, "kills", seed)
+
+
+@_kind("service-beside", 400, {"commits": 50}, replays=False)
+def _service_beside(seed: int, totals: Counter[str]) -> None:
+    """A writer commits fifty upserts to a Hudi table and schedules a compaction after each fifth, without a lock; a
+    Spark driver executes them beside it (`tests/spark_backend/table_services.py`). A mismatch: a plan compacted twice
+    or never, other rows for Spark or PyPI's `hudi`.
+    """
+    _with_older_spark(totals, "beside", 50)
+
+
+def _with_older_spark(totals: Counter[str], *asked: object) -> None:
+    """Count what the module of table services counts; Hudi's jar is for Spark 3.5."""
+    older = {"PYSPARK_SERIES": "3.5", "PYTHONPATH": str(ROOT / "build" / "pyspark-3.5")}
+    command = [sys.executable, "-m", "tests.spark_backend.table_services", *map(str, asked)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | older, stdout=subprocess.PIPE, text=True, check=True)
+    totals.update(json.loads(done.stdout.splitlines()[-1]))
 
 
 @_kind("rest", 120, {"requests": 100_000}, replays=False)

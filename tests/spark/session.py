@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "build" / "jars"
+FORMAT_JARS = ROOT / "build" / "format-jars"
 #: For Spark 3.5.
-HUDI_JAR = ROOT / "build" / "format-jars" / "hudi-spark3.5-bundle_2.12-1.2.0.jar"
+HUDI_JAR = FORMAT_JARS / "hudi-spark3.5-bundle_2.12-1.2.0.jar"
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 #: Two cores. Spark runs again what is lost, and gives a task up that was lost for the third time.
 FAILURES = 3

@@ -98,6 +98,13 @@ class Table:
         """A process that commits until that file exists."""
         return subprocess.Popen(self._command("write", str(stop)), stdout=subprocess.PIPE, text=True)
 
+    def write_on(self, stop: Path) -> None:
+        """Some commits more."""
+        writer, head = self.writing(stop), self.loaded().facts.snapshot_id
+        wait_until(lambda: self.loaded().facts.snapshot_id != head, "a commit")
+        stop.touch()
+        writer.communicate(timeout=60)
+
     def read(self) -> Rows:
         """Its rows, as pypaimon reads them."""
         return self._pypaimon("read")

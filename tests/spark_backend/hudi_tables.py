@@ -48,16 +48,26 @@ _TABLE = {
     "hoodie.parquet.small.file.limit": "0",  # small files are not rewritten by the writer: it writes logs
     "hoodie.compact.inline": "false",
     "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",  # every instant stays to be counted
 }
 Row = tuple[int, str, int]
 
 
 def upsert(spark: SparkSession, place: Path, number: int, more: Mapping[str, str] = SHARED) -> None:
     """The commit of that number: the first has a hundred rows, each other one changes twenty."""
-    ids = range(100) if number == 0 else random.Random(number).sample(range(100), 20)
-    rows = [(one, f"p{one % 2}", f"{99 - one:02}-{number}", number) for one in ids]
+    rows = [(one, f"p{one % 2}", name, number) for one, name, number in _rows(number)]
     frame = spark.createDataFrame(rows, "id long, part string, name string, number long")
     frame.write.format("hudi").options(**_TABLE, **more).mode("append").save(str(place))
+
+
+def _rows(number: int) -> list[Row]:
+    ids = range(100) if number == 0 else random.Random(number).sample(range(100), 20)
+    return [(one, f"{99 - one:02}-{number}", number) for one in ids]
+
+
+def written(commits: int) -> list[Row]:
+    """The rows after so many commits."""
+    return sorted({row[0]: row for number in range(commits) for row in _rows(number)}.values())
 
 
 def seven_upserts(spark: SparkSession, place: Path, more: Mapping[str, str] = SHARED) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import subprocess
 import sys
 import threading
@@ -16,11 +14,13 @@ import pytest
 from amoro_core.errors import AttemptAbandoned, OptimizerError, TableRefused
 from amoro_core.model.task_payload import TAKE_OVER
 from amoro_core.protocol.maintenance_pb2 import ProcedureOutput
-from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, Process, address_of, wait_until
+from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, wait_until
 from tests.spark.session import HUDI_JAR, Application, require
+from tests.spark.test_paimon import PYPAIMON
 from tests.spark_backend import hudi_tables as hudi
 from tests.spark_backend.hudi_tables import SHARED, execute, service
-from tests.spark_backend.spark import PYTHON_PATH, Call, java_of, kill, spark_optimizer
+from tests.spark_backend.spark import PYTHON_PATH, Call
+from tests.spark_backend.table_services import Lake, compact_beside, kill_rounds
 from tests.tiers import seeds
 
 
@@ -86,6 +86,7 @@ def test_a_plan_of_the_writer_is_executed_beside_it_and_once_at_no_more_than_the
 ) -> None:
     """Without a lock, as the writer is the only one; what a writer without heartbeats has begun is left to it."""
     backend, spark, place = spark_application.backend, spark_application.session, tmp_path / "t"
+    compact_beside(backend, spark, tmp_path / "beside", 12)
     hudi.seven_upserts(spark, place, {})
     options = "hoodie.compact.inline.max.delta.commits=1"
     plan = f"CALL run_compaction(op => 'schedule', path => '{place}', options => '{options}')"
@@ -100,22 +101,14 @@ def test_a_plan_of_the_writer_is_executed_beside_it_and_once_at_no_more_than_the
         ours_s.append(time.monotonic() - began - bare_s[-1])
     assert min(ours_s) < min(bare_s) + 2
 
-    writing = threading.Thread(target=lambda: [hudi.upsert(spark, place, number, {}) for number in (8, 9, 10)])
-    writing.start()
-    assert execute(backend, service("compact", place, instant)).instant == instant
-    writing.join()
-    assert hudi.completed(place, "commit") == {instant: 1}
-    hudi.upsert(spark, bare, 8, {})
-    hudi.upsert(spark, bare, 9, {})
-    hudi.upsert(spark, bare, 10, {})
-    assert_same_rows(spark_application, hudi.by_hudi(bare), place)
-
+    execute(backend, service("compact", place, instant))
+    hudi.upsert(spark, place, 8, {})
     later = spark.sql(plan).collect()[0].timestamp
     (place / ".hoodie" / "timeline" / f"{later}.compaction.inflight").touch()
     with pytest.raises(OptimizerError, match=f"the plan {later} of lake.db.t was begun by a writer$"):
         execute(backend, service("compact", place, later))
     execute(backend, service("compact", place, later, {TAKE_OVER: "true"}))
-    assert_same_rows(spark_application, hudi.by_hudi(bare), place)
+    assert_same_rows(spark_application, hudi.written(9), place)
 
 
 @pytest.mark.parametrize("name", ["compact", "cluster"])
@@ -162,31 +155,6 @@ def test_a_cancel_ends_the_jobs_and_the_next_attempt_completes_the_plan(
     assert_same_rows(spark_application, before, place)
 
 
-class Lake:
-    """A coordinator with a catalog of Hudi tables, as processes, and the table `lake.db.t`."""
-
-    def __init__(self, installation: Installation, template: Path, port: int = 0) -> None:
-        self.installation = installation
-        self.place = installation.directory / "lake" / "db" / "t"
-        hudi.copy(template, self.place)
-        hudi.state(self.place, **SHARED)
-        self.coordinator = installation.up()
-        self.address = address_of(self.coordinator)
-        self.ask("catalog", "add", "lake", "type=hudi", f"warehouse={self.place.parents[1].as_uri()}")
-
-    def ask(self, *arguments: str) -> dict[str, object]:
-        return self.installation.ask(*arguments)
-
-    def optimizer(self) -> Process:
-        return spark_optimizer(self.installation, self.address, "local[1]", "--jars", str(HUDI_JAR))
-
-    def begin(self) -> str:
-        return str(self.ask("table", "maintain", "lake.db.t", "--action", "hudi-compact")["process_id"])
-
-    def ended(self, process_id: str) -> dict[str, object]:
-        return wait_until(lambda: self.installation.ended(process_id), "the process ends")
-
-
 def test_the_coordinator_compacts_a_table_says_which_jar_is_missing_and_refuses_one_without_a_lock(
     installation: Installation, spark_application: Application, template: Path
 ) -> None:
@@ -210,24 +178,8 @@ def test_the_coordinator_compacts_a_table_says_which_jar_is_missing_and_refuses_
 
 
 @pytest.mark.parametrize("seed", seeds(1, 1))
-def test_drivers_and_coordinators_that_are_killed_leave_each_plan_completed_once_and_the_rows_equal(
+def test_drivers_and_coordinators_that_are_killed_leave_each_service_done_once_and_the_rows_equal(
     installation: Installation, spark_application: Application, template: Path, seed: int
 ) -> None:
-    chance = random.Random(seed)
-    lake = Lake(installation, template)
-    before = hudi.by_hudi(lake.place)
-    optimizer, process_id = lake.optimizer(), lake.begin()
-    wait_until(lambda: "task.started" in optimizer.output, "the task has begun")
-    time.sleep(chance.uniform(0, 12))
-    java = java_of(optimizer.popen.pid)
-    optimizer.kill()
-    if chance.random() < 0.5:
-        kill(java)
-    if chance.random() < 0.5:
-        lake.coordinator.kill()
-        lake.coordinator = installation.up(port=int(lake.address.rpartition(":")[2]))
-    lake.optimizer()
-    ended = lake.ended(process_id)
-    assert ended["status"] == "success", json.dumps(ended)
-    assert (list(hudi.completed(lake.place, "commit").values()), hudi.log_files(lake.place)) == ([1], [])
-    assert_same_rows(spark_application, before, lake.place)
+    require([] if PYPAIMON.exists() else ["pypaimon in build/pypaimon"])
+    kill_rounds(installation, spark_application.session, template, seed, rounds=1)
