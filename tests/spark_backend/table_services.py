@@ -93,7 +93,7 @@ def kill_rounds(
         processes = [lake.begin(*one) for one in services.items()]
         lake.wait_for_task(optimizer, processes)
         for _ in range(4):
-            moment = chance.uniform(0, 15)
+            moment = chance.uniform(0, chance.choice((4, 15)))
             time.sleep(moment)
             if chance.random() < 0.6:
                 lake.restart()
