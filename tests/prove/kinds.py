@@ -419,9 +419,9 @@ def _optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str,
 @_kind("service-kills", 400, {"drivers killed": 20, "coordinators killed": 10}, replays=False)
 def _service_kills(seed: int, totals: Counter[str]) -> None:
     """A coordinator and a Spark driver with the jars of Hudi and Paimon compact a Hudi and a Paimon table and cluster
-    another Hudi table, twice (`tests/spark_backend/table_services.py`); the driver (its Python, its JVM, or both) and
-    the coordinator are killed with SIGKILL at random moments of the services. A mismatch: a service that is not done
-    exactly once, other rows for Spark, PyPI's `hudi` or pypaimon, or a service begun again while the lost driver lives.
+    another Hudi table, four times (`tests/spark_backend/table_services.py`); the driver (its Python, its JVM, or both)
+    and the coordinator are killed with SIGKILL at random moments of the services. A mismatch: a service that is not
+    done exactly once, other rows for Spark, PyPI's `hudi` or pypaimon, or one begun again while the lost driver lives.
     """
     _with_older_spark(totals, "kills", seed)
 
