@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from amoro_cli.connection import remote_error
@@ -131,25 +131,16 @@ def plan_each(tables: Sequence[str], plan: Callable[[str], pb.Plan]) -> list[Out
         return list(pool.map(plan_one, tables))
 
 
+@dataclass
 class MultiTableRun:
     """Optimizes tables, and knows the outcome of each at any time."""
 
-    def __init__(
-        self,
-        connection: "Connection",
-        request: pb.OptimizeTableRequest,
-        deadline: Deadline,
-        report: ProgressReport,
-        *,
-        wait: bool,
-    ) -> None:
-        """`request`: the request for each table, without its name."""
-        self._connection = connection
-        self._request = request
-        self._deadline = deadline
-        self._report = report
-        self._wait = wait
-        self.outcomes: list[Outcome[Optimized]] = []
+    connection: "Connection"
+    request: pb.OptimizeTableRequest  # for each table, without its name
+    deadline: Deadline
+    report: ProgressReport
+    wait: bool
+    outcomes: list[Outcome[Optimized]] = field(default_factory=list)
 
     def optimize(self, tables: Sequence[str]) -> None:
         """Optimize the tables.
@@ -162,24 +153,24 @@ class MultiTableRun:
         for at, outcome in enumerate(self.outcomes):
             if isinstance(outcome.error, TableBusy):
                 self.outcomes[at] = self._begin(outcome.table, patient=True)
-        if self._connection.embedded or not self._wait:
+        if self.connection.embedded or not self.wait:
             return
         try:
             for at, outcome in enumerate(self.outcomes):
                 if outcome.answer and outcome.answer[0].process_id:
                     self.outcomes[at] = self._awaited(outcome)
         except KeyboardInterrupt:
-            self._report.note("The processes go on. See: amoro process list")
+            self.report.note("The processes go on. See: amoro process list")
             raise
 
     def _begin(self, table: str, *, patient: bool) -> Outcome[Optimized]:
-        if not self._deadline.remaining:
+        if not self.deadline.remaining:
             return failed(table, WaitTimeout(f"{table} was not started in time", hint="Give a longer --timeout."))
         request = pb.OptimizeTableRequest(table=table)
-        request.MergeFrom(self._request)
+        request.MergeFrom(self.request)
         try:
             answer, process = optimize_once(
-                self._connection, request, self._deadline, self._report, wait=False, patient=patient
+                self.connection, request, self.deadline, self.report, wait=False, patient=patient
             )
         except AmoroError as error:
             return failed(table, error)
@@ -190,7 +181,7 @@ class MultiTableRun:
             return outcome
         answer = outcome.answer[0]
         try:
-            process = wait_for_end(self._connection.client, answer.process_id, self._deadline, self._report)
+            process = wait_for_end(self.connection.client, answer.process_id, self.deadline, self.report)
         except AmoroError as error:
             return failed(outcome.table, error, outcome.answer)
         return self._ended(answer, process)
@@ -199,5 +190,5 @@ class MultiTableRun:
         table = answer.plan.table
         if process is None:
             return Outcome(table, "planned" if answer.process_id else "nothing_to_do", (answer, None))
-        failure = failure_of(process, self._connection.embedded)
+        failure = failure_of(process, self.connection.embedded)
         return Outcome(table, process.status, (answer, process), failure)

@@ -227,17 +227,13 @@ def _write_rich(blocks: Sequence[Block], out: TextIO) -> None:
         for number, row in enumerate(_aligned(block)):
             header = isinstance(block, Grid) and number == 0
             styles = [
-                "bold" if header or (isinstance(block, Pairs) and not at) else _style(cell)
+                "bold" if header or (isinstance(block, Pairs) and not at) else _STYLES.get(cell.strip(), "")
                 for at, cell in enumerate(row)
             ]
             parts = [part for cell, style in zip(row, styles, strict=True) for part in ((cell, style), _GAP)]
             line = Text.assemble(" " * block.indent, *parts)
             line.rstrip()
             console.print(line)
-
-
-def _style(cell: str) -> str:
-    return _STYLES.get(cell.strip(), "")
 
 
 class Output(io.TextIOWrapper):

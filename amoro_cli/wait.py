@@ -94,8 +94,7 @@ def with_tasks(client: "AdminClient", process: pb.Process) -> pb.Process:
     """The same process with all its tasks, which the coordinator lists page by page."""
     if process.tasks_total > len(process.tasks):
         del process.tasks[:]
-        request = pb.ListTasksRequest(process_id=process.process_id)
-        process.tasks.extend(listed(client, ALL, request).items)
+        process.tasks.extend(listed(client, ALL, pb.ListTasksRequest(process_id=process.process_id)).items)
     return process
 
 

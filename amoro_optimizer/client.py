@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -93,34 +93,17 @@ class Client:
         self._channel.close()
 
     def register(
-        self,
-        enrolment_token: Secret,
-        *,
-        group: str,
-        threads: int,
-        memory_bytes: int,
-        labels: Mapping[str, str],
-        heartbeat_interval_s: float,
-        running: Iterable[Attempt],
-        previous_optimizer_id: str,
-        work_kinds: Sequence[str],
-        max_cluster_bytes: int = 0,
+        self, enrolment_token: Secret, *, running: Iterable[Attempt], heartbeat_interval_s: float, **facts: Any
     ) -> tuple[Registration, tuple[Attempt, ...]]:
-        """Register in a group; returns the registration and the adopted attempts.
+        """Register in a group; returns the registration and the adopted attempts. `facts`: fields of RegisterRequest.
 
         Raises CoordinatorUnavailable, NotAllowed (wrong enrolment token), Untrusted, GroupNotFound, InvalidSettings.
         """
         request = pb.RegisterRequest(
-            group=group,
-            threads=threads,
-            memory_bytes=memory_bytes,
-            labels=labels,
             protocol_version=PROTOCOL_VERSION,
             heartbeat_interval_ms=round(heartbeat_interval_s * 1000),
             running=[codec.encode_attempt(attempt) for attempt in running],
-            previous_optimizer_id=previous_optimizer_id,
-            work_kinds=work_kinds,
-            max_cluster_bytes=max_cluster_bytes,
+            **facts,
         )
         try:
             answer = self._stub.Register(request, timeout=CALL_DEADLINE_S, metadata=_bearer(enrolment_token))

@@ -278,11 +278,7 @@ def receipt_blocks(process: admin_pb.Process) -> tuple[Block, ...]:
             ("rows", row_equation(receipt)),
         ]
         wide |= set() if receipt.delete_files_before or receipt.delete_files_after else {"deletes"}
-    shown = Pairs((*pairs, *detail, *_undo(process)), indent=2, wide=frozenset(wide))
+    undoing = [("undo", f"amoro undo {process.process_id}")] if process.type in UNDOABLE else []
+    shown = Pairs((*pairs, *detail, *undoing), indent=2, wide=frozenset(wide))
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
     return (title, shown, *note)
-
-
-def _undo(process: admin_pb.Process) -> tuple[tuple[str, str], ...]:
-    """The command that undoes it, for types that can be undone."""
-    return (("undo", f"amoro undo {process.process_id}"),) if process.type in UNDOABLE else ()

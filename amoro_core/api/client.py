@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, wraps
 from inspect import isfunction
 from pathlib import Path
-from types import TracebackType
 from typing import (
     Any,
     Literal,
@@ -221,9 +220,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

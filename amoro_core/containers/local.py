@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -53,7 +54,7 @@ class LocalContainer:
         try:
             self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._remove_old_logs()
-            with open(self._log_of(resource_id), "ab", opener=_private) as output:
+            with open(self._log_of(resource_id), "ab", opener=partial(os.open, mode=0o600)) as output:
                 child = subprocess.Popen(  # noqa: S603 - a list, no shell
                     list(command),
                     stdin=subprocess.DEVNULL,
@@ -130,10 +131,6 @@ def _is_leader(process: psutil.Process, resource_id: str) -> bool:
     with suppress(OSError):
         return _names(process, resource_id) and os.getsid(process.pid) == process.pid
     return False
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def optimizer_arguments(launch: Launch, token_file: str) -> list[str]:

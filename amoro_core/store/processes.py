@@ -45,10 +45,6 @@ from amoro_core.store.connection import (
 from amoro_core.store.plans import receipt_from_json, receipt_to_json
 
 
-def _delay_to_json(delay: Delay) -> str:
-    return to_json({**asdict(delay), "retry_at": to_ms(delay.retry_at)})
-
-
 def _delay_from_json(text: str) -> Delay:
     document = json.loads(text)
     return Delay(**{**document, "retry_at": from_ms(document["retry_at"])})
@@ -67,7 +63,7 @@ _PROCESSES = RowMapping(
         "type": Codec(str, str),
         "status": Codec(str, lambda word: ProcessStatus(word) if word in _STATUSES else word),
         "receipt": _RECEIPT,
-        "delay": Codec(_delay_to_json, _delay_from_json),
+        "delay": Codec(lambda delay: to_json({**asdict(delay), "retry_at": to_ms(delay.retry_at)}), _delay_from_json),
     },
 )
 _NEWEST_FIRST = "ORDER BY created_at_ms DESC, process_id DESC"

@@ -1,7 +1,7 @@
 """The web application: its routes, probes and metrics, and the middleware around them."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from amoro_core.errors import UnknownToken
 from amoro_core.logger import get_logger
@@ -26,7 +26,8 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
     """The application over these parts; it answers to loopback's names and to `hosts`."""
     site = Site()
     routes = [
-        *_probe_routes(),
+        Route("/metrics", _metrics),
+        *(Route(path, _alive) for path in ("/livez", "/readyz")),
         *static.routes(),
         *handler.routes(),
         *mcp_endpoint.routes(),
@@ -47,10 +48,6 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
 async def _failed(request: Request, error: Exception) -> Response:
     log.error("request.failed", method=request.method, path=request.url.path, error=repr(error))
     return PlainTextResponse("internal error: the coordinator's log has more\n", 500)
-
-
-def _probe_routes() -> Sequence[BaseRoute]:
-    return (Route("/metrics", _metrics), Route("/livez", _alive), Route("/readyz", _alive))
 
 
 async def _alive(request: Request) -> Response:

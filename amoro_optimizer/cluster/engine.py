@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -344,63 +344,54 @@ def bounded_options(order: Order, properties: Mapping[str, str]) -> WriterOption
     return with_bounds(writer_options(properties), [name for name in names if name is not None])
 
 
+@dataclass
 class _Group:
     """The rows of a group, from their files into their outputs."""
 
-    def __init__(
-        self,
-        work: ClusterInput,
-        run: RewriteRun,
-        order: Order,
-        stages: Stages,
-        outputs: Outputs,
-        masks: dict[int, Packed],
-        live_rows: int,
-    ) -> None:
-        self.spilled_bytes = 0
-        self.cuts: Cuts
-        self._work = work
-        self._run = run
-        self._order = order
-        self._stages = stages
-        self._outputs = outputs
-        self._masks = masks
-        self._live_rows = live_rows
+    work: ClusterInput
+    run: RewriteRun
+    order: Order
+    stages: Stages
+    outputs: Outputs
+    masks: dict[int, Packed]
+    live_rows: int
+    spilled_bytes: int = 0
+    cuts: Cuts = field(init=False)
 
     def write(self, share_bytes: int, root: str, free: Callable[[str], int]) -> None:
         """Sort in memory where all rows fit into the share, else by ranges that wait on disk."""
         held, rest = collected(self._read(), _size, share_bytes)
         if rest is None:  # of rows in memory: the same as of their keys alone
-            sample = self._sampled(held, self._order)
+            sample = self._sampled(held, self.order)
         else:
-            keys = self._order.of_keys()
-            sample = self._sampled(placed_batches(self._run, self._masks, schema=keys.schema), keys)
-        self.cuts = make_cuts(self._order, sample.table(), self._work.rewrite.output_count)
-        schema = self.cuts.tagged_schema(arrow_schema(self._run.schema))
+            keys = self.order.of_keys()
+            sample = self._sampled(placed_batches(self.run, self.masks, schema=keys.schema), keys)
+        self.cuts = make_cuts(self.order, sample.table(), self.work.rewrite.output_count)
+        schema = self.cuts.tagged_schema(arrow_schema(self.run.schema))
         writer = RangeWriter(
             self.cuts,
-            self._outputs,
+            self.outputs,
             share_bytes=share_bytes,
             spill=lambda: spill_directory(root),
-            checkpoint=self._run.checkpoint,
+            checkpoint=self.run.checkpoint,
             on_rows=self._written,
         )
         if rest is None:
-            self._stages.begin(WRITE)
+            self.stages.begin(WRITE)
             writer.write(self._tagged(held, None))
         else:
             row_bytes, row_spill = self._row_sizes(held)
-            require_free(root, self._live_rows * row_spill * _SPILL_MARGIN // 100, free(root))
-            self._stages.begin(SPLIT)
+            require_free(root, self.live_rows * row_spill * _SPILL_MARGIN // 100, free(root))
+            self.stages.begin(SPLIT)
             give_back()
-            points = split_points(self.cuts, sample.table(), writer.pieces(self._live_rows * row_bytes))
+            points = split_points(self.cuts, sample.table(), writer.pieces(self.live_rows * row_bytes))
             writer.write_split(self._tagged(held, rest), schema, points)
         writer.finish()
         self.spilled_bytes = writer.spilled_bytes
 
     def _read(self) -> Iterator[_Placed]:
-        for placed in placed_batches(self._run, self._masks):
-            self._stages.advance(placed[2].num_rows)
+        for placed in placed_batches(self.run, self.masks):
+            self.stages.advance(placed[2].num_rows)
             yield placed
 
     def _tagged(self, held: list[_Placed], rest: Iterator[_Placed] | None) -> Iterator[pa.RecordBatch]:
@@ -409,13 +400,13 @@ class _Group:
             yield self.cuts.tagged(batch, places_of(number, positions))
 
     def _sampled(self, batches: Iterable[_Placed], order: Order) -> Sample:
-        self._stages.begin(SAMPLE)
-        sample = Sample(sample_rows(self._work.rewrite.output_count))
+        self.stages.begin(SAMPLE)
+        sample = Sample(sample_rows(self.work.rewrite.output_count))
         for number, positions, batch in batches:
-            self._run.checkpoint()
-            hashes = row_hashes(self._run.work.rewritten[number].data.path, positions, self._work.seed)
+            self.run.checkpoint()
+            hashes = row_hashes(self.run.work.rewritten[number].data.path, positions, self.work.seed)
             add_to_sample(sample, order, hashes, places_of(number, positions), batch)
-            self._stages.advance(batch.num_rows)
+            self.stages.advance(batch.num_rows)
         return sample
 
     def _row_sizes(self, held: list[_Placed]) -> tuple[int, int]:
@@ -427,8 +418,8 @@ class _Group:
         return -(-in_memory // rows), -(-(spilled_size([batch for _, _, batch in some]) + tags) // rows)
 
     def _written(self, rows: int) -> None:
-        self._stages.begin(WRITE)
-        self._stages.advance(rows)
+        self.stages.begin(WRITE)
+        self.stages.advance(rows)
 
 
 def _size(placed: _Placed) -> int:

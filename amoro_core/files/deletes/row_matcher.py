@@ -118,13 +118,8 @@ def _primitive(column: pa.Array) -> Hashes:
 def _combined(columns: Sequence[Hashes], rows: int) -> Hashes:
     hashes = np.zeros(rows, np.uint64)
     for column in columns:
-        hashes = _pair(hashes, column)
+        hashes = mixed(mixed(hashes + np.uint64(1)) + column)
     return hashes
-
-
-def _pair(left: Hashes, right: Hashes) -> Hashes:
-    """The hashes of pairs, in this order."""
-    return mixed(mixed(left + np.uint64(1)) + right)
 
 
 def _within(child: pa.Array, offsets: Offsets) -> pa.Array:
@@ -239,7 +234,7 @@ class _Search:
         columns = key_columns(self._reader.rows_at(file, positions, wanted, MOST_BYTES), wanted, ids)
         self._access.require_readable(delete.path)
         hit = np.zeros(len(positions), np.bool_)
-        for keys in key_batches(self._access, delete, schema, self._reader.mapping, _nothing):
+        for keys in key_batches(self._access, delete, schema, self._reader.mapping, lambda: None):
             hit |= _among(columns, keys)
         return hit
 
@@ -363,7 +358,3 @@ def _may_be_within(values: pa.Array, lower: bytes, upper: bytes) -> Mask:
     inside = pc.and_(pc.greater_equal(compared, low), pc.less_equal(compared, high))
     result: Mask = pc.fill_null(inside, True).to_numpy(zero_copy_only=False)
     return result
-
-
-def _nothing() -> None:
-    """No checkpoint."""
