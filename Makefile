@@ -30,6 +30,8 @@ demo: $(VENV)/.demo
 # More workers than two cores: tests also wait for processes, disks and clocks.
 WORKERS := $(PYTEST) -n 3
 PURE := $(addprefix tests/,unit store cli rpc admin api formats tools)
+# One process compiles the tests and what they import; otherwise each worker of a clean clone would.
+COMPILE := $(PYTEST) -qq --collect-only
 # $(call beside,TARGETS,COMMAND): fails if the command or one of the targets does, which run beside it.
 beside = @mkdir -p build; $(MAKE) --no-print-directory $(1) >build/beside.log 2>&1 & targets=$$!; \
   echo '$(2)'; status=0; $(2) || status=$$?; wait $$targets && tail -n 1 build/beside.log || { cat build/beside.log; status=1; }; exit $$status
@@ -40,7 +42,7 @@ check: $(VENV)/.test
 
 test:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
-	$(call beside,lint,$(WORKERS) --tier=test --timeout=120 tests)
+	$(call beside,lint,$(COMPILE) tests >build/collected.log 2>&1; $(WORKERS) --tier=test --timeout=120 tests)
 
 # Random tests begin with a fresh seed, which the report's header prints. DURATIONS=write rewrites tests/durations.tsv; do so on an idle machine.
 test-all:

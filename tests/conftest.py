@@ -66,12 +66,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects without the garbage collector, which would look at all modules and tests again and again, also later."""
+    """Collects without the garbage collector, which would look at all modules and tests again and again."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
 
 
@@ -108,6 +107,8 @@ def _scope(node_id: str) -> str:
 
 def _begin_with_the_longest(items: list[pytest.Item], durations: dict[str, tiers.Duration]) -> None:
     seconds: dict[str, float] = defaultdict(float)
+    for item in items:
+        seconds[_scope(item.nodeid)] += tiers.UNLISTED_S
     for function in sorted({tiers.function_of(item.nodeid) for item in items} & durations.keys()):
         seconds[_scope(function)] += max(durations[function].cpu_s, durations[function].wall_s)
     # The same order in each worker: xdist compares them.
