@@ -191,7 +191,7 @@ KINDS: Mapping[str, tuple[Callable[[Site, Chance, int], None], int]] = {
     "copied files": (partial(bad_tables, break_it=break_data_file, copies=True), 30),
 }
 INPUTS = [
-    (kind, number) for kind, (_, count) in KINDS.items() for number in sample(range(0, count * TIMES, 2), every=3)
+    (kind, number) for kind, (_, count) in KINDS.items() for number in sample(range(0, count * TIMES, 3), every=2)
 ]
 
 

@@ -26,7 +26,7 @@ def test_every_ref_keeps_its_rows_in_random_schedules(seed: int) -> None:
     """Two coordinators and all writers."""
     totals: Counter[str] = Counter()
     try:
-        machine.run(seed, count(8, 28), STEPS, totals, shrinks=True)
+        machine.run(seed, count(8, 20), STEPS, totals, shrinks=True)
     finally:
         print("  ".join(f"{name}: {number}" for name, number in sorted(totals.items())))
     assert totals["files copied"]

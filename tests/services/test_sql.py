@@ -240,7 +240,7 @@ def test_statements_answer_what_duckdb_does_over_the_rows_of_the_slow_reader(
     run: Callable[..., StatementResult], peer: duckdb.DuckDBPyConnection, catalog: SqlCatalog
 ) -> None:
     chance = random.Random(seeds(1, 1)[0])
-    statements = [*sample(SELECTS.strip().splitlines(), every=6), *(a_select(chance) for _ in range(count(4, 80)))]
+    statements = [*sample(SELECTS.strip().splitlines(), every=6), *(a_select(chance) for _ in range(count(4, 60)))]
     for text in statements:
         expected = peer.sql(text.replace(";", "", 1) if text.endswith(";") else text)
         texts = expected.project(", ".join(f"#{at}::VARCHAR" for at in range(1, len(expected.columns) + 1)))

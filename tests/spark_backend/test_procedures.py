@@ -86,7 +86,7 @@ def test_a_plan_of_the_writer_is_executed_beside_it_and_once_at_no_more_than_the
 ) -> None:
     """Without a lock, as the writer is the only one; what a writer without heartbeats has begun is left to it."""
     backend, spark, place = spark_application.backend, spark_application.session, tmp_path / "t"
-    compact_beside(backend, spark, tmp_path / "beside", 12)
+    compact_beside(backend, spark, tmp_path / "beside", 5)
     hudi.seven_upserts(spark, place, {})
     options = "hoodie.compact.inline.max.delta.commits=1"
     plan = f"CALL run_compaction(op => 'schedule', path => '{place}', options => '{options}')"
