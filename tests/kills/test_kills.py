@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from amoro_cli.client import AdminClient
 from amoro_core import failpoints
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol.journal_pb2 import ListListenersRequest, ResumeListenerRequest
+from amoro_core.protocol.journal_pb2 import Listener, ListListenersRequest, ResumeListenerRequest
 from tests.acceptance.processes import WITHOUT_PAGES, wait_until
 from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
@@ -348,8 +348,13 @@ def test_a_listener_gets_every_event_in_order_however_often_its_coordinator_dies
         assert first == [one for one in stored if one >= first[0]]
         assert set(site.events().values()) == {"", "cat.db.t"}
         site.wait(lambda: site.is_listening, "the coordinator listens")
-        hooks, silent_one = site.ask(lambda client: client.ListListeners(ListListenersRequest())).listeners
-        assert (hooks.name, hooks.state, silent_one.pending_ms > 0) == ("hooks", "ok", True)
+
+        def listeners() -> Sequence[Listener]:
+            return site.ask(lambda client: client.ListListeners(ListListenersRequest())).listeners
+
+        site.wait(lambda: listeners()[0].state == "ok", "what was sent is stored")
+        hooks, silent_one = listeners()
+        assert (hooks.name, silent_one.pending_ms > 0) == ("hooks", True)
         resumed = site.ask(lambda client: client.ResumeListener(ResumeListenerRequest(name="silent")))
         assert (resumed.name, resumed.state) == ("silent", "ok")
         assert {status for status, _ in site.processes().values()} == {"success"}
