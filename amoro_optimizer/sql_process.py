@@ -28,7 +28,7 @@ NARROWER = "Name fewer columns and narrower conditions, or raise terminal.memory
 _SETTINGS = """
 SET temp_directory = ''; SET memory_limit = '{bytes}B'; SET threads = 1; SET TimeZone = 'UTC';
 SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
-SET python_enable_replacements = false; SET enable_external_access = false
+SET python_enable_replacements = false; SET enable_external_access = false; SET enable_progress_bar = false
 """
 _NICENESS = 10  # optimizers' calls go before statements
 #: Bytes of a result, as text; the rest is cut.
@@ -59,11 +59,12 @@ def _by_duckdb(request: Json) -> Json:
     import duckdb
 
     memory = request["memory_bytes"]
+    tables = {table["local"]: _LiveRows(table, memory // 2) for table in request["tables"]}
     with duckdb.connect(":memory:") as db:
         try:
             db.execute(_SETTINGS.format(bytes=memory // 2))
-            for table in request["tables"]:
-                db.register(table["local"], _LiveRows(table, memory // 2))
+            for name, rows in tables.items():
+                db.register(name, rows)
             db.execute("SET lock_configuration = true")
             statements = db.extract_statements(request["sql"])
             if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
@@ -75,16 +76,23 @@ def _by_duckdb(request: Json) -> Json:
         except duckdb.OutOfMemoryException as error:
             raise WorkFailed(BEYOND_MEMORY, hint=NARROWER) from error
         except duckdb.Error as error:
+            for rows in tables.values():
+                if rows.error is not None:
+                    raise rows.error from error
             raise InvalidArgument(f"DuckDB refuses the statement: {error}") from error
 
 
 class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no stubs
-    """A table's live rows; DuckDB asks for the columns and rows that it needs, each time it reads the table."""
+    """A table's live rows; DuckDB asks for the columns and rows that it needs, each time it reads the table.
+
+    `error` is what ended a reading: of that DuckDB passes on a text alone.
+    """
 
     def __init__(self, table: Json, memory_bytes: int) -> None:
         fields = arrow_schema(parse_rows_schema(table["schema"]))
         self._ids = {table["names"][number]: number for number in (int(one.metadata[FIELD_ID]) for one in fields)}
         self._table, self._memory_bytes = table, memory_bytes
+        self.error: AmoroError | None = None
         named = [one.with_name(name) for one, name in zip(fields, self._ids, strict=True)]
         super().__init__(pa.schema(named).empty_table())
 
@@ -99,6 +107,13 @@ class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has n
         return SimpleNamespace(to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches))
 
     def _tables(self, schema: pa.Schema) -> Iterator[pa.Table]:
+        try:
+            yield from self._read(schema)
+        except AmoroError as error:
+            self.error = error
+            raise
+
+    def _read(self, schema: pa.Schema) -> Iterator[pa.Table]:
         for payload in self._table["works"]:
             work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(payload))
             for batch in live_batches(

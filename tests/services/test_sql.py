@@ -260,6 +260,10 @@ def test_statements_answer_what_duckdb_does_over_the_rows_of_the_slow_reader(
     cut = run("SELECT id, part FROM cat.db.t", limit=4)
     assert (len(cut.rows), cut.is_cut) == (4, True)
     assert run("DESCRIBE cat.db.v").rows[:2] == (("id", "long", "yes", None), ("part", "string", "yes", None))
+    for file in oracle.live_files(catalog.load_table("db.v")):
+        Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
+    with pytest.raises(WorkFailed, match=r"parquet does not exist$"):
+        run("SELECT id FROM cat.db.v WHERE id > 3")
 
 
 ESCAPES = r"""
