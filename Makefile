@@ -37,7 +37,7 @@ beside = @mkdir -p build; $(MAKE) --no-print-directory $(1) >build/beside.log 2>
   echo '$(2)'; status=0; $(2) || status=$$?; wait $$targets && tail -n 1 build/beside.log || { cat build/beside.log; status=1; }; exit $$status
 
 check: $(VENV)/.test
-	$(call beside,lint,$(WORKERS) --tier=check --timeout=120 $(PURE))
+	$(call beside,lint,$(COMPILE) $(PURE) >build/collected.log 2>&1; $(WORKERS) --tier=check --timeout=120 $(PURE))
 	@$(BIN)/python -m tests.measure
 
 test:
