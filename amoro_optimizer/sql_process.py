@@ -85,6 +85,7 @@ def _by_duckdb(request: Json) -> Json:
 class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no stubs
     """A table's live rows; DuckDB asks for the columns and rows that it needs, each time it reads the table.
 
+    DuckDB knows a dataset by Arrow's class, and calls `scanner` alone.
     `error` is what ended a reading: of that DuckDB passes on a text alone.
     """
 

@@ -18,7 +18,7 @@ DURATIONS = Path(__file__).with_name("durations.tsv")
 SLOW_CPU_S = 2.0
 # Shorter functions of their directory's tier are not listed.
 LISTED_S = 0.5
-# What a case of them takes.
+# What one of their cases takes, for the order of files.
 UNLISTED_S = 0.1
 
 _DIRECTORY_TIERS = {

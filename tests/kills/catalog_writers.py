@@ -36,6 +36,11 @@ FATES = ("passed",) * 5 + ("lost", "answer cut", "twice", "twice at once", "agai
 Json = dict[str, Any]
 
 
+def _send_after(pause_s: float, port: int, *request: Any) -> None:
+    time.sleep(pause_s)  # the repeat comes when others have committed
+    _send(port, *request)
+
+
 def _send(port: int, method: str, path: str, body: bytes | None, token: str) -> tuple[int, bytes]:
     """Raises OSError or HTTPException where the answer does not come whole."""
     with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
@@ -71,8 +76,7 @@ class _Proxy(ThreadingHTTPServer):
             if fate == "twice":
                 answer = _send(self._port, *request)
             if fate == "again later":
-                pause_s = self._chance.uniform(0, 2)
-                self.later.submit(lambda: (time.sleep(pause_s), _send(self._port, *request)))
+                self.later.submit(_send_after, self._chance.uniform(0, 2), self._port, *request)
             return None if fate == "answer cut" else answer
         return None
 
