@@ -119,10 +119,13 @@ class ListenerService:
 
     def _deliver_some(self, listener: Listener) -> bool:
         """Send events for about a second; whether more can be sent now."""
-        status, begun = self.store.read(lambda db: _status(db, listener)), self.clock()
-        cursor = status.cursor
-        if not status.unseen or (status.pending and cursor.is_waiting(begun)):
+        begun = self.clock()
+        if self.store.read(lambda db: events.cursor_of(db, listener.name)).is_waiting(begun):
             return False
+        status = self.store.read(lambda db: _status(db, listener))
+        if not status.unseen:
+            return False
+        cursor = status.cursor
         for event in status.unseen:
             if listener.admits(event.kind, event.about.table):
                 if self.clock() - begun >= STORED_AFTER:

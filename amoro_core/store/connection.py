@@ -101,11 +101,9 @@ class Connection:
 
     def upsert(self, table: str, row: Parameters, key: Sequence[str]) -> None:
         """Insert the row, or set its columns in the row of its key. Raises Duplicate, Referenced."""
-        try:
-            self.database.table(table).upsert(dict(row), pk=tuple(key))
-        except sqlite3.IntegrityError as error:
-            _refuse_named(error)
-            raise
+        others = ", ".join(f"{column} = excluded.{column}" for column in row if column not in key)
+        into = insert_into(table, tuple(row))
+        self.execute(f"{into} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {others}", row)
 
     def count(
         self, table: str, where: str | None = None, parameters: Parameters = _NONE, most: int | None = None
