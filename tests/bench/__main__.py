@@ -103,6 +103,12 @@ BENCHES = (
         ),
     ),
     Bench(
+        "scheduling",
+        "--statements",
+        "--statements --pairs 1 --processes 10",
+        (Bar("polls beside SQL statements, p99 ms", lambda it: it["with"]["p99 ms"], "< 50"),),
+    ),
+    Bench(
         "tables",
         "",
         "--tables 100 --minutes 0.2 --changes 0.5",

@@ -1,10 +1,12 @@
-"""Hand-outs, idle optimizers: `python -m tests.bench.scheduling [--pairs 5] [--idle 500 | --listeners]` prints JSON.
+"""Hand-outs and polls: `python -m tests.bench.scheduling [--pairs 5] [--idle 500 | --listeners | --statements]`; JSON.
 
 What a coordinator pays for each task from poll to completion. The work itself is empty: a kind of its own that answers
 at once. Coordinator and optimizers are processes of their own, over loopback. CPU is that of the coordinator's process;
 what it takes there to count and to plan tasks is left out. `--idle` is a number of optimizers of four threads that wait
 for work, for a minute. `--listeners` compares the same with three webhooks: one takes every event, one answers 500, one
-never answers; with and without them the journal gets an event for each ten tasks: two a process.
+never answers; with and without them the journal gets an event for each ten tasks: two a process. `--statements`
+measures polls of 16 optimizers, each of which takes a task every 0.2 to 0.4 s, with and without SQL statements that
+follow one another.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import gc
 import json
 import logging
 import os
+import random
 import socket
 import sqlite3
 import sys
@@ -21,12 +24,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import structlog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -35,16 +39,20 @@ from pyiceberg.types import LongType, NestedField
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.launcher import SWITCH_INTERVAL_S
 from amoro_core.bootstrap.settings import Settings
+from amoro_core.errors import WorkFailed
 from amoro_core.loops.coordinator import LISTENER_INTERVAL_S, Loop
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.listeners import parse_listeners
+from amoro_core.model.principals import PLAIN
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.task_payload import Work, WorkResult
 from amoro_core.model.text_sanitizing import Secret
+from amoro_core.services.terminal import StatementResult, TerminalService
 from amoro_core.store import catalogs, processes, tables, tasks
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from amoro_core.transactions.journal import append_event
+from amoro_optimizer.client import Client
 from amoro_optimizer.execution import Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from tests.bench.machine import Child, Figures, answer, child, in_rounds, medians, ratio, say
@@ -55,6 +63,8 @@ KIND = "bench"
 #: Of the tasks of a run those that are scheduled before anything is measured.
 WARM = 0.2
 NAME = "tests.bench.scheduling"
+#: The table that statements read.
+QUERIED, ROWS = "queried", 2_000_000
 
 
 def main() -> None:
@@ -64,14 +74,19 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=100, help="of twenty tasks each")
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--listeners", action="store_true")
+    parser.add_argument("--statements", action="store_true")
     parser.add_argument("--hooks", help=argparse.SUPPRESS)
+    parser.add_argument("--poll", help=argparse.SUPPRESS)
     parser.add_argument("--coordinate", help=argparse.SUPPRESS)
     parser.add_argument("--optimize", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.coordinate:
-        _coordinate(Path(given.coordinate), given.processes, json.loads(given.hooks) if given.hooks else None)
+        hooks = json.loads(given.hooks) if given.hooks else None
+        _coordinate(Path(given.coordinate), given.processes, hooks, statements=given.statements)
     elif given.optimize:
         _optimize(**json.loads(given.optimize))
+    elif given.poll:
+        _poll(**json.loads(given.poll))
     elif given.idle:
         say({"optimizers": given.idle, **medians(in_rounds({"idle": lambda: _idle(given.idle)}, given.pairs)["idle"])})
     elif given.listeners:
@@ -83,9 +98,15 @@ def main() -> None:
         figures = {name: medians(rounds) for name, rounds in found.items()}
         ratios = {key: ratio(found["with"], found["without"], key) for key in figures["with"]}
         say({"tasks": given.processes * 20, **figures, "with / without": ratios, "rounds": given.pairs})
+    elif given.statements:
+        beside = {"without": False, "with": True}
+        found = in_rounds(
+            {name: partial(_polls, given.processes, statements=on) for name, on in beside.items()}, given.pairs
+        )
+        say({**{name: medians(rounds) for name, rounds in found.items()}, "rounds": given.pairs})
     else:
-        found = in_rounds({"hand-outs": lambda: _busy(given.processes)}, given.pairs)["hand-outs"]
-        say({"tasks": given.processes * 20, **medians(found), "rounds": given.pairs})
+        hand_outs = in_rounds({"hand-outs": lambda: _busy(given.processes)}, given.pairs)["hand-outs"]
+        say({"tasks": given.processes * 20, **medians(hand_outs), "rounds": given.pairs})
 
 
 @contextmanager
@@ -120,6 +141,25 @@ def _idle(count: int) -> Figures:
     return {"coordinator's share of a core": (ended["cpu"] - begun["cpu"]) / (ended["at"] - begun["at"])}
 
 
+def _polls(count: int, *, statements: bool) -> Figures:
+    """How long polls take while tasks wait: for half a minute, or until all tasks are done."""
+    options = ["--statements"] if statements else []
+    with (
+        tempfile.TemporaryDirectory(prefix="amoro-bench-") as home,
+        child(NAME, "--coordinate", home, "--processes", str(count), *options) as coordinator,
+        child(NAME, "--poll", json.dumps({**coordinator.ask(), "count": 16})) as optimizers,
+    ):
+        time.sleep(5.0)  # the first statement has begun
+        optimizers.ask("figures")
+        begun = coordinator.figures("figures")
+        time.sleep(30.0)
+        polls, ended = optimizers.figures("figures"), coordinator.figures("figures")
+    if statements and not ended["statements"] > begun["statements"]:
+        raise SystemExit("no statement was answered")
+    answered = ended["statements"] - begun["statements"]
+    return {**polls, "statements": answered, "coordinator's CPU s": ended["cpu"] - begun["cpu"]}
+
+
 @contextmanager
 def _system(count: int, optimizers: int, threads: int, hooks: list[str] | None = None) -> Iterator[Child]:
     """A coordinator with so many planned processes, and optimizers that work for it."""
@@ -139,20 +179,24 @@ def _until(coordinator: Child, done: float) -> Figures:
     return told
 
 
-def _coordinate(home: Path, count: int, hooks: list[str] | None) -> None:
+def _coordinate(home: Path, count: int, hooks: list[str] | None, *, statements: bool) -> None:
     """A coordinator that does nothing by itself, with so many planned processes."""
     gc.freeze()  # as `amoro up` does, like the next
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _log_nothing()
-    catalog = _create_tables(home / "warehouse", count)
+    catalog = _create_tables(home / "warehouse", count, queried=statements)
     with Store.open(home / "amoro.db") as store:
         store.write(lambda db: catalogs.add(db, catalog))
         for number in range(count):
             store.write(lambda db, number=number: _plan(db, number))
     rest = {"secret": "env:LISTENER_SECRET", "allow-private": True}
     listeners = parse_listeners([{"name": f"to-{at}", "url": url, **rest} for at, url in enumerate(hooks or ())])
-    coordinator = Coordinator(home, replace(Settings(), port=0, listeners=listeners), watch=False)
+    settings = replace(Settings(), port=0, listeners=listeners, terminal_enabled=statements)
+    coordinator = Coordinator(home, settings, watch=False)
     coordinator.start()
+    answered = list[StatementResult]()
+    if statements:
+        threading.Thread(target=_query, args=(coordinator.services.terminal, answered), daemon=True).start()
     listening = coordinator.services.listening
     listening.begin()
     # As where it watches.
@@ -170,11 +214,24 @@ def _coordinate(home: Path, count: int, hooks: list[str] | None) -> None:
                     told, now = told + 1, datetime.now(UTC)
                     happened = partial(append_event, kind=EventKind.FAILED, text="no", about=About(), now=now)
                     listening.store.write(happened)
-                answer({"done": done, "cpu": cpu, "at": time.monotonic()})
+                answer({"done": done, "cpu": cpu, "at": time.monotonic(), "statements": len(answered)})
     finally:
         for loop in loops:
             loop.stop(0)
         coordinator.stop()
+
+
+def _query(terminal: TerminalService, answered: list[StatementResult]) -> None:
+    """Statements that read every row, one after the other, until the coordinator stops."""
+    statement = f"SELECT id % 100, count(*), max(text) FROM cat.db.{QUERIED} GROUP BY 1"
+    with suppress(WorkFailed):
+        while True:
+            answered.append(
+                terminal.run(
+                    statement, limit=1000, statement_id="", caller="", require=lambda table: None,
+                    is_given_up=lambda: False,
+                )
+            )  # fmt: skip
 
 
 def _plan(db: Connection, number: int) -> None:
@@ -186,7 +243,7 @@ def _plan(db: Connection, number: int) -> None:
     tasks.add_many(db, [(task, bytes(2000)) for task in (*made, builders.task(owner, 21, kind="nobody's"))])
 
 
-def _create_tables(warehouse: Path, count: int) -> CatalogConfig:
+def _create_tables(warehouse: Path, count: int, *, queried: bool) -> CatalogConfig:
     """A catalog with so many empty tables: an optimizer that accepts a task is told their storage's properties."""
     warehouse.mkdir()
     properties = {"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db", "warehouse": warehouse.as_uri()}
@@ -194,6 +251,11 @@ def _create_tables(warehouse: Path, count: int) -> CatalogConfig:
     catalog.create_namespace("db")
     for number in range(count):
         catalog.create_table(f"db.t{number:06}", Schema(NestedField(1, "id", LongType(), required=True)))
+    if queried:
+        rows = pa.table({"id": range(ROWS), "text": [f"row {one:x}" for one in range(ROWS)]})
+        table = catalog.create_table(f"db.{QUERIED}", rows.schema)
+        for at in range(0, ROWS, ROWS // 8):
+            table.append(rows.slice(at, ROWS // 8))
     catalog.close()
     return CatalogConfig("cat", tuple(properties.items()))
 
@@ -226,6 +288,35 @@ def _optimize(address: str, token: str, count: int, threads: int) -> None:
         threading.Thread(target=Runner(config, Idle()).run, daemon=True).start()
     sys.stdin.read()
     os._exit(0)
+
+
+def _poll(address: str, token: str, count: int) -> None:
+    """So many optimizers of one thread that poll, accept, report, and rest; tells how long polls took."""
+    _log_nothing()
+    seconds = list[float]()
+    for one in range(count):
+        threading.Thread(target=_poll_often, args=(address, token, seconds, random.Random(one)), daemon=True).start()
+    for _ in sys.stdin:
+        found = sorted(seconds)
+        seconds.clear()
+        answer({"polls": len(found), **{f"p{of} ms": found[len(found) * of // 100] * 1e3 for of in (50, 99) if found}})
+    os._exit(0)
+
+
+def _poll_often(address: str, token: str, seconds: list[float], pauses: random.Random) -> None:
+    client = Client(address, PLAIN, stopping=threading.Event())
+    registration, _ = client.register(
+        Secret(token), running=[], heartbeat_interval_s=10.0, group="default", threads=1, memory_bytes=1 << 20,
+        labels={}, work_kinds=[KIND],
+    )  # fmt: skip
+    while True:
+        begun = time.perf_counter()
+        polled = client.poll(registration.token, [1], 20.0, [], 1)
+        seconds.append(time.perf_counter() - begun)
+        for task in polled.tasks:
+            client.ack(registration.token, task.attempt)
+            client.complete(registration.token, task.attempt, WorkResult(KIND, b"done"))
+        time.sleep(pauses.uniform(0.2, 0.4))
 
 
 if __name__ == "__main__":
