@@ -54,9 +54,11 @@ class EngineService(ActionDefaults, ABC):
         """What the engine is to do on this table; or why there is nothing to do. Raises TableRefused."""
 
     @abstractmethod
-    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
-        """What the reloaded table shows as done, in words. Raises CheckFailed where it shows that it was not, and
-        CommitConflict where there was nothing to do."""
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput, planned_at: int) -> str:
+        """What the reloaded table shows as done since the state in which it was planned, in words.
+
+        Raises CheckFailed where it shows that it was not done, and CommitConflict where there was nothing to do.
+        """
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """One task; on request also where it is not due, if there is anything to do."""
@@ -93,7 +95,7 @@ class EngineService(ActionDefaults, ABC):
         """What was done, as the reloaded table shows it. Raises CheckFailed, CommitConflict."""
         [result] = case.results
         work, output = pb.ProcedureWork.FromString(result.input), pb.ProcedureOutput.FromString(result.output)
-        words = self.outcome(table, work, output)
+        words = self.outcome(table, work, output, case.process.snapshot_id or 0)
         notes = "; ".join((*output.notes, "rows were not compared"))
         done = {
             "after": _sizes(table.contents),
@@ -125,6 +127,7 @@ class HudiService(EngineService):
 
     format = "hudi"
     pending: str  # the action of its instants until they are completed
+    done: str  # the operation of its completed instants, or their action
     needs_lock = False  # also for a plan of a writer
 
     @abstractmethod
@@ -167,9 +170,13 @@ class HudiService(EngineService):
             return f"{self.count(table, config).reason}; {why}"
         return pb.ProcedureWork(options={**self.settings(config), **locking})
 
-    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
-        """The instant, once it is completed in the timeline or so old that it has left it as completed."""
-        time, timeline = work.instant or output.instant, table.timeline
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput, planned_at: int) -> str:
+        """The instant, once it is completed in the timeline or so old that it has left it as completed.
+
+        Hudi makes no plan where a driver that was lost has completed its own.
+        """
+        time = work.instant or output.instant or table.done_since(planned_at, self.done)
+        timeline = table.timeline
         if not time:
             raise CommitConflict(f"Hudi made no plan for {self.service}, and gives no reason")
         states = {entry.state for entry in timeline if entry.time == time}
@@ -199,7 +206,7 @@ class HudiService(EngineService):
 class HudiCompact(HudiService):
     """Merges the log files of a merge-on-read table into its base files."""
 
-    name, service, pending = "hudi-compact", "compact", "compaction"
+    name, service, pending, done = "hudi-compact", "compact", "compaction", "COMPACT"
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
         if table.facts.properties.get("hoodie.table.type") != "MERGE_ON_READ":
@@ -221,7 +228,7 @@ class HudiCompact(HudiService):
 class HudiCluster(HudiService):
     """Orders the rows of base files by the table's columns for it."""
 
-    name, service, pending = "hudi-cluster", "cluster", "clustering"
+    name, service, pending, done = "hudi-cluster", "cluster", "clustering", "CLUSTER"
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
         commits = completed_since(table.timeline, ("commit", "deltacommit"), "replacecommit")
@@ -243,7 +250,7 @@ class HudiCluster(HudiService):
 class HudiClean(HudiService):
     """Deletes files that only readers of old commits need."""
 
-    name, service, pending = "hudi-clean", "clean", "clean"
+    name, service, pending, done = "hudi-clean", "clean", "clean", "clean"
     needs_lock = True  # without one Hudi takes writes that go on for failed ones, and rolls them back
 
     def count(self, table: AnyTable, config: ServiceConfig) -> TriggerVerdict:
@@ -305,7 +312,7 @@ class PaimonCompact(PaimonService):
         mode = "fixed" if options.bucket > 0 else "unaware"
         return pb.ProcedureWork(options={"buckets": json.dumps(buckets), "mode": mode})
 
-    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput, planned_at: int) -> str:
         """The snapshot of a commit user that begins with the marker."""
         ours = [entry.time for entry in table.timeline if entry.user.startswith(work.marker)]
         if ours:
@@ -335,7 +342,7 @@ class PaimonExpire(PaimonService):
             return "the table's own options keep every snapshot"
         return pb.ProcedureWork(options={"oldest": str(snapshots[0])})
 
-    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput) -> str:
+    def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput, planned_at: int) -> str:
         """How far the oldest snapshot has moved on."""
         before, after = int(work.options["oldest"]), min(int(one.time) for one in table.timeline if one.user)
         if after == before:

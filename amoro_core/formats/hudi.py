@@ -85,12 +85,23 @@ class HudiTable(DirectoryTable):
 
     def last_rewrite(self) -> tuple[int, int] | None:
         """The last compaction or clustering, and the moment before it was requested."""
+        last = int(max(self.done_since(0, "COMPACT"), self.done_since(0, "CLUSTER")) or 0)
+        return (last - 1, last) if last else None
+
+    def done_since(self, state: int, operation: str) -> str:
+        """The newest completed instant of that action or operation that was requested after the state; "" without."""
         for entry in reversed(self.timeline):
-            if entry.state == COMPLETED and entry.action in ("commit", "replacecommit"):
-                operation = str(self._metadata(entry).get("operationType")).upper()
-                if operation in ("COMPACT", "CLUSTER"):
-                    return int(entry.time) - 1, int(entry.time)
-        return None
+            if entry.time <= str(state):
+                break
+            if entry.state != COMPLETED:
+                continue
+            is_rewrite = entry.action in ("commit", "replacecommit")
+            if operation in (
+                entry.action,
+                str(self._metadata(entry).get("operationType")).upper() if is_rewrite else "",
+            ):
+                return entry.time
+        return ""
 
     def rows(self, state: int) -> Iterator[Any]:
         """The rows as of an instant, by the package `hudi`, without Hudi's own columns."""

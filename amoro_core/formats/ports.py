@@ -377,12 +377,16 @@ class Comparable(OpenTable, Protocol):
     def last_rewrite(self) -> tuple[int, int] | None:
         """The states before and after the last service that kept all rows; None: it knows of none."""
 
+    def done_since(self, state: int, operation: str) -> str:
+        """The newest completed instant of that action or operation that was requested after the state; "" without."""
+
     def rows(self, state: int) -> Iterator[Any]:
         """The rows of a state in Arrow batches. Raises TableRefused where the reader can't read them."""
 
 
 class AnyTable(
     Serviced,
+    Comparable,
     Rewritable,
     Committable,
     Maintainable,

@@ -431,6 +431,37 @@ def test_a_plan_of_ours_needs_the_writers_lock_and_has_the_tables_bounds(world: 
     assert (asked.process_id, asked.reason) == ("", reason)
 
 
+@pytest.mark.parametrize(
+    ("action", "completed", "operation"),
+    [
+        ("hudi-compact", "commit", "COMPACT"),
+        ("hudi-cluster", "replacecommit", "CLUSTER"),
+        ("hudi-cluster", "replacecommit", "INSERT_OVERWRITE"),
+    ],
+)
+def test_what_a_lost_driver_has_completed_is_done_although_hudi_makes_no_plan_again(
+    world: World, action: str, completed: str, operation: str
+) -> None:
+    world.made.set(ON, LOCK, "table-service.cluster.columns=id")
+    world.made.upserts(*range(1, 8))
+    before = {"operationType": operation, "extraMetadata": {}}
+    world.made.instant(8, completed, content=json.dumps(before).encode())
+    world.made.upserts(*range(9, 15))
+    world.request(action)
+    world.task()
+    assert world.done(nothing_to_do=True).status is ProcessStatus.FAILED
+    world.request(action)
+    world.task()
+    instant = world.made.instant(15, completed, content=json.dumps(before).encode())
+    ended = world.done(nothing_to_do=True)
+    if operation == "INSERT_OVERWRITE":
+        assert ended.status is ProcessStatus.FAILED
+        assert ended.failure.endswith("Hudi made no plan for cluster, and gives no reason")
+        return
+    assert ended.receipt is not None
+    assert ended.receipt.words.startswith(f"{action.removeprefix('hudi-')}: instant {instant} completed, by Hudi 1.2.0")
+
+
 def test_an_instant_that_has_left_the_timeline_was_completed(world: World) -> None:
     world.made.set(ON)
     world.made.upserts(1, 2)
@@ -446,7 +477,7 @@ def test_an_instant_that_has_left_the_timeline_was_completed(world: World) -> No
             HudiTableOnDisk(world.made.place.with_name(place.name))
         table = cast(AnyTable, load(world.made.place.parents[1], place))
         with pytest.raises(CheckFailed, match="is not in the timeline, and not completed as the optimizer says"):
-            HudiCompact().outcome(table, pb.ProcedureWork(instant=newer), pb.ProcedureOutput())
+            HudiCompact().outcome(table, pb.ProcedureWork(instant=newer), pb.ProcedureOutput(), 0)
 
 
 def test_malformed_properties_of_services_are_refused_by_key_and_value(world: World) -> None:

@@ -339,15 +339,15 @@ def test_the_table_shows_what_was_done(place: Path) -> None:
     work = pb.ProcedureWork(marker="marker", options={"oldest": "1"})
     read, done, nothing = cast(AnyTable, load(place)), pb.ProcedureOutput(), pb.ProcedureOutput(nothing_to_do=True)
     with pytest.raises(CheckFailed, match=r"no snapshot of lake\.db\.orders is of marker"):
-        PaimonCompact().outcome(read, work, done)
+        PaimonCompact().outcome(read, work, done, 8)
     with pytest.raises(CommitConflict, match="nothing to compact"):
-        PaimonCompact().outcome(read, work, nothing)
+        PaimonCompact().outcome(read, work, nothing, 8)
     with pytest.raises(CommitConflict, match="no snapshot to expire"):
-        PaimonExpire().outcome(read, work, done)
+        PaimonExpire().outcome(read, work, done, 8)
     table.commit(kind="COMPACT", user="marker_5c0e")
     table.commit()
     (place / "snapshot/snapshot-1").unlink()
     read = cast(AnyTable, load(place))
     for output in (done, nothing):  # as of an attempt after that of a lost driver, which had committed
-        assert PaimonCompact().outcome(read, work, output) == "compact: snapshot 9"
-    assert PaimonExpire().outcome(read, work, done) == "expire: snapshots 1 to 1"
+        assert PaimonCompact().outcome(read, work, output, 8) == "compact: snapshot 9"
+    assert PaimonExpire().outcome(read, work, done, 8) == "expire: snapshots 1 to 1"

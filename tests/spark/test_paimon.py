@@ -130,7 +130,7 @@ class Table:
             work = self.plan(action, at)
             output = driver.run(work)
             if isinstance(output, pb.ProcedureOutput):
-                return action.outcome(self.loaded(), work, output)
+                return action.outcome(self.loaded(), work, output, 0)
             assert "calling o" in output  # its commit lost to the writer's, and it is planned again
             assert ".commit." in output
         raise AssertionError(output)
@@ -197,12 +197,12 @@ def test_small_files_without_a_primary_key_are_merged_and_an_older_paimon_is_ref
     assert (_files(table.warehouse), table.read()) == (before, table.written)
     output = driver.run(work)
     assert isinstance(output, pb.ProcedureOutput)
-    assert PaimonCompact().outcome(table.loaded(), work, output) == "compact: snapshot 8"
+    assert PaimonCompact().outcome(table.loaded(), work, output, 0) == "compact: snapshot 8"
     assert (table.levels(), table.read()) == ({"level 0": 2}, table.written)
     again = driver.run(work)  # as the attempt after that of a driver that was lost once it had committed
     assert isinstance(again, pb.ProcedureOutput)
     assert again.nothing_to_do
-    assert PaimonCompact().outcome(table.loaded(), work, again) == "compact: snapshot 8"
+    assert PaimonCompact().outcome(table.loaded(), work, again, 0) == "compact: snapshot 8"
 
 
 def _files(place: Path) -> dict[str, bytes]:

@@ -30,6 +30,8 @@ log = get_logger("amoro.spark")
 WATCH_S = 0.2
 #: How often another driver's execution of the same plan is looked at.
 LOOK_S = 1.0
+#: So long a rollback may be refused that a lost driver had begun: Hudi waits until its heartbeat of a minute has ended.
+ROLLBACK_WAIT_S, ROLLBACK_RETRY_S = 240.0, 5.0
 JVM = Any
 
 
@@ -115,7 +117,8 @@ class Procedures:
                     raise AttemptAbandoned(f"attempt {run.attempt} was cancelled") from error
                 if isinstance(error, AmoroError):
                     raise
-                why = f"{reason_of(error)}{_cause_of(error)}"
+                causes = _causes(error)
+                why = f"{reason_of(error)}{f' ({causes[-1]})' if len(causes) > 1 else ''}"
                 raise OptimizerError(
                     f"{procedure.format} could not {procedure.service} {procedure.table}: {why}"
                 ) from error
@@ -164,14 +167,15 @@ def _jvm(context: SparkContext) -> JVM:
     return context._jvm
 
 
-def _cause_of(error: Exception) -> str:
-    """The innermost cause of an error in the JVM, in parentheses: engines wrap it often."""
-    cause = None
+def _causes(error: Exception) -> list[str]:
+    """An error in the JVM and its causes, the innermost last: engines wrap them often."""
+    found = []
     with suppress(Exception):  # the JVM may be gone
         thrown: JVM = getattr(error, "java_exception", None)
-        while thrown is not None and (thrown := thrown.getCause()) is not None:
-            cause = str(thrown.toString()).splitlines()[0]
-    return f" ({cause})" if cause else ""
+        while thrown is not None:
+            found.append(str(thrown.toString()).partition("\n")[0])
+            thrown = thrown.getCause()
+    return found
 
 
 #: With these, executions of one plan exclude each other, also those in other JVMs.
@@ -253,6 +257,7 @@ class _Hudi:
         # It tells that a driver of ours has begun the plan, also after its heartbeat has ended with it.
         mark = self._hudi.storage.StoragePath(f"{self._procedure.location}/.hoodie/.aux/amoro-{instant}")
         output = pb.ProcedureOutput(instant=instant, nothing_to_do=True)
+        until_s = time.monotonic() + ROLLBACK_WAIT_S
         while (has_begun := self._pending().get(instant)) is not None:
             if self._is_stopped():
                 raise AttemptAbandoned(f"the plan {instant} was not begun")
@@ -262,10 +267,14 @@ class _Hudi:
             try:
                 (self._client.compact if self._is_compaction else self._client.cluster)(instant, True)
                 output.nothing_to_do = False
-            except Exception:
+            except Exception as error:
                 is_ours = not self._is_compaction or self._heartbeats.isHeartbeatExpired(instant)
                 if is_ours and instant in self._pending():  # else another one was faster by a moment
-                    raise
+                    is_rollback = any("HoodieRollbackException" in cause for cause in _causes(error))
+                    if not is_rollback or time.monotonic() > until_s:
+                        raise
+                    log.warning("rollback.refused", instant=instant, error=reason_of(error))
+                    time.sleep(ROLLBACK_RETRY_S)
             finally:
                 if not self._is_compaction:
                     self._heartbeats.stop(instant)
