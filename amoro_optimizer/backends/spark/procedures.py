@@ -30,8 +30,10 @@ log = get_logger("amoro.spark")
 WATCH_S = 0.2
 #: How often another driver's execution of the same plan is looked at.
 LOOK_S = 1.0
-#: So long a rollback may be refused that a lost driver had begun: Hudi waits until its heartbeat of a minute has ended.
-ROLLBACK_WAIT_S, ROLLBACK_RETRY_S = 240.0, 5.0
+#: A rollback of Hudi's own metadata table is held as long as the heartbeat of a lost driver that had begun it counts:
+#: minutes. So long, and so often, it is tried.
+ROLLBACK_WAIT_S, ROLLBACK_RETRY_S = 300.0, 5.0
+_ROLLBACK_HELD = "HoodieMetadataException: Failed to rollback deltacommit at"
 JVM = Any
 
 
@@ -109,7 +111,7 @@ class Procedures:
         with self._watching(run) as is_stopped:
             try:
                 if work.kind == PROCEDURE_HUDI:
-                    output = _Hudi(self._context, procedure, is_stopped).run()
+                    output = _run_hudi(self._context, procedure, is_stopped)
                 else:
                     output = run_paimon(self._context, procedure, is_stopped)
             except Exception as error:
@@ -190,6 +192,19 @@ _OWN_LOCK = {
 }
 
 
+def _run_hudi(context: SparkContext, procedure: pb.ProcedureWork, is_stopped: Callable[[], bool]) -> pb.ProcedureOutput:
+    until_s = time.monotonic() + ROLLBACK_WAIT_S
+    while True:
+        try:
+            return _Hudi(context, procedure, is_stopped).run()
+        except Exception as error:
+            is_held = any(_ROLLBACK_HELD in cause for cause in _causes(error))
+            if not is_held or is_stopped() or time.monotonic() > until_s:
+                raise
+            log.warning("rollback.held", table=procedure.table, error=reason_of(error))
+            time.sleep(ROLLBACK_RETRY_S)
+
+
 class _Hudi:
     """A service of a Hudi table, by the write client that Hudi's own procedures use."""
 
@@ -257,7 +272,6 @@ class _Hudi:
         # It tells that a driver of ours has begun the plan, also after its heartbeat has ended with it.
         mark = self._hudi.storage.StoragePath(f"{self._procedure.location}/.hoodie/.aux/amoro-{instant}")
         output = pb.ProcedureOutput(instant=instant, nothing_to_do=True)
-        until_s = time.monotonic() + ROLLBACK_WAIT_S
         while (has_begun := self._pending().get(instant)) is not None:
             if self._is_stopped():
                 raise AttemptAbandoned(f"the plan {instant} was not begun")
@@ -267,14 +281,10 @@ class _Hudi:
             try:
                 (self._client.compact if self._is_compaction else self._client.cluster)(instant, True)
                 output.nothing_to_do = False
-            except Exception as error:
+            except Exception:
                 is_ours = not self._is_compaction or self._heartbeats.isHeartbeatExpired(instant)
                 if is_ours and instant in self._pending():  # else another one was faster by a moment
-                    is_rollback = any("HoodieRollbackException" in cause for cause in _causes(error))
-                    if not is_rollback or time.monotonic() > until_s:
-                        raise
-                    log.warning("rollback.refused", instant=instant, error=reason_of(error))
-                    time.sleep(ROLLBACK_RETRY_S)
+                    raise
             finally:
                 if not self._is_compaction:
                     self._heartbeats.stop(instant)
