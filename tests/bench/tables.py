@@ -1,10 +1,10 @@
 """A coordinator of many tables of which few change: `python -m tests.bench.tables` prints JSON.
 
-`[--tables 10000] [--changes 0.01] [--minutes 3] [--events]`. A coordinator in a process of its own finds the tables of
-a SQL catalog, evaluates them, and is left alone; then so many of them get a new head each minute. Seconds and CPU
-until all are evaluated, what it has resident, its share of a core without a change and with them, and how long commits
-were unseen; with `--events` each commit is told by an event, of each shape in turn. The tables are metadata only, on
-the local disk; scheduled maintenance is off.
+`[--tables 10000] [--changes 0.01] [--minutes 3] [--events [--lose]]`. A coordinator in a process of its own finds the
+tables of a SQL catalog, evaluates them, and is left alone; then so many of them get a new head each minute. Seconds and
+CPU until all are evaluated, what it has resident, its share of a core without a change and with them, and how long
+commits were unseen; with `--events` each commit is told by an event, of each shape in turn, and with `--lose` one event
+in twenty is lost and one comes twice. The tables are metadata only, on the local disk; scheduled maintenance is off.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--changes", type=float, default=0.01, help="share of the tables that change in a minute")
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--events", action="store_true", help="commits are told by events")
+    parser.add_argument("--lose", action="store_true", help="some events are lost, some come twice")
     parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.coordinate:
@@ -55,11 +56,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="amoro-bench-") as directory:
         os.environ["PYICEBERG_HOME"] = directory
         changes = max(1, round(given.tables * given.changes * given.minutes))
-        figures = _measured(Path(directory), given.tables, changes, given.minutes * 60, events=given.events)
-        say({"tables": given.tables, "events": given.events, **figures})
+        figures = _measured(
+            Path(directory), given.tables, changes, given.minutes * 60, events=given.events, lose=given.lose
+        )
+        say({"tables": given.tables, "events": given.events, "some lost": given.lose, **figures})
 
 
-def _measured(directory: Path, count: int, changes: int, seconds: float, *, events: bool) -> dict[str, float]:
+def _measured(
+    directory: Path, count: int, changes: int, seconds: float, *, events: bool, lose: bool
+) -> dict[str, float]:
     catalog = make_lake(directory / "lake", count)
     tell(f"made {count:,} tables")
     home, lake = directory / "home", directory / "lake" / "catalog.db"
@@ -90,7 +95,8 @@ def _measured(directory: Path, count: int, changes: int, seconds: float, *, even
             told["share of a core without a change"] = _share(coordinator, lambda: time.sleep(seconds))
             numbers = random.Random(1).sample(range(1, count), min(count - 1, changes))
             heads: dict[str, tuple[int, int]] = {}
-            tell_of = partial(_send_event, client) if events else lambda *_: None
+            send = partial(_send_event, client)
+            tell_of = partial(_send_some, send) if lose else send if events else lambda *_: None
             told["share of a core with changes"] = _share(
                 coordinator, lambda: heads.update(_change(lake, numbers, seconds, tell_of))
             )
@@ -112,6 +118,12 @@ def _share(coordinator: Child, work: Callable[[], object]) -> float:
     before, begun = coordinator.figures("figures")["cpu s"], time.monotonic()
     work()
     return (coordinator.figures("figures")["cpu s"] - before) / (time.monotonic() - begun)
+
+
+def _send_some(send: Callable[[int, str, Path], None], number: int, name: str, metadata: Path) -> None:
+    """Lose one event in twenty, send one twice."""
+    for _ in range({0: 0, 1: 2}.get(number % 20, 1)):
+        send(number, name, metadata)
 
 
 def _send_event(client: AdminClient, number: int, name: str, metadata: Path) -> None:
