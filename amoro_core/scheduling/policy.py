@@ -1,6 +1,6 @@
 """Order of tables and tasks by quota or balance, fair shares of threads, and intervals of refreshing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
@@ -196,21 +196,27 @@ def rank_pending(tables: Sequence[PendingTable], policy: Policy, now: datetime) 
 
 
 def choose_tasks(
-    waiting: Mapping[int, Iterable[Candidate]], uses: Mapping[int, Use], slots: int, typical_s: float
+    waiting: Collection[int],
+    tasks_of: Callable[[int], Iterable[Candidate]],
+    uses: Mapping[int, Use],
+    slots: int,
+    typical_s: float,
 ) -> list[Candidate]:
-    """At most `slots` of the waiting tasks, each from the table whose turn it is once those before it run.
+    """At most `slots` tasks of the waiting tables, each from the table whose turn it is once those before it run.
 
     It is the turn of the table with the least thread time per share, counting what its running tasks will typically
     take. A limit holds only while a table below its own limit has candidates: otherwise threads are lent. Tasks of one
     table keep their order, and are read only at its turn; ties go by the order of the tables.
     """
-    candidates = {table: iter(tasks) for table, tasks in waiting.items()}
+    candidates: dict[int, Iterator[Candidate]] = {}
     stand = {table: uses.get(table, Use()) for table in waiting}
     turn = [(*standing(stand[table], typical_s), place, table) for place, table in enumerate(waiting)]
     heapify(turn)
     chosen: list[Candidate] = []
     while turn and len(chosen) < slots:
         *_, place, table = heappop(turn)
+        if table not in candidates:
+            candidates[table] = iter(tasks_of(table))
         for task in candidates[table]:
             chosen.append(task)
             stand[table] = stand[table]._replace(running=stand[table].running + 1)

@@ -61,6 +61,10 @@ class Connection:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
+    def tuples(self, sql: str, parameters: Parameters = _NONE) -> list[tuple[Any, ...]]:
+        """All rows by the order of their columns, in half the time: for what each hand-out reads."""
+        return self.raw.execute(sql, _by_name(parameters)).fetchall()
+
     def select_one(self, sql: str, parameters: Parameters = _NONE) -> Row | None:
         """The first row; None without any."""
         rows = self.select(sql, parameters)

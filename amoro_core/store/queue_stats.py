@@ -32,7 +32,7 @@ class WaitingProcess(NamedTuple):
 
 def list_waiting_processes(db: Connection, group: str) -> list[WaitingProcess]:
     """The running processes with planned tasks for the group, the oldest first."""
-    rows = db.select(
+    rows = db.tuples(
         f"SELECT process_id, table_process.table_id AS table_id, quota, {_RANK} "
         "FROM table_process JOIN table_runtime ON table_runtime.table_id = table_process.table_id "
         "WHERE finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
@@ -40,7 +40,7 @@ def list_waiting_processes(db: Connection, group: str) -> list[WaitingProcess]:
         "AND task_sum.status = 'planned' AND group_name = :group AND tasks > 0) ORDER BY created_at_ms, process_id",
         {"group": group},
     )
-    return [WaitingProcess(**row) for row in rows]
+    return [WaitingProcess(*row) for row in rows]
 
 
 def has_planned(db: Connection, group: str, kinds: Iterable[str]) -> bool:
@@ -93,12 +93,12 @@ def next_planned(
 
 def count_assigned(db: Connection, group: str) -> dict[int, int]:
     """How many of the group's tasks optimizers hold, by table."""
-    rows = db.select(
-        "SELECT table_id, count(*) AS tasks FROM task_runtime INDEXED BY task_runtime_held_by_table "
+    rows = db.tuples(
+        "SELECT table_id, count(*) FROM task_runtime INDEXED BY task_runtime_held_by_table "
         "WHERE optimizer_id IS NOT NULL AND group_name = :group GROUP BY table_id",
         {"group": group},
     )
-    return {row["table_id"]: int(row["tasks"]) for row in rows}
+    return dict(rows)
 
 
 def count_waiting(db: Connection, group: str) -> dict[str, int]:

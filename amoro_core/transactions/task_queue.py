@@ -141,10 +141,11 @@ class TaskScheduler:
             table_id: Use(running.get(table_id, 0), *allowed[quota], accounts.ahead_s.get(table_id, 0.0))
             for table_id, quota in quotas.items()
         }
-        planned = {
-            table_id: _planned(db, waiting, optimizer, group, slots, certain) for table_id, waiting in processes.items()
-        }
-        return choose_tasks(planned, uses, slots, accounts.typical_s)
+
+        def planned_of(table_id: int) -> Iterator[TaskId]:
+            return _planned(db, processes[table_id], optimizer, group, slots, certain)
+
+        return choose_tasks(processes, planned_of, uses, slots, accounts.typical_s)
 
     def _certain(self, now: datetime) -> datetime:
         """What ended before is certainly over, even if the clock was set forward since."""

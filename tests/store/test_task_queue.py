@@ -167,7 +167,7 @@ class Site:
         waiting: dict[int, list[TaskId]] = {}
         for one in planned:
             waiting.setdefault(one.table_id, []).append(one.task_id)
-        return choose_tasks(waiting, uses, len(threads), accounts.typical_s)
+        return choose_tasks(waiting, waiting.__getitem__, uses, len(threads), accounts.typical_s)
 
 
 @pytest.mark.parametrize("seed", seeds(2, 8))

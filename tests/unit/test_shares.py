@@ -89,7 +89,7 @@ def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
 
 
 def chosen_tables(candidates: dict[int, list[Task]], stand: dict[int, Use], slots: int) -> list[int]:
-    return [table_id for table_id, _ in choose_tasks(candidates, stand, slots, 60)]
+    return [table_id for table_id, _ in choose_tasks(candidates, candidates.__getitem__, stand, slots, 60)]
 
 
 def test_table_furthest_below_its_share_comes_first() -> None:
@@ -109,7 +109,8 @@ def test_limit_holds_while_another_table_is_below_its_own() -> None:
 
 
 def test_threads_are_lent_beyond_the_limit_while_others_are_idle() -> None:
-    assert choose_tasks(waiting(t1=4), uses(t1=(1, 1)), 3, 60) == [(1, 1), (1, 2), (1, 3)]
+    candidates = waiting(t1=4)
+    assert choose_tasks(candidates, candidates.__getitem__, uses(t1=(1, 1)), 3, 60) == [(1, 1), (1, 2), (1, 3)]
     assert chosen_tables(waiting(t1=4, t2=1), uses(t1=(1, 1), t2=(0, 1)), 3) == [2, 1, 1]
 
 
@@ -129,7 +130,7 @@ def test_no_slot_is_idle_and_nothing_is_lent_before_every_limit_is_reached(
 ) -> None:
     candidates = waiting(**{f"t{table_id}": count for table_id, count in counts.items()})
     stand = uses(**{f"t{table_id}": (running.get(table_id, 0), limits.get(table_id, 0)) for table_id in counts})
-    chosen = choose_tasks(candidates, stand, slots, 60)
+    chosen = choose_tasks(candidates, candidates.__getitem__, stand, slots, 60)
     assert len(chosen) == len(set(chosen)) == min(slots, sum(counts.values()))
     taken = Counter(table_id for table_id, _ in chosen)
     lent = any(running.get(table_id, 0) + count > limits.get(table_id, 0) for table_id, count in taken.items())
@@ -190,7 +191,7 @@ class Group:
             for table in tables
         }
         candidates = {table: [table] * min(free, self.waiting[table]) for table in tables}
-        for table in choose_tasks(candidates, uses, free, self.accounts.typical_s):
+        for table in choose_tasks(candidates, candidates.__getitem__, uses, free, self.accounts.typical_s):
             self.waiting[table] -= 1
             self.started.append(table)
             heappush(self.running, (self.now + self.seconds(table) * S, table, self.now))

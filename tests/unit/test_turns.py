@@ -106,7 +106,7 @@ def removed_within(jobs: list[Job], policy: str, threads: int, budget_s: float) 
         if policy in ORDERED:
             table_id = planned[0]
         else:
-            (table_id,) = choose_tasks({one: [one] for one in planned}, dict.fromkeys(planned, Use(0, 2, 0.5)), 1, 60.0)
+            (table_id,) = choose_tasks(planned, lambda one: [one], dict.fromkeys(planned, Use(0, 2, 0.5)), 1, 60.0)
         planned.remove(table_id)
         thread = free_s.index(min(free_s))
         free_s[thread] += by_id[table_id].took_s
