@@ -23,8 +23,7 @@ def list_audit(services: Services, request: pb.ListAuditRequest, call: Call) -> 
         moment(request.since_ms) if request.since_ms else None,
     )
     page = services.auditing.list_events(wanted, Window(page_limit(request.limit or EVENTS), request.after))
-    shown = map(_message, page.items)
-    return pb.ListAuditResponse(events=shown, next=page.next, total=page.total, total_is_exact=page.total_is_exact)
+    return as_message(pb.ListAuditResponse, page, events=map(_message, page.items))
 
 
 def _message(item: AuditEvent) -> pb.AuditEvent:

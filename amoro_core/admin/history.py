@@ -100,13 +100,8 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
     else:
         window = Window(page_limit(request.limit or EVENTS), request.after)
         page, last_id = services.journal.events(event_filter, table, window)
-    return pb.ListEventsResponse(
-        events=map(event_message, page.items),
-        next=page.next,
-        total=page.total,
-        total_is_exact=page.total_is_exact,
-        last_event_id=last_id,
-    )
+    events = map(event_message, page.items)
+    return as_message(pb.ListEventsResponse, page, events=events, last_event_id=last_id)
 
 
 def list_listeners(services: Services, request: pb.ListListenersRequest, call: Call) -> pb.ListListenersResponse:

@@ -121,10 +121,8 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
 
 def request_of(kept: pb.SavedPlan) -> pb.PlanTableRequest:
     """The request that has made the plan."""
-    request = pb.PlanTableRequest(table=kept.table, type=kept.type, force=kept.force, where=kept.where)
-    if kept.HasField("cluster"):
-        request.cluster.CopyFrom(kept.cluster)
-    return request
+    cluster = kept.cluster if kept.HasField("cluster") else None
+    return pb.PlanTableRequest(table=kept.table, type=kept.type, force=kept.force, where=kept.where, cluster=cluster)
 
 
 def changes(before: pb.SavedPlan, now: pb.Plan) -> tuple[str, ...]:

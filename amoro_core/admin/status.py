@@ -13,9 +13,9 @@ from amoro_core.protocol import monitoring_pb2 as monitoring_pb
 def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> pb.GetStatusResponse:
     """Version, start and address of the coordinator, and how many tables, optimizers and processes there are."""
     program = services.program
-    return pb.GetStatusResponse(
-        version=program.version,
-        started_ms=milliseconds(program.started),
+    return as_message(
+        pb.GetStatusResponse,
+        program,
         address=program.address(),
         http_address=program.http_address(),
         tables=services.tables.count(),
@@ -23,7 +23,6 @@ def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> 
         optimizers=len(services.optimizers.list_optimizers()),
         running_processes=services.overview.count_running(),
         pid=os.getpid(),
-        role=program.role,
     )
 
 

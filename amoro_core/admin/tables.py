@@ -96,9 +96,7 @@ def list_tables(services: Services, request: pb.ListTablesRequest, call: Call) -
     key, direction = word(TableKey, request.sort, "sort key"), word(Order, request.order, "direction")
     order = TableOrder(key or TableKey.NAME, direction or Order.ASC)
     page = services.overview.tables(_wanted(request), order, Window(request.limit, request.after))
-    return pb.ListTablesResponse(
-        tables=_tables(services, page.items), next=page.next, total=page.total, total_is_exact=page.total_is_exact
-    )
+    return as_message(pb.ListTablesResponse, page, tables=_tables(services, page.items))
 
 
 def select_tables(services: Services, request: pb.SelectTablesRequest, call: Call) -> pb.SelectTablesResponse:

@@ -31,6 +31,8 @@ T = TypeVar("T")
 #: Password checks at once, each of 64 MiB, and how many more may wait for their turn.
 CHECKS_AT_ONCE, WAITING = 2, 8
 _MINUTE = timedelta(minutes=1)
+SESSION = "amoro"  # the kind of cookie
+_LONGEST_S = int(LONGEST_SESSION.total_seconds())
 
 
 def address_of(request: Request) -> str:
@@ -129,22 +131,17 @@ class LoginService:
         session_id = self._session_id(request)
         return await self._run(lambda: self._sessions.find(session_id)) if session_id else None
 
-    def set_cookie(self, request: Request, response: Response, session_id: str) -> Response:
-        name, is_secure = self.cookie(request, "amoro")
-        response.set_cookie(
-            name,
-            session_id,
-            max_age=int(LONGEST_SESSION.total_seconds()),
-            path="/",
-            secure=is_secure,
-            httponly=True,
-            samesite="lax",
-        )
+    def set_cookie(
+        self, request: Request, response: Response, value: str, kind: str = SESSION, lasts_s: int = _LONGEST_S
+    ) -> Response:
+        """The response that sets the cookie."""
+        name, is_secure = self.cookie(request, kind)
+        response.set_cookie(name, value, lasts_s, path="/", secure=is_secure, httponly=True, samesite="lax")
         return response
 
-    def clear_cookie(self, request: Request, response: Response) -> Response:
+    def clear_cookie(self, request: Request, response: Response, kind: str = SESSION) -> Response:
         """The response that takes the cookie away."""
-        name, is_secure = self.cookie(request, "amoro")
+        name, is_secure = self.cookie(request, kind)
         response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return response
 
@@ -171,7 +168,7 @@ class LoginService:
         return await self._run(begin)
 
     def _session_id(self, request: Request) -> str:
-        return request.cookies.get(self.cookie(request, "amoro")[0], "")
+        return request.cookies.get(self.cookie(request, SESSION)[0], "")
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

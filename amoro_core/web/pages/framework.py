@@ -167,10 +167,12 @@ async def read_form(request: Request, most_bytes: int) -> dict[str, str]:
         raise InvalidArgument("the form has more than 100 fields") from error
 
 
-def times_of(query: Mapping[str, str]) -> dict[str, int]:
-    """The times of the query as fields of a request, such as since_ms. Raises InvalidArgument."""
+def with_times(query: Mapping[str, str]) -> dict[str, Any]:
+    """The query as fields of a request: its times are since_ms and until_ms. Raises InvalidArgument."""
+    fields: dict[str, Any] = dict(query)
+    times = {name: fields.pop(name) for name in ("since", "until")}
     try:
-        return {f"{name}_ms": parse_time(query[name], datetime.now(UTC)) for name in ("since", "until") if query[name]}
+        return fields | {f"{name}_ms": parse_time(text, datetime.now(UTC)) for name, text in times.items() if text}
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
 

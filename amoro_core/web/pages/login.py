@@ -124,26 +124,19 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
             return too_many(request, error)
         except AmoroError as error:
             return await refused(request, error)
-        answer = RedirectResponse(url, 303)
-        name, is_secure = logins.cookie(request, _COOKIE)
-        answer.set_cookie(
-            name, attempt.browser, max_age=ATTEMPT_LASTS_S, path="/", secure=is_secure, httponly=True, samesite="lax"
-        )
-        return answer
+        return logins.set_cookie(request, RedirectResponse(url, 303), attempt.browser, _COOKIE, ATTEMPT_LASTS_S)
 
     async def come_back(request: Request) -> Response:
         """From the provider: state, cookie and code have been given for this alone, and are used up."""
         logins, oidc = context_of(request).logins, context_of(request).oidc
         if oidc is None:
             return _unknown()
-        name, is_secure = logins.cookie(request, _COOKIE)
         try:
             logins.limit(request)
-            answer = await enter(request, oidc, request.cookies.get(name, ""))
+            answer = await enter(request, oidc, request.cookies.get(logins.cookie(request, _COOKIE)[0], ""))
         except TooManyTries as error:
             return too_many(request, error)
-        answer.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
-        return answer
+        return logins.clear_cookie(request, answer, _COOKIE)
 
     async def enter(request: Request, oidc: OidcLogin, browser: str) -> Response:
         who = ""

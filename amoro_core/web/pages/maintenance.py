@@ -4,6 +4,7 @@ Only a table's catalog knows what its actions would do. Forms ask it; the pages 
 """
 
 import json
+from functools import partial
 
 from starlette.routing import Route
 
@@ -34,8 +35,8 @@ def routes(site: Site) -> list[Route]:
     """The pages of maintenance and trash, and their forms."""
     return [
         site.page("/maintenance", show_maintenance, table=()),
-        site.page("/tables/{table}/maintenance", show_table_maintenance),
-        site.action("/tables/{table}/maintenance", look),
+        site.page("/tables/{table}/maintenance", partial(show_table_maintenance, known_only=True)),
+        site.action("/tables/{table}/maintenance", partial(show_table_maintenance, known_only=False)),
         site.action("/maintenance/preview", preview, "table", "action"),
         site.action("/maintenance/run", run, "table", "action", "confirm"),
         site.page("/trash", show_trash, table=(), after=()),
@@ -58,17 +59,8 @@ async def show_maintenance(visit: PageRequest) -> Page:
     return Page("maintenance.html", "Maintenance", values)
 
 
-async def show_table_maintenance(visit: PageRequest) -> Page:
-    """Actions on the table as they are stored."""
-    return await _table_page(visit, known_only=True)
-
-
-async def look(visit: PageRequest) -> Page:
-    """Every action on the table: on or off and why, last and next run. Reads the catalog."""
-    return await _table_page(visit, known_only=False)
-
-
-async def _table_page(visit: PageRequest, *, known_only: bool) -> Page:
+async def show_table_maintenance(visit: PageRequest, *, known_only: bool) -> Page:
+    """Actions on the table as they are stored; or, by its catalog, each: on or off and why, last and next run."""
     table = await table_of(visit)
     request = pb.ListActionsRequest(table=table.table, known_only=known_only)
     actions = (await visit.ask(request, pb.ListActionsResponse)).actions

@@ -24,7 +24,7 @@ from amoro_core.web.pages.framework import (
     confirm_page,
     group_names,
     may,
-    times_of,
+    with_times,
 )
 from amoro_core.web.pages.tables import RANGES, read_series
 from amoro_core.web.rest import openapi
@@ -112,18 +112,14 @@ async def show_rest(visit: PageRequest) -> Page:
     return Page("rest.html", "REST", {"routes": routes})
 
 
-async def show_system(visit: PageRequest) -> Page:
-    """The coordinator, active conditions, and for administrators the state database."""
-    return await _system_page(visit, None)
-
-
 async def check(visit: PageRequest) -> Page:
     """Check the whole state database."""
     response = await visit.ask(pb.CheckStateRequest(), pb.CheckStateResponse)
-    return await _system_page(visit, list(response.problems))
+    return await show_system(visit, list(response.problems))
 
 
-async def _system_page(visit: PageRequest, problems: Sequence[str] | None) -> Page:
+async def show_system(visit: PageRequest, problems: Sequence[str] | None = None) -> Page:
+    """The coordinator, active conditions, and for administrators the state database; `problems` that a check found."""
     status = await visit.ask(pb.GetStatusRequest(), pb.GetStatusResponse)
     conditions = await visit.ask(monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     listening = await visit.ask(journal.ListListenersRequest(), journal.ListListenersResponse)
@@ -166,24 +162,17 @@ def routes(site: Site) -> list[Route]:
 
 async def show_events(visit: PageRequest) -> Page:
     """A hundred events, the newest first."""
-    query = visit.query
-    request = journal.ListEventsRequest(
-        kinds=filter(None, [query["kind"]]),
-        table=query["table"],
-        process_id=query["process"],
-        **times_of(query),
-        limit=ROWS,
-        after=query["after"],
-    )
+    fields = with_times(visit.query)
+    kinds, process_id = filter(None, [fields.pop("kind")]), fields.pop("process")
+    request = journal.ListEventsRequest(**fields, kinds=kinds, process_id=process_id, limit=ROWS)
     response = await visit.ask(request, journal.ListEventsResponse)
-    values = {"list": Listed("/events", "events", query, response, response.events), "kinds": EventKind}
+    values = {"list": Listed("/events", "events", visit.query, response, response.events), "kinds": EventKind}
     return Page("events.html", "Events", values, is_live=True)
 
 
 async def show_report(visit: PageRequest) -> Page:
     """What was done in a time, what failed, and which tables have got worse; without a time in the last 12 hours."""
-    request = journal.GetReportRequest(**times_of(visit.query), table=visit.query["table"])
-    report = await visit.ask(request, journal.Report)
+    report = await visit.ask(journal.GetReportRequest(**with_times(visit.query)), journal.Report)
     return Page("report.html", "Report", {"report": report, "query": visit.query})
 
 

@@ -9,7 +9,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.web.charts import Bar, Progress, gantt, steps
-from amoro_core.web.pages.framework import ROWS, Listed, Page, PageRequest, times_of, to
+from amoro_core.web.pages.framework import ROWS, Listed, Page, PageRequest, to, with_times
 
 MOST = 5000  # of a process: of its first tasks, where there are more
 _PAGE = 1000
@@ -64,15 +64,7 @@ _WORK = "Attempts by optimizer thread since the first one began"
 async def show_processes(visit: PageRequest) -> Page:
     """Fifty processes, the newest first."""
     query = visit.query
-    request = pb.ListProcessesRequest(
-        table=query["table"],
-        type=query["type"],
-        status=query["status"],
-        **times_of(query),
-        limit=ROWS,
-        after=query["after"],
-    )
-    response = await visit.ask(request, pb.ListProcessesResponse)
+    response = await visit.ask(pb.ListProcessesRequest(**with_times(query), limit=ROWS), pb.ListProcessesResponse)
     listed = Listed("/processes", "processes", query, response, response.processes)
     values = {"list": listed, "statuses": ProcessStatus}
     return Page("processes.html", "Processes", values, is_live=True)

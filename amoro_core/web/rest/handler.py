@@ -108,44 +108,44 @@ _ENDED = ("success", "partial", "failed", "closed", "commit_unknown", "held")
 
 def routes() -> Sequence[BaseRoute]:
     """The route of everything below /api/v1."""
-    return (PrefixRoute(PREFIX, Rest()),)
+    return (PrefixRoute(PREFIX, _rest),)
 
 
-class Rest:
+async def _rest(scope: Scope, receive: Receive, send: Send) -> None:
     """The REST API as an application below its prefix."""
+    response = await _response(_answer(Request(scope, receive)))
+    await response(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await _response(self._answer(Request(scope, receive)))
-        await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        if request.url.path == f"{PREFIX}/openapi.json" and request.method in ("GET", "HEAD"):
-            return Response(openapi.served(), media_type=_JSON)
-        parsed = parse_request(request)
-        await _require_account(request, parsed.route.operation)  # before anything is said about the request
-        match parsed.route.method:
-            case "POST":
-                return await answer_once(request, parsed, lambda: self._change(request, parsed))
-            case "PATCH" | "PUT":
-                await message_of(request, parsed)  # a malformed body is reported before a missing tag
-                return await self._change(request, parsed, Condition(request, parsed))
-            case "DELETE":
-                return await self._change(request, parsed)
-        return await _read(request, parsed)
+async def _answer(request: Request) -> Response:
+    if request.url.path == f"{PREFIX}/openapi.json" and request.method in ("GET", "HEAD"):
+        return Response(openapi.served(), media_type=_JSON)
+    parsed = parse_request(request)
+    await _require_account(request, parsed.route.operation)  # before anything is said about the request
+    match parsed.route.method:
+        case "POST":
+            return await answer_once(request, parsed, lambda: _change(request, parsed))
+        case "PATCH" | "PUT":
+            await message_of(request, parsed)  # a malformed body is reported before a missing tag
+            return await _change(request, parsed, Condition(request, parsed))
+        case "DELETE":
+            return await _change(request, parsed)
+    return await _read(request, parsed)
 
-    async def _change(self, request: Request, parsed: ParsedRequest, condition: "Condition | None" = None) -> Response:
-        message, wait = await message_of(request, parsed)
-        try:
-            answer: Any = await call(request, parsed.route.operation, message, condition)
-        except AmoroError as error:
-            if condition is not None and condition.is_stale:
-                raise HttpError(problem(412, error)) from error
-            if status_of(error) == 200:
-                return _unknown(error)
-            raise
-        if parsed.route.lasting and answer.process_id:
-            return await _accepted(request, parsed, answer, wait)
-        return Response(encoded(document(parsed.route, answer)), parsed.route.status, media_type=_JSON)
+
+async def _change(request: Request, parsed: ParsedRequest, condition: "Condition | None" = None) -> Response:
+    message, wait = await message_of(request, parsed)
+    try:
+        answer: Any = await call(request, parsed.route.operation, message, condition)
+    except AmoroError as error:
+        if condition is not None and condition.is_stale:
+            raise HttpError(problem(412, error)) from error
+        if status_of(error) == 200:
+            return _unknown(error)
+        raise
+    if parsed.route.lasting and answer.process_id:
+        return await _accepted(request, parsed, answer, wait)
+    return Response(encoded(document(parsed.route, answer)), parsed.route.status, media_type=_JSON)
 
 
 async def _read(request: Request, parsed: ParsedRequest) -> Response:
