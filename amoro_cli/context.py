@@ -81,8 +81,8 @@ def argument(*, metavar: str, help: str, **more: Any) -> Any:
 
 
 def option(*names: str, help: str, **more: Any) -> Any:
-    """An option whose default is not shown: its help tells it."""
-    return typer.Option(*names, help=help, show_default=False, **more)
+    """An option whose default is not shown: its help tells it. Words to choose from may be in any case."""
+    return typer.Option(*names, help=help, show_default=False, case_sensitive=False, **more)
 
 
 _OUTPUT = typer.Option(
@@ -138,9 +138,9 @@ def with_parameters(function: Callable[..., None], parameters: Sequence[Paramete
     return function
 
 
-def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
+def duration_option(*names: str, help_: str) -> Any:
     """An option that takes a duration, such as 30s or 1h."""
-    return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
+    return typer.Option(*names, metavar="DURATION", parser=option_parser(parse_duration), help=help_)
 
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]

@@ -101,10 +101,7 @@ def list_audit(
     actor: Annotated[str, option(metavar="NAME", help="Only calls of this user or token.")] = "",
     operation: Annotated[str, option(metavar="NAME", help="Only this operation, such as OptimizeTable.")] = "",
     object_: Annotated[str, option("--object", metavar="NAME", help="Only what acts on this.")] = "",
-    outcome: Annotated[
-        AuditOutcome | None,
-        typer.Option(help="Only calls that ended so; begun: no end is known.", case_sensitive=False),
-    ] = None,
+    outcome: Annotated[AuditOutcome | None, option(help="Only calls that ended so; begun: no end is known.")] = None,
     since: Annotated[int | None, since_option("Only calls of that time or later.")] = None,
 ) -> None:
     """List who changed what, the newest first. Refused calls and dry runs are included.

@@ -70,10 +70,7 @@ def queue(
     ] = "",
     only: Annotated[
         Line | None,
-        option(
-            help="Only the tables that wait for a plan, or only the processes that wait for threads.",
-            case_sensitive=False,
-        ),
+        option(help="Only the tables that wait for a plan, or only the processes that wait for threads."),
     ] = None,
     limit: Annotated[
         int | None,

@@ -59,11 +59,7 @@ class RequestedType(StrEnum):
 
 TypeOption = Annotated[
     RequestedType | None,
-    option(
-        "--type",
-        case_sensitive=False,
-        help="What to rewrite, whether or not it is due [default: what is due now].",
-    ),
+    option("--type", help="What to rewrite, whether or not it is due [default: what is due now]."),
 ]
 WhereOption = Annotated[
     str,
@@ -75,9 +71,7 @@ WhereOption = Annotated[
 ColumnsOption = Annotated[
     str, option(metavar="A,B", help="With --type cluster: the columns to order rows by, or auto.")
 ]
-StrategyOption = Annotated[
-    Strategy | None, option(case_sensitive=False, help="With --type cluster: how several columns become one order.")
-]
+StrategyOption = Annotated[Strategy | None, option(help="With --type cluster: how several columns become one order.")]
 PartitionsOption = Annotated[
     str, option(metavar="CHOICE", help="With --type cluster: all, recent:N, recent:N,skip:M, selected or rolling:K.")
 ]

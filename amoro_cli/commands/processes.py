@@ -52,7 +52,7 @@ def list_processes(
     session: Session,
     options: ListOptions,
     table: Annotated[str, table_option("Only processes of this table.")] = "",
-    status: Annotated[ProcessStatus | None, option(help="Only processes in this status.", case_sensitive=False)] = None,
+    status: Annotated[ProcessStatus | None, option(help="Only processes in this status.")] = None,
     type_: Annotated[
         str, option("--type", metavar="TYPE", help="Only processes of this type: minor, major, full, cluster, ...")
     ] = "",
@@ -145,7 +145,7 @@ def list_tasks(
     session: Session,
     options: ListOptions,
     process_id: ProcessArgument,
-    status: Annotated[TaskStatus | None, option(help="Only tasks in this status.", case_sensitive=False)] = None,
+    status: Annotated[TaskStatus | None, option(help="Only tasks in this status.")] = None,
 ) -> None:
     """List the tasks of a process, by number."""
     refuse_short(process_id)
@@ -248,9 +248,7 @@ EVENTS_INTERVAL = default("1s")
 def list_events(
     session: Session,
     options: ListOptions,
-    kind: Annotated[
-        list[EventKind] | None, option(help="Only events of this kind; repeatable.", case_sensitive=False)
-    ] = None,
+    kind: Annotated[list[EventKind] | None, option(help="Only events of this kind; repeatable.")] = None,
     table: Annotated[str, table_option("Only events of this table; a removed table keeps its last name.")] = "",
     process: Annotated[
         str, option(metavar="ID", help="Only events of this process.", autocompletion=names_of(Kind.PROCESS))

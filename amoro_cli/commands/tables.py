@@ -59,10 +59,8 @@ def list_tables(
     session: Session,
     options: ListOptions,
     catalog: Annotated[str, option(help="Only tables of this catalog.", autocompletion=names_of(Kind.CATALOG))] = "",
-    state: Annotated[TableState | None, option(help="Only tables in this state.", case_sensitive=False)] = None,
-    status: Annotated[
-        OptimizingStatus | None, option(help="Only tables in this status of Amoro's.", case_sensitive=False)
-    ] = None,
+    state: Annotated[TableState | None, option(help="Only tables in this state.")] = None,
+    status: Annotated[OptimizingStatus | None, option(help="Only tables in this status of Amoro's.")] = None,
     group: Annotated[str, option(help="Only tables of this optimizer group.")] = "",
     namespace: Annotated[str, option(help="Only tables of this namespace.")] = "",
     text: Annotated[str, option(help="Only tables with this in their name.")] = "",
@@ -263,7 +261,7 @@ def block(
     table: TableArgument,
     operations: Annotated[
         list[BlockedOperation] | None,
-        option("--operation", case_sensitive=False, help="What to block; may be repeated [default: optimize]."),
+        option("--operation", help="What to block; may be repeated [default: optimize]."),
     ] = None,
     hold: Annotated[
         timedelta | None,

@@ -64,17 +64,17 @@ class Graph:
 
     title: str
     about: str
-    unit: str
     lines: tuple[tuple[str, str], ...]  # expression, legend
+    unit: str = "none"
     is_number: bool = False  # the last value alone
 
 
 def _number(title: str, about: str, expression: str, unit: str = "none") -> Graph:
-    return Graph(title, about, unit, ((expression, ""),), is_number=True)
+    return Graph(title, about, ((expression, ""),), unit, is_number=True)
 
 
-def _graph(title: str, about: str, unit: str, *lines: tuple[str, str]) -> Graph:
-    return Graph(title, about, unit, lines)
+def _graph(title: str, about: str, *lines: tuple[str, str], unit: str = "none") -> Graph:
+    return Graph(title, about, lines, unit)
 
 
 def _rate(metric: str, by: str = "") -> str:
@@ -114,108 +114,109 @@ ROWS: Mapping[str, tuple[Graph, ...]] = {
         _number("Up since", "The coordinator's start.", "time() - max(amoro_start_time_seconds)", "s"),
     ),
     "Tables": (
-        _graph("Tables by status", "Registered tables.", "none", ("sum by (status) (amoro_tables)", "{{status}}")),
+        _graph("Tables by status", "Registered tables.", ("sum by (status) (amoro_tables)", "{{status}}")),
         _graph(
             "Refused tables",
             "Refused tables, by reason.",
-            "none",
             ("sum by (reason) (amoro_refused_tables)", "{{reason}}"),
         ),
         _graph(
             "Longest wait for a plan",
             "Of a pending table, by group.",
-            "s",
             ("max by (group) (amoro_oldest_pending_table_seconds)", "{{group}}"),
+            unit="s",
         ),
     ),
     "Work": (
         _graph(
             "Open tasks and threads",
             "Waiting and running tasks, and threads, by group.",
-            "none",
             ("sum by (group, status) (amoro_open_tasks)", "{{group}} {{status}}"),
             ("sum by (group) (amoro_optimizer_threads)", "{{group}} threads"),
         ),
         _graph(
             "Active processes",
             "Active processes, by status.",
-            "none",
             ("sum by (status) (amoro_active_processes)", "{{status}}"),
         ),
         _graph(
             "Ended processes per hour",
             "By type and result.",
-            "none",
             ("sum by (type, result) (increase(amoro_processes_total[1h])) > 0", "{{type}} {{result}}"),
         ),
         _graph(
             "Data files",
             "Files that commits removed and added.",
-            "cps",
             (_rate("amoro_data_files_removed_total"), "removed"),
             (_rate("amoro_data_files_added_total"), "added"),
             (_rate("amoro_delete_files_removed_total"), "deletes removed"),
+            unit="cps",
         ),
-        _graph("Bytes rewritten", "Bytes of rewritten files.", "Bps", (_rate("amoro_rewritten_bytes_total"), "bytes")),
-        _graph("Rows verified", "Rows with verified counts.", "cps", (_rate("amoro_verified_rows_total"), "rows")),
+        _graph(
+            "Bytes rewritten", "Bytes of rewritten files.", (_rate("amoro_rewritten_bytes_total"), "bytes"), unit="Bps"
+        ),
+        _graph("Rows verified", "Rows with verified counts.", (_rate("amoro_verified_rows_total"), "rows"), unit="cps"),
     ),
     "Attempts and durations": (
         _graph(
             "Attempts of tasks",
             "By outcome: lost attempts ended with their optimizer.",
-            "cps",
             (_rate("amoro_task_attempts_total", "outcome"), "{{outcome}}"),
+            unit="cps",
         ),
         _graph(
             "Commits sent",
             "By outcome: a conflict is retried after another writer's commit.",
-            "cps",
             (_rate("amoro_commit_attempts_total", "outcome"), "{{outcome}}"),
+            unit="cps",
         ),
         _graph(
             "Lost optimizers and refused logins",
             "Optimizers that stopped sending heartbeats, and calls with a wrong password or token, within an hour.",
-            "none",
             (_hourly("amoro_optimizers_lost_total"), "lost"),
             (_hourly("amoro_login_failures_total"), "refused"),
         ),
-        _graph("Task time, p95", "From ack to result, by kind.", "s", _quantile(0.95, "amoro_task_seconds", "kind")),
+        _graph(
+            "Task time, p95", "From ack to result, by kind.", _quantile(0.95, "amoro_task_seconds", "kind"), unit="s"
+        ),
         _graph(
             "Commit time, p95",
             "From validation to the catalog's answer, by type.",
-            "s",
             _quantile(0.95, "amoro_commit_seconds", "type"),
+            unit="s",
         ),
         _graph(
             "Catalogs",
             "1 if the catalog answered the last request, else 0.",
-            "none",
             ("min by (catalog) (amoro_catalog_up)", "{{catalog}}"),
         ),
     ),
     "The coordinator": (
-        _graph("Calls, p99", "By method; polls wait for work.", "s", _quantile(0.99, "amoro_rpc_seconds", "method")),
-        _graph("HTTP, p95", "By route.", "s", _quantile(0.95, "amoro_http_seconds", "route")),
-        _graph("Write transactions, p99", "Of the state database.", "s", _quantile(0.99, "amoro_transaction_seconds")),
+        _graph(
+            "Calls, p99", "By method; polls wait for work.", _quantile(0.99, "amoro_rpc_seconds", "method"), unit="s"
+        ),
+        _graph("HTTP, p95", "By route.", _quantile(0.95, "amoro_http_seconds", "route"), unit="s"),
+        _graph(
+            "Write transactions, p99", "Of the state database.", _quantile(0.99, "amoro_transaction_seconds"), unit="s"
+        ),
     ),
     "Maintenance": (
         _graph(
             "Trash",
             "Bytes of files that wait to be deleted.",
-            "bytes",
             ("sum(amoro_trash_bytes)", "trash"),
+            unit="bytes",
         ),
         _graph(
             "Files marked for deletion and deleted",
             "By kind.",
-            "cps",
             (_rate("amoro_files_condemned_total", "kind"), "{{kind}} marked"),
             (_rate("amoro_files_deleted_total", "kind"), "{{kind}} deleted"),
+            unit="cps",
         ),
         _graph(
             "Held and paused",
             "Processes that wait for confirmation, and tables with a paused action.",
-            "none",
             ("sum(amoro_maintenance_held)", "held"),
             ("sum(amoro_maintenance_paused)", "paused"),
             ("sum(amoro_leases)", "leases"),

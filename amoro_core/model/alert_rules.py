@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from operator import eq, ge, gt, lt
 
 from amoro_core.model import metrics
@@ -106,13 +107,13 @@ class Unit(StrEnum):
 class Condition:
     """A problem that needs attention."""
 
-    name: str
     severity: Severity
+    name: str
     when: Rule
-    lasts: timedelta  # how long it must hold before it is raised
     text: str  # {value} and {label} are replaced
     meaning: str
     remedy: str
+    lasts: timedelta = timedelta()  # how long it must hold before it is raised
     unit: Unit = Unit.NUMBER
 
     @property
@@ -230,163 +231,142 @@ def _share(metric: Metric, label: str, value: str, share: float, least: int) -> 
     return Rule(f"{some} / (round(sum(increase({metric.name}[1h]))) > 0) > {share} and {some} >= {least}", values)
 
 
+_page, _look = partial(Condition, Severity.PAGE), partial(Condition, Severity.LOOK)
+
 #: In the order in which they are shown: the worst first.
 CONDITIONS = (
-    Condition(
+    _page(
         "coordinator-absent",
-        Severity.PAGE,
         Rule('up{job="amoro"} == 0 or absent(up{job="amoro"})', _only_outside),
-        5 * _MINUTE,
         "The coordinator does not answer: nothing is optimized",
         "Prometheus cannot reach the coordinator. Only Prometheus can detect this.",
         "Check that it is running and read its log: systemctl status amoro, amoro doctor.",
+        lasts=5 * _MINUTE,
     ),
-    Condition(
+    _page(
         "no-leader",
-        Severity.PAGE,
         _rule(Counted.sum, metrics.LEADER, "==", 0),
-        _MINUTE,
         "The coordinator does not own the state directory: nothing is optimized",
         "The coordinator lost its state directory: it was moved, restored, or opened by another coordinator.",
         "Check which process uses the state directory, and start one coordinator on it: amoro up.",
+        lasts=_MINUTE,
     ),
-    Condition(
+    _page(
         "store-failed",
-        Severity.PAGE,
         _rule(Counted.min, metrics.STORE_UP, "==", 0),
-        timedelta(),
         "The state database can't be read or written: nothing is planned or committed",
         "The last read or write of the state database failed. No task or commit is lost; work waits.",
         "Check the disk of the state directory: space and rights. amoro state check verifies the database.",
     ),
-    Condition(
+    _page(
         "check-failed",
-        Severity.PAGE,
         _rule(Counted.increase, metrics.FAILED_CHECKS, ">", 0, "type"),
-        timedelta(),
         "Results of {type} that failed the check before the commit: {value}",
         "Rows or files of a result were wrong before a commit. Nothing was committed.",
         "Report it with the process's id: amoro process list --status failed.",
     ),
-    Condition(
+    _page(
         "guard-spoke",
-        Severity.PAGE,
         _rule(Counted.increase, metrics.GUARD_HITS, ">", 0),
-        timedelta(),
         "Files in the trash that the table still needs: {value}. They were kept, and the process is held",
         "Right before deleting files from the trash the guard found that the table needs them.",
         "Check the held process before you confirm it: amoro process list --status held.",
     ),
-    Condition(
+    _page(
         "lost-refs",
-        Severity.PAGE,
         _rule(Counted.increase, metrics.LOST_REFS, ">", 0),
-        timedelta(),
         "Branches and tags that a concurrent expiry removed, restored: {value}",
         "A catalog applied an expiry to a table state other than the planned one.",
         "Check the table's branches and tags, and turn expire-snapshots off for tables that are tagged often.",
     ),
-    Condition(
+    _page(
         "late-deletes",
-        Severity.PAGE,
         _rule(Counted.increase, metrics.LATE_DELETES, ">", 0),
-        timedelta(),
         "Snapshots of other applications that delete rows of replaced files: {value}. These rows still exist",
         "Another application committed deletes after their files were rewritten, without validating that the files"
         " still exist.",
         "amoro event list --kind late-deletes shows table, snapshot and application: repeat the delete, and make the"
         " application validate that the files it deletes from exist.",
     ),
-    Condition(
+    _page(
         "commit-unknown",
-        Severity.PAGE,
         Rule(
             'sum(amoro_active_processes{status="commit_unknown"}) > 0',
             lambda now: matching(now.sum(metrics.ACTIVE, status=("commit_unknown",)), gt, 0),
         ),
-        10 * _MINUTE,
         "Commits that were sent and whose outcome is unknown: {value}",
         "The answer to a commit was lost, and the catalog has not answered since. The table waits for it.",
         "Make the catalog available: amoro process list --status commit_unknown, amoro catalog show NAME.",
+        lasts=10 * _MINUTE,
     ),
-    Condition(
+    _page(
         "disk-low",
-        Severity.PAGE,
         _rule(Counted.min, metrics.DISK_FREE, "<", 0.1),
-        5 * _MINUTE,
         "{value} of the disk with the state directory is free",
         "The disk with the state database is nearly full. On a full disk nothing is planned or committed.",
         "Free some space, or move the state directory to a larger disk while the coordinator is stopped.",
-        Unit.SHARE,
+        lasts=5 * _MINUTE,
+        unit=Unit.SHARE,
     ),
-    Condition(
+    _page(
         "no-optimizer",
-        Severity.PAGE,
         Rule(
             "sum(amoro_optimizer_threads) == 0 and sum(amoro_max_instances) == 0",
             lambda now: {} if now.sum(metrics.ON_DEMAND).get(()) else matching(now.sum(metrics.THREADS), eq, 0),
         ),
-        10 * _MINUTE,
         "No optimizer is registered in any group: nothing is optimized",
         "The coordinator evaluates and plans, but no optimizer runs the tasks.",
         "Start an optimizer: amoro optimizer run, or amoro group scale GROUP N.",
+        lasts=10 * _MINUTE,
     ),
-    Condition(
+    _page(
         "tasks-wait",
-        Severity.PAGE,
         Rule(
             'sum by (group) (amoro_open_tasks{status="planned"}) > 0 and sum by (group) (amoro_optimizer_threads) == 0',
             _tasks_without_optimizer,
             by=("group",),
         ),
-        5 * _MINUTE,
         "Group {group} has no optimizer; tasks that wait: {value}",
         "Tasks are planned in a group without threads.",
         "Start an optimizer for the group: amoro optimizer run --group GROUP, or amoro group scale GROUP N.",
+        lasts=5 * _MINUTE,
     ),
-    Condition(
+    _page(
         "table-failing",
-        Severity.PAGE,
         replace(_rule(Counted.max, metrics.FAILURES, ">", 0, "table", "action", "code"), since=metrics.FAILING_SINCE),
-        timedelta(),
         "{action} of {table} fails with {code}, failures in a row: {value}",
         "Optimizing a table, loading it, or another action on it failed three times in a row, or once because a file is"
         " missing (AMORO-1002). Outages of catalogs are not counted here.",
         "amoro table show TABLE shows the error and the next try. For AMORO-1002 restore the file, or remove it from"
         " the table; amoro table enable TABLE tries again at once, disable ends the tries.",
     ),
-    Condition(
+    _page(
         "instances-cannot-start",
-        Severity.PAGE,
         _rule(Counted.max, metrics.FAILED_STARTS, ">=", 3, "group"),
-        timedelta(),
         "Optimizers of group {group} could not be started; failures in a row: {value}",
         "The group's container starts optimizers, but they end or never register.",
         "amoro group show GROUP shows the reason, amoro optimizer logs the output of an instance.",
     ),
-    Condition(
+    _page(
         "commit-delayed",
-        Severity.PAGE,
         _rule(Counted.sum, metrics.DELAYED, ">", 0, "type"),
-        20 * _MINUTE,
         "Processes of {type} whose commit or clean-up is put off again and again: {value}",
         "A process has done its work, and its commit, or the removal of files after it, can't proceed: the catalog does"
         " not answer, or storage fails. The table waits for it, and nothing is lost.",
         "amoro process list --status committing (or clearing) shows the reason and the next try. Make catalog and"
         " storage available; amoro process cancel PROCESS ends one that has sent nothing.",
+        lasts=20 * _MINUTE,
     ),
-    Condition(
+    _page(
         "catalog-unreachable",
-        Severity.PAGE,
         _rule(Counted.max, metrics.CATALOG_UP, "==", 0, "catalog"),
-        10 * _MINUTE,
         "Catalog {catalog} does not answer",
         "All requests to the catalog have failed for a while. Its tables are neither evaluated nor committed.",
         "amoro doctor checks each catalog; amoro catalog show NAME shows its settings.",
+        lasts=10 * _MINUTE,
     ),
-    Condition(
+    _look(
         "tasks-not-taken",
-        Severity.LOOK,
         Rule(
             'sum by (group) (amoro_open_tasks{status="planned"}) > 0 '
             'and sum by (group) (amoro_open_tasks{status=~"scheduled|acked"}) == 0 '
@@ -394,115 +374,96 @@ CONDITIONS = (
             _idle_optimizers,
             by=("group",),
         ),
-        15 * _MINUTE,
         "Optimizers of group {group} run nothing; tasks that wait: {value}",
         "Optimizers are registered and run nothing, although tasks wait.",
         "Check their state and log: amoro optimizer list. They may be draining, or not support this kind of work.",
+        lasts=15 * _MINUTE,
     ),
-    Condition(
+    _look(
         "processes-fail",
-        Severity.LOOK,
         _share(metrics.ENDED, "result", "failed", 0.2, 3),
-        timedelta(),
         "{value} of the processes within an hour have failed",
         "More than a fifth of the processes that ended within an hour, and at least three, have failed.",
         "amoro process list --status failed lists them with reasons.",
-        Unit.SHARE,
+        unit=Unit.SHARE,
     ),
-    Condition(
+    _look(
         "commits-conflict",
-        Severity.LOOK,
         _share(metrics.COMMIT_ATTEMPTS, "outcome", "conflict", 0.5, 10),
-        timedelta(),
         "{value} of the commits within an hour lost to another writer",
         "More than half of the commits within an hour, and at least ten, lost to concurrent writers.",
         "Let the writers of these tables commit less often, or set a longer min-plan-interval.",
-        Unit.SHARE,
+        unit=Unit.SHARE,
     ),
-    Condition(
+    _look(
         "backlog",
-        Severity.LOOK,
         _rule(Counted.max, metrics.OLDEST_PENDING, ">", 3600, "group"),
-        10 * _MINUTE,
         "A table of group {group} has waited {value} for its turn",
         "A table has been pending for an hour and is not planned yet.",
         "Add threads to the group: amoro group scale GROUP N. amoro table list --status pending lists the tables.",
-        Unit.SECONDS,
+        lasts=10 * _MINUTE,
+        unit=Unit.SECONDS,
     ),
-    Condition(
+    _look(
         "optimizers-lost",
-        Severity.LOOK,
         _rule(Counted.increase, metrics.OPTIMIZERS_LOST, ">", 0),
-        timedelta(),
         "Optimizers that stopped sending heartbeats within an hour: {value}",
         "Optimizers were killed, hang, or lost their network. Their tasks were rescheduled.",
         "Check their machines, memory first. amoro optimizer logs shows the output of instances.",
     ),
-    Condition(
+    _look(
         "maintenance-held",
-        Severity.LOOK,
         _rule(Counted.sum, metrics.HELD, ">", 0, "action"),
-        60 * _MINUTE,
         "Processes of {action} that wait for confirmation: {value}",
         "A maintenance process would delete an unusual amount, and a breaker stopped it.",
         "amoro process show PROCESS shows its plan; amoro table maintain TABLE ACTION --confirm continues it.",
+        lasts=60 * _MINUTE,
     ),
-    Condition(
+    _look(
         "maintenance-paused",
-        Severity.LOOK,
         _rule(Counted.sum, metrics.PAUSED, ">", 0, "action"),
-        timedelta(),
         "{action} is paused; tables: {value}",
         "The action failed, or had no effect, repeatedly on these tables.",
         "amoro table actions TABLE shows the reason.",
     ),
-    Condition(
+    _look(
         "tables-refused",
-        Severity.LOOK,
         _rule(Counted.sum, metrics.REFUSED, ">", 0, "reason"),
-        60 * _MINUTE,
         "Refused tables, by reason {reason}: {value}",
         "The tables have an unsupported feature, and are not changed.",
         "amoro table list --status refused lists them; the page of refusals has a remedy for each word.",
+        lasts=60 * _MINUTE,
     ),
-    Condition(
+    _look(
         "listener-behind",
-        Severity.LOOK,
         _rule(Counted.max, metrics.LISTENER_LAG, ">=", _DAY_S, "listener"),
-        timedelta(),
         "Listener {listener} is {value} behind",
         "A listener that fails for a day is paused. After 30 days, or beyond a million, events are deleted that it has"
         " not got.",
         "amoro listener list shows its failure and how many events it lost. Then: amoro listener resume NAME.",
-        Unit.SECONDS,
+        unit=Unit.SECONDS,
     ),
-    Condition(
+    _look(
         "certificate-ends",
-        Severity.LOOK,
         Rule(
             "min(amoro_certificate_expiry_seconds) - time() < 1.2096e+06",
             lambda now: matching(now.until(metrics.CERTIFICATE_END), lt, 14 * _DAY_S),
         ),
-        timedelta(),
         "The server certificate expires in {value}",
         "The certificate expires within 14 days, or has expired. Clients reject an expired one.",
         "Renew it: the coordinator picks up the new files without a restart.",
-        Unit.SECONDS,
+        unit=Unit.SECONDS,
     ),
-    Condition(
+    _look(
         "login-failures",
-        Severity.LOOK,
         _rule(Counted.increase, metrics.LOGIN_FAILURES, ">=", 20),
-        timedelta(),
         "Calls with a wrong password or token within an hour: {value}",
         "Somebody tries passwords or tokens, or a program uses a revoked one.",
         "The coordinator's log lists the addresses. Revoke leaked tokens: amoro token list, amoro token revoke NAME.",
     ),
-    Condition(
+    _look(
         "restarts",
-        Severity.LOOK,
         Rule("max(changes(amoro_start_time_seconds[1h])) > 2", _only_outside),
-        timedelta(),
         "Starts of the coordinator within an hour: {value}",
         "The coordinator ends repeatedly. Only Prometheus can detect this.",
         "Its log has the reason: a full disk, memory, or a lost state directory.",
