@@ -395,6 +395,11 @@ class TableRefused(AmoroError):
         self.reason = reason
 
 
+def misconfigured(message: str, *, hint: str = "") -> TableRefused:
+    """The error for a property of the table, or a default of its catalog, that can't be followed."""
+    return TableRefused(message, reason="configuration", hint=hint)
+
+
 class ConfirmationRequired(AmoroError):
     """A breaker has stopped the process until a person confirms it."""
 

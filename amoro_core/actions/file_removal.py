@@ -15,7 +15,7 @@ from amoro_core.actions.action_api import (
     summary_of,
 )
 from amoro_core.documents.formatting import many
-from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.errors import CommitConflict, misconfigured
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Rewritable, Role
 from amoro_core.maintenance.data_expiry import (
@@ -99,9 +99,8 @@ def _required(config: DataExpiryConfig) -> timedelta:
     retention = config.retention
     for key, value in (("data-expire.field", config.column), ("data-expire.retention-time", retention)):
         if not value:
-            raise TableRefused(
+            raise misconfigured(
                 f"data expiry needs the property {key}",
-                reason="configuration",
                 hint=f"Set it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…').",
             )
     return retention or timedelta.max

@@ -49,7 +49,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import TableRefused, misconfigured
 from amoro_core.files.schema.schemas import promoted
 from amoro_core.iceberg.manifest.reading import find_in_history, parents_of, partition_types, summary_of
 from amoro_core.maintenance.orphans import TableLocations, is_below, outermost, settled_names
@@ -297,16 +297,14 @@ def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
     nested_field = next((field for field in metadata.schema().fields if field.name == name), None)
     if nested_field is None:
         columns = ", ".join(field.name for field in metadata.schema().fields if type(field.field_type) in _KINDS)
-        raise TableRefused(
+        raise misconfigured(
             f"the table has no column {name!r} at its top level",
-            reason="configuration",
             hint=f"Set data-expire.field to one of: {columns or 'none of its columns tells a time'}.",
         )
     kind = _KINDS.get(type(nested_field.field_type))
     if kind is None:
-        raise TableRefused(
+        raise misconfigured(
             f"column {name!r} is of type {nested_field.field_type}, which tells no time",
-            reason="configuration",
             hint="Set data-expire.field to a column of type date, timestamp, timestamptz, timestamp_ns, timestamptz_ns,"
             " long or string.",
         )

@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType, TimestamptzNanoType
 
-from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.errors import InvalidArgument, misconfigured
 from amoro_core.files.schema.schemas import promoted
 from amoro_core.iceberg.manifest.reading import partition_types, spec_schema, to_record
 from amoro_core.model.files import DataFile, Partition
@@ -128,9 +128,8 @@ def _parse(text: str, schema: Schema) -> BooleanExpression:
     try:
         return parse_condition(text, schema)
     except ValueError as error:
-        raise TableRefused(
+        raise misconfigured(
             f"property {FILTER_KEY} has the malformed value {briefly(text, 100)!r}: {error}",
-            reason="configuration",
             hint=GRAMMAR,
         ) from error
 

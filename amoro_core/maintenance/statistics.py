@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import misconfigured
 from amoro_core.model.commits import StatisticsEntries
 from amoro_core.model.properties import boolean, column_names, declared, fraction
 from amoro_core.model.tables import SnapshotFacts, summary_count
@@ -29,9 +29,8 @@ class StatisticsConfig:
         """The ids of the wanted columns, of `known` ones by name. Raises TableRefused("configuration") for others."""
         for name in self.columns:
             if name not in known:
-                raise TableRefused(
+                raise misconfigured(
                     f"property {_COLUMNS_KEY} names {name!r}, which is no top-level column of a primitive type",
-                    reason="configuration",
                     hint=f"One of: {', '.join(sorted(known))}.",
                 )
         return tuple(sorted(known[name] for name in self.columns or known))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import misconfigured
 from amoro_core.model.paths import flaw_of_prefix, key_in_place, normalise, split_place
 from amoro_core.model.properties import boolean, declared, optional, parse_into, whole
 from amoro_core.model.tables import TableIdentifier
@@ -88,16 +88,14 @@ def trash_of(properties: Mapping[str, str], identifier: TableIdentifier, locatio
         parent = "/".join((normalise(config.root).rstrip("/"), *names))
     scheme, authority, _ = split_place(parent)
     if scheme not in _RENAMING:
-        raise TableRefused(
+        raise misconfigured(
             f"{SWITCH}=true asks for deleted files to be moved to a trash, and a move in {scheme}:// is a copy: "
             "none is deleted",
-            reason="configuration",
             hint=f"Files can be restored until they are due. To have them deleted then: {SWITCH}=false.",
         )
     if (scheme, authority) != split_place(location)[:2]:
-        raise TableRefused(
+        raise misconfigured(
             f"{ROOT}={config.root!r} lies in another storage than the table at {location}: a move would be a copy",
-            reason="configuration",
         )
     return Trash(f"{parent}/{FOLDER}", config.keep, config.file_pattern)
 

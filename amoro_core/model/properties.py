@@ -8,7 +8,7 @@ from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import misconfigured
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -104,9 +104,8 @@ def parse_value(key: str, text: str, parse: Parse[T]) -> T:
     try:
         return parse(text)
     except (ValueError, OverflowError) as error:
-        raise TableRefused(
+        raise misconfigured(
             f"property {key} has the malformed value {text!r}: {error}",
-            reason="configuration",
             hint=f"Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it.",
         ) from error
 

@@ -23,7 +23,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import IcebergType
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import misconfigured
 from amoro_core.files.hashing import bucket_hashes, stored_bytes
 from amoro_core.files.schema.schemas import arrow_type, key_path, select_ids
 from amoro_core.model.clustering import CURVE_VERSION, MAX_CURVE_COLUMNS, Layout, LayoutKey, Strategy
@@ -198,9 +198,8 @@ def transform_parts(name: str, kind: IcebergType) -> Parts:
     transform = _parsed(name)
     known = _MADE.get(type(transform))
     if known is None or not kind.is_primitive or not transform.can_transform(kind):
-        raise TableRefused(
+        raise misconfigured(
             f"rows can't be ordered by {name} of a column of type {kind}",
-            reason="configuration",
             hint="Known are identity, bucket[N], truncate[W], year, month, day and hour, on types that they take.",
         )
     make = known(transform)
@@ -370,19 +369,17 @@ class Order:
 def _refuse_unfit(layout: Layout) -> None:
     columns = len(layout.keys)
     if not columns:
-        raise TableRefused("a layout without columns orders nothing", reason="configuration")
+        raise misconfigured("a layout without columns orders nothing")
     if layout.strategy is Strategy.LINEAR:
         return
     if columns > MAX_CURVE_COLUMNS:
-        raise TableRefused(
+        raise misconfigured(
             f"a curve takes at most {MAX_CURVE_COLUMNS} columns, not {columns}",
-            reason="configuration",
             hint="Name fewer columns, or set self-optimizing.cluster.strategy to linear.",
         )
     if layout.curve_version != CURVE_VERSION:
-        raise TableRefused(
+        raise misconfigured(
             f"curves of version {layout.curve_version} are not known, only those of version {CURVE_VERSION}",
-            reason="configuration",
             hint="Run optimizers of the coordinator's version.",
         )
 
@@ -390,9 +387,8 @@ def _refuse_unfit(layout: Layout) -> None:
 def _column(schema: Schema, key: LayoutKey) -> _Column:
     path = key_path(schema.fields, key.field_id)
     if path is None:
-        raise TableRefused(
+        raise misconfigured(
             f"rows can't be ordered by column id {key.field_id}, which is no primitive column outside lists and maps",
-            reason="configuration",
         )
     fields, is_optional = schema.fields, False
     for index in path:

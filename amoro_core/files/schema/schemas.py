@@ -43,7 +43,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.errors import TableRefused, UnreadableFile, misconfigured
 from amoro_core.model.files import FORMAT_WITH_LINEAGE, LINEAGE_IDS, LINEAGE_NAMES, DataFile, Partition
 
 FIELD_ID = b"PARQUET:field_id"
@@ -89,9 +89,7 @@ def parse_name_mapping(text: str | None) -> NameMapping | None:
     try:
         return NameMapping.model_validate_json(text)
     except ValidationError as error:
-        raise TableRefused(
-            f"schema.name-mapping.default is not a name mapping: {text[:200]}", reason="configuration"
-        ) from error
+        raise misconfigured(f"schema.name-mapping.default is not a name mapping: {text[:200]}") from error
 
 
 def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:

@@ -14,7 +14,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import AzureStore, GCSStore, S3Store
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
-from amoro_core.errors import AccessDenied, CatalogUnavailable, TableRefused
+from amoro_core.errors import AccessDenied, CatalogUnavailable, TableRefused, misconfigured
 from amoro_core.model.maintenance import ABSENT, DELETED, EVERYWHERE, MOVED, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.paths import AZURE_SCHEMES, split_place
 from amoro_core.model.text_sanitizing import briefly
@@ -156,7 +156,7 @@ def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
     if endpoint:
         protocol, _, host = endpoint.partition("://")
         if protocol not in ("http", "https") or not host:  # obstore would end the process
-            raise TableRefused(f"s3.endpoint is {endpoint!r}, which is not an HTTP URL", reason="configuration")
+            raise misconfigured(f"s3.endpoint is {endpoint!r}, which is not an HTTP URL")
         endpoint = f"{protocol}://{bucket}.{host}" if virtual else endpoint
     config = {
         "access_key_id": setting("access-key-id"),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.errors import AmoroError, InvalidArgument, TableRefused
+from amoro_core.errors import AmoroError, InvalidArgument, misconfigured
 from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Layout, LayoutKey, Sorting, SortOrder, Strategy, group_of
 from amoro_core.model.files import DataFile
 from amoro_core.planning.clustering.model import (
@@ -51,9 +51,8 @@ def _wrong(asked: bool, key: str, value: str, problem: str, hint: str) -> AmoroE
     """The error for a value that can't be followed, of a request (`asked`) or of properties."""
     if asked:
         return InvalidArgument(f"{value!r}: {problem}", hint=hint)
-    return TableRefused(
+    return misconfigured(
         f"property {key} has the value {value!r}: {problem}",
-        reason="configuration",
         hint=f"{hint} Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…').",
     )
 
@@ -114,23 +113,20 @@ def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None,
 def _ordered(facts: ClusterFacts, strategy: Strategy | None, *, asked: bool) -> Resolved:
     order = facts.sorting.default_order
     if not order.keys and not order.problem:
-        raise TableRefused(
+        raise misconfigured(
             f"property {COLUMNS_KEY} names no columns, and the table has no sort order",
-            reason="configuration",
             hint=f"Name columns that queries filter by: ALTER TABLE … SET TBLPROPERTIES ('{COLUMNS_KEY}' = '…'), or "
             "amoro optimize --type cluster --columns.",
         )
     if order.problem:
-        raise TableRefused(
+        raise misconfigured(
             f"the table's sort order {order.order_id} {order.problem}",
-            reason="configuration",
             hint=f"Name columns with {COLUMNS_KEY}, or replace the sort order: ALTER TABLE … WRITE ORDERED BY ….",
         )
     keys, notes = _without_partition_columns(facts.sorting, order.keys)
     if not keys:
-        raise TableRefused(
+        raise misconfigured(
             f"the table's sort order {order.order_id} names only columns with one value in a whole partition",
-            reason="configuration",
             hint=f"Name columns with {COLUMNS_KEY}.",
         )
     if strategy is None and not _fits_curve(keys):
@@ -193,9 +189,8 @@ def _refuse_without_bounds(facts: ClusterFacts, field_id: int) -> None:
     key = f"{METRICS_KEY}{name}"
     value = facts.properties.get(key, "").strip().lower()
     if value in _WITHOUT_BOUNDS:
-        raise TableRefused(
+        raise misconfigured(
             f"property {key} has the value {value!r}: without bounds of {name} readers skip no files by it",
-            reason="configuration",
             hint=f"Remove it: ALTER TABLE … UNSET TBLPROPERTIES ('{key}'), or cluster by another column.",
         )
 

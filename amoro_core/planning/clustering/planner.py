@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 
 from amoro_core.documents.formatting import many
-from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.errors import InvalidArgument, misconfigured
 from amoro_core.model.clustering import BOUND_CHARACTERS, Layout, SortKey
 from amoro_core.model.files import ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
@@ -141,17 +141,15 @@ def _turn(key: PartitionKey, hour: int, count: int, now: datetime) -> tuple[str,
 
 def _selection(facts: ClusterFacts, config: ClusteringConfig) -> Callable[[PartitionKey], bool]:
     if config.partition_filter is None:
-        raise TableRefused(
+        raise misconfigured(
             f"property {PARTITIONS_KEY} has the value 'selected', and {PARTITION_FILTER_KEY} selects nothing",
-            reason="configuration",
             hint=f"Set {PARTITION_FILTER_KEY} to a condition on partition columns.",
         )
     try:
         return facts.chooses(config.partition_filter)
     except InvalidArgument as error:
-        raise TableRefused(
+        raise misconfigured(
             f"property {PARTITION_FILTER_KEY} has the malformed value {config.partition_filter!r}: {error.message}",
-            reason="configuration",
             hint=error.hint,
         ) from error
 
@@ -551,9 +549,8 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     if (constant := _constant(evaluations, resolved, facts)) is not None:
         if by_choice:
             return replace(told, reason=f"nothing to gain: {constant}")
-        raise TableRefused(
+        raise misconfigured(
             constant,
-            reason="configuration",
             hint=f"Name columns that queries filter by and that have several values, with {COLUMNS_KEY}.",
         )
     verdicts = tuple(evaluated.verdict for evaluated in evaluations)
