@@ -8,7 +8,7 @@ from amoro_core.files.storage.io import FileAccess
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.entry_points import extensions
-from amoro_core.model.task_payload import DELETE, LIST, REWRITE, SKETCH, RewriteInput, Work, WorkResult
+from amoro_core.model.task_payload import DELETE, LIST, REWRITE, SKETCH, RewriteInput, RewriteOutput, Work, WorkResult
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_optimizer.cluster.engine import ClusterKind, rewrite_in_order
 from amoro_optimizer.cluster.writing import free_disk
@@ -45,10 +45,10 @@ class RewriteKind:
             encoded = len(work.rewritten) - output.files_copied
             why = {"because": output.encoded_because} if encoded else {}
             log.info("files.copied", task=str(run.attempt), copied=output.files_copied, encoded=encoded, **why)
-        return codec.encode_output(output).SerializeToString(deterministic=True)
+        return codec.encode(rewrite_pb2.RewriteOutput, output).SerializeToString(deterministic=True)
 
     def files(self, result: bytes) -> frozenset[str]:
-        output = codec.decode_output(rewrite_pb2.RewriteOutput.FromString(result))
+        output = codec.decode(RewriteOutput, rewrite_pb2.RewriteOutput.FromString(result))
         return frozenset((*(file.path for file in output.data_files), *(file.path for file in output.delete_files)))
 
 

@@ -19,7 +19,7 @@ Rewrite = Callable[
 
 
 def rewrite_work(work: RewriteInput) -> Work:
-    return Work(REWRITE, codec.encode_input(work).SerializeToString(deterministic=True))
+    return Work(REWRITE, codec.encode(pb.RewriteInput, work).SerializeToString(deterministic=True))
 
 
 def rewrite_input(work: Work) -> RewriteInput:
@@ -28,12 +28,12 @@ def rewrite_input(work: Work) -> RewriteInput:
 
 
 def rewrite_result(output: RewriteOutput) -> WorkResult:
-    return WorkResult(REWRITE, codec.encode_output(output).SerializeToString(deterministic=True))
+    return WorkResult(REWRITE, codec.encode(pb.RewriteOutput, output).SerializeToString(deterministic=True))
 
 
 def rewrite_output(result: WorkResult) -> RewriteOutput:
     assert result.kind == REWRITE
-    return codec.decode_output(pb.RewriteOutput.FromString(result.payload))
+    return codec.decode(RewriteOutput, pb.RewriteOutput.FromString(result.payload))
 
 
 def as_result(outcome: RewriteOutput | T) -> WorkResult | T:

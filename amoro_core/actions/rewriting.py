@@ -48,7 +48,7 @@ from amoro_core.model.processes import (
     Receipt,
 )
 from amoro_core.model.tables import OptimizingType
-from amoro_core.model.task_payload import REWRITE, CopyRule, InputFile, RewriteInput, TableContext, Work
+from amoro_core.model.task_payload import REWRITE, CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext, Work
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.messages import excluding_reserved, ordered_groups, with_reserved
 from amoro_core.planning.optimizing.planner import plan
@@ -147,7 +147,7 @@ def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) ->
     for task in made.tasks:
         work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config, made.type)
         files = [file.data for file in (*task.rewritten, *task.converted)]
-        payload = codec.encode_input(work).SerializeToString(deterministic=True)
+        payload = codec.encode(pb.RewriteInput, work).SerializeToString(deterministic=True)
         tasks.append(PlannedTask.reading(Work(REWRITE, payload), files, task.cost, table.partition_path(task.key)))
     return tuple(tasks)
 
@@ -340,7 +340,7 @@ def _groups(case: ProcessContext) -> list[Group]:
         Group(
             result.number,
             codec.decode_input(pb.RewriteInput.FromString(result.input)),
-            codec.decode_output(pb.RewriteOutput.FromString(result.output)),
+            codec.decode(RewriteOutput, pb.RewriteOutput.FromString(result.output)),
         )
         for result in case.results
     ]

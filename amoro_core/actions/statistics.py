@@ -29,7 +29,7 @@ from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.processes import STATISTICS, Change, Figure, ProcessContext
 from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import SKETCH, RewriteInput, Work
-from amoro_core.protocol import codec
+from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.scan.live_files import by_partition, reading_works, runs_within
 from amoro_optimizer.rewrite.engine import sketch_rows
@@ -85,7 +85,7 @@ def _bytes(reading: RewriteInput) -> int:
 def _task(readings: list[RewriteInput], columns: list[int]) -> PlannedTask:
     work = pb.SketchWork(columns=columns)
     for reading in readings:
-        message = codec.encode_input(_slim(reading))
+        message = codec.encode(rewrite_pb2.RewriteInput, _slim(reading))
         work.table.CopyFrom(message.table)
         message.ClearField("table")
         work.readings.append(message)

@@ -33,7 +33,7 @@ from amoro_core.model.task_payload import PROCEDURES, RewriteInput
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
-from amoro_core.protocol.codec import encode_input
+from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import Member, missing_kinds_reason, no_optimizer_reason
 from amoro_core.services.accounts import SessionService, TokenService, UserService
@@ -282,7 +282,7 @@ def _terminal_terms(settings: Settings) -> TerminalTerms:
 
 
 def _encoded(work: RewriteInput) -> bytes:
-    return encode_input(work).SerializeToString()
+    return codec.encode(rewrite_pb2.RewriteInput, work).SerializeToString()
 
 
 def _digest(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:

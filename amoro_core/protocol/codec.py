@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from amoro_core.model.clustering import ClusterInput, ClusterOutput
 from amoro_core.model.files import DeleteKind, Partition
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.task_payload import DELETE, LIST, REWRITE, SKETCH, RewriteInput, RewriteOutput, Work, WorkResult
+from amoro_core.model.task_payload import DELETE, LIST, REWRITE, SKETCH, RewriteInput, Work, WorkResult
 from amoro_core.protocol import cluster_pb2 as cluster_pb
 from amoro_core.protocol import optimizing_pb2 as opb
 from amoro_core.protocol import rewrite_pb2 as pb
@@ -172,24 +172,9 @@ def _read_delete_kind(message: Any, name: str) -> DeleteKind:
     return _DELETE_KINDS_BACK[message.kind]
 
 
-def encode_input(work: RewriteInput) -> pb.RewriteInput:
-    """A rewrite's input as a message."""
-    return encode(pb.RewriteInput, work)
-
-
 def decode_input(message: pb.RewriteInput) -> RewriteInput:
     """The rewrite's input in the message."""
     return decode(RewriteInput, message)
-
-
-def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
-    """A rewrite's output as a message."""
-    return encode(pb.RewriteOutput, output)
-
-
-def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
-    """The rewrite's output in the message."""
-    return decode(RewriteOutput, message)
 
 
 def encode_cluster_input(work: ClusterInput) -> bytes:

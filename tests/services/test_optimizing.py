@@ -28,17 +28,18 @@ from amoro_core.failpoints import InjectedFault
 from amoro_core.formats.tables import Vending
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.model.task_payload import REWRITE, WorkResult
-from amoro_core.protocol.codec import encode_output
+from amoro_core.model.task_payload import WorkResult
 from amoro_core.services.listings import OverviewService
-from amoro_core.services.task_lifecycle import Failure, PollRequest, Refusal, Report, ReportReply
 from amoro_core.store import tasks
 from amoro_core.store.connection import Connection, Parameters, as_stored
+from amoro_core.transactions.task_queue import PollRequest
+from amoro_core.transactions.task_reports import Failure, Refusal, Report, ReportReply
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import raising, reaching
 from tests.services.world import World, make_small_files
 from tests.store import builders
+from tests.work import rewrite_result
 
 ACK, CLOSE = timedelta(seconds=30), timedelta(hours=2)
 
@@ -195,10 +196,7 @@ def taken(world: World, optimizer: str, *threads: int) -> list[tuple[Attempt, Wo
     """Acknowledged attempts of these threads, with their results."""
     handed = world.poll(optimizer, *threads)
     world.optimizing.ack(optimizer, [one.attempt for one in handed])
-    return [
-        (one.attempt, WorkResult(REWRITE, encode_output(world.execute(one)).SerializeToString(deterministic=True)))
-        for one in handed
-    ]
+    return [(one.attempt, rewrite_result(world.execute(one))) for one in handed]
 
 
 def test_a_failure_beside_a_success_of_one_call_is_planned_again(world: World) -> None:

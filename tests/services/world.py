@@ -31,9 +31,10 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.listeners import Receive
-from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import tasks
 from amoro_core.transactions.process_context import Pins, pins
+from amoro_core.transactions.task_queue import ScheduledTask
+from amoro_core.transactions.task_reports import Failure
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -288,7 +289,7 @@ class World:
 
     def output(self, attempt: Attempt) -> RewriteOutput | None:
         stored = self.store.read(lambda db: tasks.read_output(db, attempt.task_id))
-        return None if stored is None else codec.decode_output(pb.RewriteOutput.FromString(stored[1]))
+        return None if stored is None else codec.decode(RewriteOutput, pb.RewriteOutput.FromString(stored[1]))
 
     def _work(self) -> None:
         self.heard.work += 1

@@ -18,6 +18,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.protocol import cluster_pb2 as cluster_pb
 from amoro_core.protocol import codec
+from amoro_core.protocol import rewrite_pb2 as pb
 
 MIB = 1 << 20
 MINOR, MAJOR, FULL = OptimizingType
@@ -121,7 +122,7 @@ def test_only_a_task_that_may_copy_carries_bounds(enabled: str) -> None:
         nan_value_counts={2: 0}, lower_bounds={1: b"12345678", 3: b"x" * 64}, upper_bounds={1: b"22345678"}
     )
     assert given.data.metrics == (carried if enabled == "true" else NO_METRICS)
-    assert codec.decode_input(codec.encode_input(work)) == work
+    assert codec.decode_input(codec.encode(pb.RewriteInput, work)) == work
 
 
 COPIES = (
@@ -203,7 +204,7 @@ def group(output: RewriteOutput, rewritten: int, rule: CopyRule | None = RULE) -
     table = TableContext("c", "db.t", "u", 2, "s3://b", "s3://b/data", "{}", "{}", None, (), None, {}, ("s3://b",))
     files = [DataFile(f"f{n}", FileFormat.PARQUET, 0, (), 10, 100, 1) for n in range(rewritten)]
     work = RewriteInput(table, tuple(InputFile(file) for file in files), (), (), 7, 1 << 27, 1, copy=rule)
-    return Group(1, work, codec.decode_output(codec.encode_output(output)))
+    return Group(1, work, codec.decode(RewriteOutput, codec.encode(pb.RewriteOutput, output)))
 
 
 def test_files_of_all_tasks_are_counted_by_why_they_were_encoded() -> None:

@@ -149,7 +149,7 @@ def _rewritten(
             result = context.runJob(blocks, partial(written, shared, writing))
     finally:
         shared.destroy()
-    return [codec.decode_output(rewrite_pb2.RewriteOutput.FromString(one)) for one in result]
+    return [codec.decode(RewriteOutput, rewrite_pb2.RewriteOutput.FromString(one)) for one in result]
 
 
 def _stage(job: Job, name: str) -> StageFacts:

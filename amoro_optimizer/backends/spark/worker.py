@@ -19,7 +19,7 @@ from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.clustering import ClusterInput
 from amoro_core.model.task_payload import RewriteOutput, WorkResult
 from amoro_core.model.text_sanitizing import briefly, without_secrets
-from amoro_core.protocol import codec
+from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.codec import decode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
@@ -324,7 +324,7 @@ def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> 
         writer.finish()
         rows = sum(file.record_count for file in outputs.data_files)
         part.conclude({"rows": rows, "spill_bytes": writer.spilled_bytes, "peak": run.peak_memory})
-    yield codec.encode_output(_output_of(outputs, rows)).SerializeToString(deterministic=True)
+    yield codec.encode(rewrite_pb2.RewriteOutput, _output_of(outputs, rows)).SerializeToString(deterministic=True)
 
 
 @contextmanager
