@@ -25,7 +25,7 @@ from amoro_core.errors import (
     WorkFailed,
     error_classes,
 )
-from amoro_core.model.principals import PLAIN, SECURE, Trust, parse_token, read_token, token_problem
+from amoro_core.model.principals import PLAIN, SECURE, Trust, given_token, read_token, token_problem
 from amoro_core.model.text_sanitizing import Secret, is_text
 
 if TYPE_CHECKING:
@@ -320,15 +320,7 @@ def _answers(address: str) -> bool:
 
 
 def _given_token(place: CoordinatorAddress) -> Secret | None:
-    try:
-        if place.token_file is not None:
-            return read_token(place.token_file)
-        return parse_token(place.token.reveal()) if place.token else None
-    except (OSError, ValueError) as error:
-        said = "AMORO_TOKEN" if place.token_file is None else f"The token file {place.token_file}"
-        raise InvalidArgument(
-            f"{said} can't be used: {token_problem(error)}", hint="It must hold the admin token and nothing else."
-        ) from error
+    return given_token(place.token_file, place.token.reveal() if place.token else "", "admin")
 
 
 def _remote_token(place: CoordinatorAddress, address: str) -> Secret:

@@ -212,13 +212,9 @@ def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail
             raise CannotUndo(f"process {detail.undone} can't be undone: {file.path} is being deleted")
 
 
-def _detail(case: ProcessContext) -> _Detail:
-    stored = case.detail
-    return _Detail(**{**stored, "more": tuple((before, after) for before, after in stored["more"])})
-
-
 def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
-    detail = _detail(case)
+    more = tuple((before, after) for before, after in case.detail["more"])
+    detail = _Detail(**{**case.detail, "more": more})
     head, content = _content(table, detail, known)
     failpoint("commit.before_intent")
     staged = table.stage(head, content, {**summary_of(case.process, _PRODUCER), UNDONE: detail.undone})

@@ -7,10 +7,10 @@ from dataclasses import replace
 from amoro_cli.connection import OptimizerOptions, SparkOptions
 from amoro_core.bootstrap.process import on_signals
 from amoro_core.bootstrap.secrets import read_token
-from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
+from amoro_core.errors import InvalidSettings, OptimizerError
 from amoro_core.logger import get_logger
-from amoro_core.model import principals
 from amoro_core.model.group_config import RESOURCE_LABEL
+from amoro_core.model.principals import given_token
 from amoro_core.model.text_sanitizing import Secret
 from amoro_optimizer.rewrite.spilling import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
@@ -48,16 +48,8 @@ def _config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) 
 
 def _enrolment_token(options: OptimizerOptions) -> Secret:
     """The token of the given file, else the environment's, else the state directory's."""
-    source = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
-    try:
-        if options.token_file is not None:
-            return principals.read_token(options.token_file)
-        if given := os.environ.get("AMORO_TOKEN"):
-            return principals.parse_token(given)
-    except (OSError, ValueError) as error:
-        message = f"{source} can't be used: {principals.token_problem(error)}"
-        raise InvalidArgument(message, hint="It must hold the enrolment token and nothing else.") from error
-    return read_token(options.home / "enrolment.token")
+    given = given_token(options.token_file, os.environ.get("AMORO_TOKEN", ""), "enrolment")
+    return given or read_token(options.home / "enrolment.token")
 
 
 def _on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:

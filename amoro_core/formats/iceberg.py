@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, TableRefused
+from amoro_core.errors import CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes.delete_files import write_position_deletes
 from amoro_core.files.deletes.vectors import write_vectors
 from amoro_core.files.parquet.reading import read_facts, read_layout
@@ -110,16 +110,11 @@ def write_carried(
         vectors = [(carried_rows.output, carried_rows.positions) for carried_rows in rows]
         return write_vectors(access, path, vectors, rows[0].output.sequence_number)
     written: list[DeleteFile] = []
-    try:
+    with access.deleted_on_failure(file.path for file in written):
         for one in rows:
             path = _path(one, process_id, "parquet")
             number = one.output.sequence_number
             written.append(write_position_deletes(access, path, one.output, one.positions.ascending(), number, options))
-    except BaseException:
-        for file in written:
-            with suppress(AmoroError):
-                access.delete(file.path)
-        raise
     return tuple(written)
 
 
@@ -208,7 +203,15 @@ class IcebergTable:
         return late_deletes(self._table, scan, self.access(), read_manifest, since)
 
     def access(self, trash_folder: str = "") -> FileAccess:
-        return self._access(self._newest, *([root_of(trash_folder)] if trash_folder else []))
+        metadata, grant = self._newest.metadata, self._grant()
+        trash = [root_of(trash_folder)] if trash_folder else []
+        return open_access(
+            self.io_properties(),
+            metadata.location,
+            read_locations=read_locations(metadata, grant),
+            write_locations=write_locations(metadata, grant, *trash),
+            way_out=grant.way_out,
+        )
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         return partition_filter.selector(self._table.metadata, condition)
@@ -463,17 +466,6 @@ class IcebergTable:
 
     def _grant(self) -> Grant:
         return catalogs.granted(self._config, catalogs.open_catalog(self._config))
-
-    def _access(self, table: Table, *more: str) -> FileAccess:
-        """Access to the table's files, and to those below further places as far as they are granted."""
-        grant = self._grant()
-        return open_access(
-            self.io_properties(),
-            table.metadata.location,
-            read_locations=read_locations(table.metadata, grant),
-            write_locations=write_locations(table.metadata, grant, *more),
-            way_out=grant.way_out,
-        )
 
 
 def _is_head(table: Table, head: Head) -> bool:

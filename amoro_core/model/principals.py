@@ -475,6 +475,18 @@ def read_token(path: Path) -> Secret:
         return parse_token(file.read(_LONGEST_TOKEN_FILE).decode("latin-1"))
 
 
+def given_token(file: Path | None, text: str, kind: str) -> Secret | None:
+    """The token in the file, else in a text, which is AMORO_TOKEN's; None for "". Raises InvalidArgument."""
+    try:
+        if file is not None:
+            return read_token(file)
+        return parse_token(text) if text else None
+    except (OSError, ValueError) as error:
+        source = "AMORO_TOKEN" if file is None else f"The token file {file}"
+        message = f"{source} can't be used: {token_problem(error)}"
+        raise InvalidArgument(message, hint=f"It must hold the {kind} token and nothing else.") from error
+
+
 def token_problem(error: OSError | ValueError) -> str:
     """What is wrong with a token or its file, as the end of a sentence."""
     if isinstance(error, FileNotFoundError):

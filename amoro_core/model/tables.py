@@ -463,10 +463,6 @@ class TableFilter:
         return astuple(self)
 
     @property
-    def is_all(self) -> bool:
-        return self == TableFilter()
-
-    @property
     def is_all_of_catalog(self) -> bool:
         return bool(self.catalog) and self == TableFilter(self.catalog)
 

@@ -126,7 +126,7 @@ class OverviewService:
         def read(db: Connection) -> Page[TableRuntime]:
             meant: TableFilter | list[int] = wanted
             # The index of names holds those of a catalog side by side.
-            if wanted.is_all or (wanted.is_all_of_catalog and order.key is TableKey.NAME):
+            if wanted == TableFilter() or (wanted.is_all_of_catalog and order.key is TableKey.NAME):
                 total = table_listing.count(db, wanted, EXACT + 1)
             else:
                 ids = table_listing.list_ids(db, wanted, EXACT + 1)

@@ -124,12 +124,6 @@ def moments(start_ms: int, end_ms: int) -> list[tuple[float, str]]:
     ]
 
 
-def elapsed(length_ms: int) -> list[tuple[float, str]]:
-    """Round durations since the start of a range of that length: their share of it, and their text."""
-    step = _step(length_ms)
-    return [(at / length_ms, duration(at)) for at in range(0, length_ms + 1, step)]
-
-
 def duration(milliseconds: int) -> str:
     """The duration in its two largest units, as "350 ms", "14.2 s", "3 min 5 s", "2 h 10 min" or "3 d 4 h"."""
     if milliseconds < _SECOND:
@@ -338,7 +332,7 @@ def gantt(bars: Sequence[Bar], title: str) -> Chart:
     if left := len(lanes) - len(shown):
         marks.append(label(f"and {left:,} more", 0, top + 12, "lane"))
         top += _HEAD
-    axis = ticks_at(elapsed(length), 0, top)
+    axis = ticks_at([(at / length, duration(at)) for at in range(0, length + 1, _step(length))], 0, top)
     states = Counter(bar.state for bar in bars)
     legend = tuple((f"bar {state}", f"{state}: {count:,}") for state, count in sorted(states.items()))
     if dense:

@@ -3,13 +3,12 @@
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import pyarrow as pa
 
-from amoro_core.errors import AmoroError, UnreadableFile
+from amoro_core.errors import UnreadableFile
 from amoro_core.files.storage.io import FileAccess, translated
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, FileFormat
 from amoro_core.model.paths import normalise
@@ -294,16 +293,11 @@ def write_vectors(
     """Write a Puffin file with a vector for each data file, in this order; on any error it is removed."""
     content, parts = vectors_file([(data.path, positions) for data, positions in vectors])
     output = access.create_output(path)
-    try:
-        with translated(path), output as stream:
-            for start in range(0, len(content), _PIECE_BYTES):
-                if checkpoint is not None:
-                    checkpoint()
-                stream.write(content[start : start + _PIECE_BYTES])
-    except BaseException:
-        with suppress(AmoroError):
-            access.delete(path)
-        raise
+    with access.deleted_on_failure([path]), translated(path), output as stream:
+        for start in range(0, len(content), _PIECE_BYTES):
+            if checkpoint is not None:
+                checkpoint()
+            stream.write(content[start : start + _PIECE_BYTES])
     return tuple(
         DeleteFile(
             path=path,

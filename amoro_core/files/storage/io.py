@@ -247,8 +247,6 @@ def _confined_opened(place: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-__all__ = ["FileAccess", "normalise", "open_access", "reading_file", "translated"]
-
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 #: Arrow's messages for a 403 of an object store: its errors have no number.
@@ -313,12 +311,18 @@ class FileAccess:
     def write_bytes(self, path: str, content: bytes) -> None:
         """A new file with that content. Raises StorageFull; what was written of it is then deleted, if that works."""
         output = self.create_output(path)
+        with self.deleted_on_failure([path]), translated(path), output as stream:
+            stream.write(content)
+
+    @contextmanager
+    def deleted_on_failure(self, paths: Iterable[str]) -> Iterator[None]:
+        """A block; where it fails, these files, which it may still add to, are deleted as far as that works."""
         try:
-            with translated(path), output as stream:
-                stream.write(content)
+            yield
         except BaseException:
-            with suppress(AmoroError):
-                self.delete(path)
+            for path in paths:
+                with suppress(Exception):  # the error of the block matters more
+                    self.delete(path)
             raise
 
     def delete(self, path: str) -> None:

@@ -8,7 +8,7 @@ apply.
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -296,7 +296,7 @@ def stage_statistics(
 @contextmanager
 def _created_files(metadata: TableMetadata, access: FileAccess) -> Iterator[Callable[[str, bytes], str]]:
     """Yields a function that writes a metadata file and returns its path; all are deleted when the block fails."""
-    paths = []
+    paths = list[str]()
 
     def create(name: str, content: bytes) -> str:
         path = f"{metadata_location(metadata)}/{name}"
@@ -306,13 +306,8 @@ def _created_files(metadata: TableMetadata, access: FileAccess) -> Iterator[Call
             stream.write(content)
         return path
 
-    try:
+    with access.deleted_on_failure(paths):
         yield create
-    except BaseException:
-        for path in paths:
-            with suppress(Exception):  # the error of staging matters more
-                access.delete(path)
-        raise
 
 
 def stage_removal(table: Table, paths: Collection[str]) -> bytes:

@@ -17,10 +17,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from amoro_core.errors import DataFileMissing, StorageFull, TableRefused, WorkFailed
 from amoro_core.files.deletes.vectors import write_vectors
-from amoro_core.files.storage.io import FileAccess, new_location, normalise, open_access
+from amoro_core.files.storage.io import FileAccess, new_location, open_access
 from amoro_core.files.storage.stores import PAGE, ArrowStorage, LocalStorage, Storage
 from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
-from amoro_core.model.paths import is_within, path_aliases, split_place
+from amoro_core.model.paths import is_within, normalise, path_aliases, split_place
 
 
 @pytest.mark.parametrize(
