@@ -95,11 +95,10 @@ class HudiTable(DirectoryTable):
                 break
             if entry.state != COMPLETED:
                 continue
-            is_rewrite = entry.action in ("commit", "replacecommit")
-            if operation in (
-                entry.action,
-                str(self._metadata(entry).get("operationType")).upper() if is_rewrite else "",
-            ):
+            made_by = (
+                self._metadata(entry).get("operationType") if entry.action in ("commit", "replacecommit") else None
+            )
+            if operation in (entry.action, str(made_by).upper()):
                 return entry.time
         return ""
 
