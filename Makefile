@@ -10,6 +10,7 @@ FORMAT_JARS := build/format-jars
 RCK_JARS := build/rck-jars
 OLDER_SPARK := build/pyspark-3.5
 PYPAIMON := build/pypaimon
+DUCKDB := build/duckdb
 PROMETHEUS := build/prometheus
 CHROMIUM := build/chromium
 GENERATOR := build/client-generator
@@ -47,7 +48,7 @@ test:
 # Random tests begin with a fresh seed, which the report's header prints. DURATIONS=write rewrites tests/durations.tsv; do so on an idle machine.
 test-all:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
-	  $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(RCK_JARS)/.fetched $(PYPAIMON)/.installed $(GENERATOR)/.installed
+	  $(OLDER_SPARK)/.installed $(FORMAT_JARS)/.fetched $(RCK_JARS)/.fetched $(PYPAIMON)/.installed $(DUCKDB)/.installed $(GENERATOR)/.installed
 	$(call beside,lint older-spark,$(WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 
 # What the Spark backend asks most of Spark, with Spark 3.5, from its own directory.
@@ -158,6 +159,14 @@ $(PYPAIMON)/.installed: $(VENV)/.made
 	@echo "installing pypaimon into $(PYPAIMON)"
 	@$(BIN)/python -m venv --clear $(PYPAIMON)
 	@$(call install,$(PYPAIMON)/bin/python) 'pypaimon==2.1.0'
+	@touch $@
+
+# DuckDB with its extension for Iceberg catalogs, of the newest version that PyPI has both of.
+$(DUCKDB)/.installed: $(VENV)/.made
+	@echo "installing DuckDB with its Iceberg extension into $(DUCKDB)"
+	@rm -rf $(DUCKDB)
+	@$(call install,$(BIN)/python) --target $(DUCKDB) duckdb==1.5.5 \
+	  duckdb-extension-iceberg==1.5.5 duckdb-extension-avro==1.5.5 duckdb-extension-httpfs==1.5.5
 	@touch $@
 
 # The generator of clients wants an older typer than ours.

@@ -308,7 +308,7 @@ def served_catalog(spark: SparkSession, root: Path, name: str, server: str) -> I
     catalog = RestCatalog(name, uri=server, warehouse=warehouse_uri(root))
     try:
         catalog.create_namespace_if_not_exists("db")
-        _set_in_spark(spark, name, {"type": "rest", "uri": server})
+        set_in_spark(spark, name, {"type": "rest", "uri": server})
         yield SharedCatalog(name, root, spark, catalog, server)
     finally:
         catalog.close()
@@ -322,10 +322,11 @@ def register_in_spark(spark: SparkSession, root: Path, name: str) -> None:
         "jdbc.schema-version": "V1",
         "warehouse": warehouse_uri(root),
     }
-    _set_in_spark(spark, name, settings)
+    set_in_spark(spark, name, settings)
 
 
-def _set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> None:
+def set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> None:
+    """Make a catalog of Iceberg known to the running session under that name."""
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     # Else Spark goes on reading the snapshot that it saw first, whatever pyiceberg has committed since.
