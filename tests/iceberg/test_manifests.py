@@ -330,6 +330,16 @@ def test_format_1_has_neither_numbers_nor_content(plain: Table) -> None:
     assert (entry.sequence_number, entry.data_file.spec_id, listed.content) == (0, 0, ManifestContent.DATA)
 
 
+def test_format_1_lists_no_delete_manifest(plain: Table) -> None:
+    row_delta(plain, equality_deletes=[EqualityDelete(["id"], [{"id": 1}])])
+    fresh = loaded(plain)
+    snapshot = fresh.current_snapshot()
+    assert snapshot is not None
+    [deletes] = read_list(fresh.io, snapshot.manifest_list)
+    with pytest.raises(ValueError, match="format 1 has no delete files"):
+        write_list(fresh.io, f"{fresh.location()}/metadata/list.avro", Listing(1, OURS, 5, 0), [deletes])
+
+
 def test_a_list_of_format_3_needs_a_first_row_id(plain: Table) -> None:
     with pytest.raises(ValueError, match=f"snapshot {OURS} of format 3 has no first row id"):
         write_list(plain.io, "file:///x", Listing(3, OURS, 5, 8), [])

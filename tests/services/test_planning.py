@@ -31,6 +31,7 @@ from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store.database import Store
+from amoro_core.transactions.process_context import reserved_files
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -415,6 +416,16 @@ def test_a_delete_that_other_partitions_need_stays_though_all_of_the_plan_is_rew
         oracle.assert_same_rows(rows, oracle.live_rows(table))
         contents = [file.content for file in oracle.live_files(table)]
         assert (contents.count(0), len(contents) - contents.count(0)) == (data_files, delete_files)
+
+
+def test_the_files_of_a_process_are_taken_under_every_name_of_its_table(world: World, table: Table) -> None:
+    process_id = begin(world, "part = 'a'")
+    another, uuid = world.table().table_id + 1, str(table.metadata.table_uuid)
+    given = (another, uuid, world.tables.find_action, world.now)
+    taken = world.store.read(lambda db: reserved_files(db, *given))
+    assert (taken.processes, len(taken.paths)) == ({process_id}, 5)  # the delete among them
+    assert world.store.read(lambda db: reserved_files(db, *given, own=process_id)).paths == {}
+    assert world.store.read(lambda db: reserved_files(db, another, "another", *given[2:])).paths == {}
 
 
 def test_a_limited_process_stays_limited_over_a_restart(world: World, table: Table) -> None:
