@@ -7,11 +7,15 @@ process ends with its parent, whatever it is doing.
 import json
 import multiprocessing
 import os
+import signal
+import socket
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import dataset
@@ -31,6 +35,7 @@ SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
 SET python_enable_replacements = false; SET enable_external_access = false; SET enable_progress_bar = false
 """
 _NICENESS = 10  # optimizers' calls go before statements
+_CONNECT_PORT, _CONNECT_S = 15002, 10
 #: Bytes of a result, as text; the rest is cut.
 MOST_RESULT_BYTES = 8 * 1024 * 1024
 
@@ -131,16 +136,48 @@ def _by_spark(request: Json) -> Json:
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise InvalidArgument(f"Spark Connect is not installed here: {error}", hint="Install amoro[spark].") from error
-    try:
-        frame = SparkSession.builder.remote(request["spark"]).getOrCreate().sql(request["sql"])
-        columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
-        numbered = frame.limit(request["limit"] + 1).toDF(*map(str, range(len(columns))))
-        texts = numbered.selectExpr(*(f"CAST(`{at}` AS STRING)" for at in range(len(columns))))
-        return _answer(columns, texts.collect(), request["limit"])
+
+        _require_listening(request["spark"])
+        with _interruptible(SparkSession.builder.remote(request["spark"]).getOrCreate()) as session:
+            frame = session.sql(request["sql"])
+            columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+            numbered = frame.limit(request["limit"] + 1).toDF(*map(str, range(len(columns))))
+            texts = numbered.selectExpr(*(f"CAST(`{at}` AS STRING)" for at in range(len(columns))))
+            return _answer(columns, texts.collect(), request["limit"])
+    except ImportError as error:  # also PySpark's own, of a package that it lacks
+        raise InvalidArgument(
+            f"Spark Connect is not installed here: {error}", hint="Install pyspark[connect] of the server's version."
+        ) from error
     except PySparkException as error:
-        raise WorkFailed(f"Spark refuses the statement: {error}") from error
+        reason = str(error).split("JVM stacktrace:")[0].strip()
+        raise WorkFailed(f"Spark refuses the statement: {reason}") from error
+
+
+@contextmanager
+def _interruptible(session: Any) -> Iterator[Any]:
+    """The session, which ends with the block or by SIGTERM: Spark goes on with what a killed client has asked for."""
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=_interrupt, args=(session,)).start())
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _require_listening(address: str) -> None:
+    """Raise WorkFailed where nothing listens: Spark's client would try again for ten minutes."""
+    server = urlsplit(address)
+    try:
+        socket.create_connection((server.hostname, server.port or _CONNECT_PORT), _CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        raise WorkFailed(f"the Spark Connect server {server.hostname} can't be reached: {error}") from error
+
+
+def _interrupt(session: Any) -> None:
+    try:
+        session.interruptAll()
+        session.stop()
+    finally:
+        os._exit(1)
 
 
 def _answer(columns: Sequence[tuple[str, str]], found: Sequence[Sequence[str | None]], limit: int) -> Json:

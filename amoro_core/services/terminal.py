@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([answer_statement.__module__, "duckdb"])
 _HOLDER = "amoro sql"
-_LOOKS_S = 0.1
+_LOOKS_S, _ENDS_S = 0.1, 1.0
 _LONGEST = 100_000  # characters of a statement
 _SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _DAY, _TIME = r"\d{4}-\d\d-\d\d", r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
@@ -371,6 +371,8 @@ class TerminalService:
             raise WorkFailed("the process of the statement was killed") from error
         finally:
             answers.close()
+            process.terminate()  # it ends what runs on Spark
+            process.join(_ENDS_S)
             process.kill()
             process.join()
         if "code" in answer:
