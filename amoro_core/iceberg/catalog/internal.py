@@ -289,7 +289,7 @@ class InternalCatalog(NoopCatalog):
     def register(self, name: Name, metadata_location: str, grant: Grant, *, overwrite: bool) -> TableState:
         """Make the file a table's present state; `overwrite`: also that of a table that exists. As `add_table`."""
         state, before = self.read(metadata_location), None
-        metadata = parsed(lambda: normalised(from_json(state.content)))
+        metadata = parsed(lambda: normalised(from_json(state.content, cache_strings="keys")))
         _require_granted(metadata, grant)
         if overwrite:
             with suppress(TableNotFound):
@@ -347,7 +347,7 @@ class InternalCatalog(NoopCatalog):
                 raise
             self.require_free(change.name)
             return change.name, None, parsed(lambda: created(change.updates, now_ms))
-        metadata = normalised(from_json(state.content))
+        metadata = normalised(from_json(state.content, cache_strings="keys"))
         added = [one.get("snapshot") for one in change.updates if one.get("action") == "add-snapshot"]
         # A proxy may send a request again whose answer was lost: snapshots are added with all else or not at all.
         if added and all(one in metadata["snapshots"] for one in added):
