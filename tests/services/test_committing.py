@@ -48,6 +48,7 @@ from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.manifests import entries_of, manifests_in
+from tests.services.rigs import dying_at
 from tests.services.world import START, World, make_small_files
 
 SEND = IcebergTable.send
@@ -99,6 +100,20 @@ def test_committing_again_does_nothing(world: World, process: str) -> None:
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert world.clearing.clean_up(process) == ()
     assert snapshots_of(world, process) == 1
+
+
+def test_a_commit_that_was_only_written_down_when_the_coordinator_died_is_made_anew_beside_others(
+    world: World, process: str
+) -> None:
+    with dying_at("commit.after_intent"):
+        world.committing.commit(process)
+    assert world.process(process).status is ProcessStatus.COMMITTING
+    writer.append(world.catalog.load_table("db.t"), [row(50, "a")])
+    world.restart()
+    before = rows(world)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert outcomes(world, process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
+    assert (rows(world), snapshots_of(world, process)) == (before, 1)
 
 
 def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(world: World, process: str) -> None:
