@@ -14,7 +14,7 @@ import pytest
 from hive_metastore.ttypes import Database, StorageDescriptor, Table
 
 from amoro_cli.views.tables import table_detail
-from amoro_core.actions.table_services import HudiCompact
+from amoro_core.actions.table_services import HudiClean, HudiCompact
 from amoro_core.admin import tables as admin_tables
 from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services, installed
 from amoro_core.errors import (
@@ -22,6 +22,7 @@ from amoro_core.errors import (
     CatalogMisconfigured,
     CatalogUnavailable,
     CheckFailed,
+    CommitConflict,
     TableNotFound,
     TableRefused,
 )
@@ -460,6 +461,16 @@ def test_what_a_lost_driver_has_completed_is_done_although_hudi_makes_no_plan_ag
         return
     assert ended.receipt is not None
     assert ended.receipt.words.startswith(f"{action.removeprefix('hudi-')}: instant {instant} completed, by Hudi 1.2.0")
+
+
+def test_a_clean_since_the_plan_is_done_and_an_earlier_one_is_not(world: World) -> None:
+    world.made.upserts(1, 2)
+    cleaned = world.made.instant(3, "clean")
+    table = cast(AnyTable, load(world.made.place.parents[1], TABLE))
+    given = table, pb.ProcedureWork(), pb.ProcedureOutput(nothing_to_do=True)
+    assert HudiClean().outcome(*given, int(cleaned) - 1) == f"clean: instant {cleaned} completed"
+    with pytest.raises(CommitConflict, match="Hudi made no plan for clean"):
+        HudiClean().outcome(*given, int(cleaned))
 
 
 def test_an_instant_that_has_left_the_timeline_was_completed(world: World) -> None:
