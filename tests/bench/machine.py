@@ -51,11 +51,11 @@ def tell(line: str) -> None:
 
 
 def in_rounds(ways: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[str, list[Figures]]:
-    """The figures of every way in each round, one way after the other."""
+    """The figures of every way in each round; every second round goes backwards, as a machine slows down by its use."""
     found: dict[str, list[Figures]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            found[name].append(way())
+    for number in range(rounds):
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            found[name].append(ways[name]())
             tell(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in found[name][-1].items()))
     return found
 
