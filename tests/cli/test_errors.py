@@ -15,7 +15,6 @@ from amoro_core.errors import AddressInUse, AmoroError, InvalidArgument, Invalid
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
-from tests.tiers import sample
 
 
 @pytest.mark.parametrize(
@@ -217,18 +216,3 @@ def test_a_token_that_a_full_disk_has_cut_off_is_not_left_for_the_next_start(tmp
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ensure_token(tmp_path / "admin.token").reveal().startswith("amo_")
-
-
-@pytest.mark.parametrize("command", sample(["doctor", "status", "table list", "token create a --role viewer"], every=3))
-@pytest.mark.parametrize("below", sample(["below", ""], every=2))
-def test_a_state_directory_that_is_a_file_is_an_error(tmp_path: Path, command: str, below: str) -> None:
-    (tmp_path / "file").write_text("")
-    home = str(tmp_path / "file" / below)
-    ended = _amoro(*command.split(), "--home", home)
-    if command == "doctor":
-        assert ended.returncode == 1
-        assert re.search(rf"state directory  not ok  {re.escape(home)}: Not a directory", ended.stdout)
-    else:
-        assert (ended.returncode, ended.stdout) == (2, "")
-        why = "Not a directory" if below else "it is not a directory"
-        assert f"the state directory {home} can't be used: {why} [AMORO-2002]" in ended.stderr

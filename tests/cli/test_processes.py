@@ -120,39 +120,6 @@ def test_a_report_shows_what_was_done_what_failed_and_what_got_worse(cli: Cli, a
     )
 
 
-def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:
-    tasks = [task(), task(task_id=2, status="failed", finished_ms=NOON + 2000, failure="out of memory", rows_total=0)]
-    owner = process("running", tasks_done=0)
-    admin.script("GetProcess", owner)
-    admin.script("ListTasks", listed(owner, *tasks))
-    result = cli("process", "show", "01997a")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        f"process   {PROCESS}\n"
-        "table     sales.db.orders\n"
-        "type      minor\n"
-        "status    running\n"
-        "why       12 small files (request)\n"
-        "snapshot  5120000000000000881\n"
-        "created   2026-09-21 14:13:20Z\n"
-        "tasks     0/3 done\n"
-        "\n"
-        "  TASK  STATUS  ATTEMPT  FILES    SIZE       ROWS   TOOK  OPTIMIZER  PARTITION      FAILURE\n"
-        "     1  acked         1     18  100 MB  500/1,000      -  o-1/2      dt=2026-09-20  -\n"
-        "     2  failed        1     18  100 MB          -  2.0 s  o-1/2      dt=2026-09-20  out of memory\n"
-    )
-    assert admin.asked("GetProcess") == [pb.GetProcessRequest(process_id="01997a")]
-
-
-def test_a_finished_process_is_shown_with_its_receipt(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process())
-    out = cli("process", "show", PROCESS).out
-    assert "finished  2026-09-21 14:13:35Z, after 15.0 s\n" in out
-    assert (
-        f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10, 310 MB → 298 MB\n" in out
-    )
-
-
 def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CancelProcess", process("closed", failure="somebody cancelled it", finished_ms=NOON + 1000))
     result = cli("process", "cancel", "01997a")
@@ -274,10 +241,8 @@ def test_events_are_followed_from_the_last_one_in_their_order(cli: Cli, admin: F
 @pytest.mark.parametrize(
     ("of", "process", "task"),
     [
-        ("01997a", "01997a", 0),
         ("01997a-3", "01997a", 3),
         (EVENTFUL, EVENTFUL, 0),
-        (f"{EVENTFUL}-12", EVENTFUL, 12),
         ("01997a4c-aaaa-7", "01997a4c-aaaa-7", 0),
     ],
 )
@@ -488,20 +453,6 @@ def _bar(part: float) -> str:
     """What rich draws of a bar of 24 columns without colours."""
     full = int(part * 24)
     return "━" * full + " " * (24 - full)
-
-
-def test_a_narrow_terminal_still_shows_how_fast_it_goes(
-    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = terminal(monkeypatch, columns=80)
-    name = "warehouse.finance.quarterly_ledger"
-    admin.script("ListProcesses", _processes((name, 250)), _processes((name, 500)), Failure("gone", "AMORO-1008", 1))
-    cli("process", "list", *QUICKLY)
-    bar = screen.getvalue().split("\n\n")[-1].splitlines()[0]
-    assert bar.startswith("…terly_ledger ━━━")
-    assert "running, 0/3 tasks " in bar
-    assert re.search(r"B/s \d:\d\d:\d\d$", bar)
-    assert len(bar) <= 80
 
 
 def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(

