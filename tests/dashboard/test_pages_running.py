@@ -3,7 +3,6 @@
 import os
 import re
 import sqlite3
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote_plus
@@ -12,21 +11,16 @@ import pytest
 
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.metrics import Sample
-from amoro_core.model.principals import Role, UserAccount
-from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import ActionRecord
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.store import accounts, actions, groups, processes, time_series
+from amoro_core.store import actions, groups
 from amoro_core.store.database import Connection
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.dashboard.states import CONDEMNED
 from tests.engine import writer
-from tests.extension.conftest import install
 from tests.store import builders
 
-HELD = "0199aaaa-0002-7000-8000-000000000000"
 PAGES = ("/groups", "/groups/default", "/optimizers", "/maintenance", "/trash", "/settings", "/system")
 
 
@@ -40,16 +34,6 @@ def test_each_page_is_shown_in_each_state_and_takes_no_unknown_parameter(site: S
         assert (refused.status_code, "&#39;afer&#39; is not a parameter of this page" in refused.text) == (400, True)
 
 
-def test_scaling_a_group_whose_optimizers_start_elsewhere_is_refused(site: Site) -> None:
-    client = site("typical")
-    asked = client.get("/groups/default/scale")
-    assert "amoro group scale default N" in asked.text
-    answer = client.post("/groups/default/scale", data={"instances": "2"})
-    assert answer.status_code == 400
-    assert "external" in answer.text
-    assert client.post("/groups/default/scale", data={"instances": "many"}).status_code == 400
-
-
 def test_an_optimizer_is_drained_after_it_was_confirmed(site: Site) -> None:
     client = site("typical")
     assert "amoro optimizer drain optimizer-1" in client.get("/optimizers/optimizer-1/drain").text
@@ -58,15 +42,6 @@ def test_an_optimizer_is_drained_after_it_was_confirmed(site: Site) -> None:
     assert "optimizer-1 is draining." in client.get(answer.headers["location"]).text
     page = words(site(lambda db: groups.add_optimizer(db, builders.optimizer("new"))).get("/optimizers").text)
     assert ("not heard yet" in page, "idle" in page) == (True, False), "since the coordinator has started"
-
-
-def test_a_released_optimizer_is_gone_and_its_tasks_are_planned_again(site: Site) -> None:
-    client = site("typical")
-    answer = client.post("/optimizers/optimizer-1/release")
-    assert answer.status_code == 303
-    page = words(client.get(answer.headers["location"]).text)
-    assert re.search(r"optimizer-1 is released; \d tasks? planned again", page)
-    assert "Optimizers: 1 of 1" in page
 
 
 def test_the_system_is_checked_and_backed_up(site: Site, tmp_path: Path) -> None:
@@ -95,17 +70,6 @@ def test_the_system_tells_of_its_state_and_the_last_backup(site: Site, tmp_path:
     assert re.search(rf"Last backup \S+ \S+Z \( \d+ s ago \) to {tmp_path / 'copy.db'} Versions", page)
 
 
-def test_the_system_lists_listeners_and_those_of_packages_that_are_wrong_are_left_out(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(tmp_path / "site", "[amoro.event_listeners]\ncode = builtins:print\nfaulty = os:name\n")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    page = words(site("typical").get("/system").text)
-    assert "Listeners, by name" in page
-    assert re.search(r"\bcode\b.*a function of a package.*\bok\b.*it has all", page)
-    assert "faulty" not in page
-
-
 def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> None:
     client = site("typical")
     made = client.post("/tokens/create", data={"name": "v", "role": "viewer"})
@@ -114,11 +78,6 @@ def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> Non
     assert answer.status_code == 200
     assert str(tmp_path) not in answer.text
     assert "/system/backup" not in answer.text
-
-
-def test_what_is_held_is_listed_for_a_person(site: Site) -> None:
-    page = site(hold).get("/maintenance").text
-    assert f'href="/processes/{HELD}"' in page
 
 
 def test_the_actions_of_all_tables_are_listed_what_fails_first(site: Site) -> None:
@@ -204,36 +163,10 @@ def test_trash_is_hurried_only_with_the_name_of_its_table(site: Site) -> None:
     assert "2 files due for deletion now." in client.get(right.headers["location"]).text
 
 
-def hold(db: Connection) -> None:
-    """A process that a guard has stopped."""
-    (one,) = states.fill(db, 1)
-    made = builders.process(one, HELD, type="expire-snapshots", action="expire-snapshots")
-    processes.add(db, replace(made, status=ProcessStatus.HELD, lane="metadata"))
-
-
 def condemn(db: Connection) -> None:
     """Two files that a process has condemned."""
     (one,) = states.fill(db, 1)
     states.condemn(db, one, CONDEMNED)
-
-
-def sampled(db: Connection) -> None:
-    """Two hours of a group's threads with an hour between them of which nothing is known."""
-    states.fill(db, 1)
-    for minute in (*range(60), *range(120, 180)):
-        at = states.now() - timedelta(minutes=190 - minute)
-        time_series.add(db, [Sample("threads", 8, "default"), Sample("threads-busy", minute % 5, "default")], at)
-
-
-def test_a_group_shows_its_load_with_gaps(site: Site) -> None:
-    client = site(sampled)
-    page = client.get("/groups/default?range=6h").text
-    paths = re.findall(r'<path d="([^"]+)" class="line', page)
-    assert len(paths) == 2
-    assert [path.count("M") for path in paths] == [2, 2], "an hour without values is a gap"
-    assert 'href="/groups/default?range=7d"' in page
-    assert client.get("/groups/default?range=2h").status_code == 400
-    assert len(re.findall(r'class="line s0"', client.get("/optimizers?range=6h").text)) >= 1
 
 
 NEW = {"name": "ada", "role": "operator", "pattern": "lake.sales.*", "password": "a long enough password"}
@@ -284,14 +217,6 @@ def test_a_user_gets_another_role_pattern_and_password(site: Site) -> None:
     assert client.post("/login", data={"user": "ada", "password": blank}, headers=OWN).status_code == 303
 
 
-def test_users_beyond_a_page_are_found(site: Site) -> None:
-    def many(db: Connection) -> None:
-        for number in range(1001):
-            accounts.add_user(db, UserAccount(f"user-{number:04}", Role.VIEWER, "", "no hash", states.now()))
-
-    assert site(many).get("/users/user-1000/update").status_code == 200
-
-
 def test_a_token_is_shown_once_and_works_until_it_is_revoked(site: Site) -> None:
     client = site("typical")
     assert "amoro token create NAME --role ROLE --on PATTERN --expires 90d" in client.get("/tokens/create").text
@@ -308,19 +233,6 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(site: Site) -> None
     revoked = client.post("/tokens/nightly/revoke")
     assert "The token nightly is revoked." in client.get(revoked.headers["location"]).text
     assert client.get("/tables", headers={"Authorization": f"Bearer {token}"}).headers["location"].startswith("/login")
-
-
-def test_a_token_that_is_wrong_is_not_made(site: Site) -> None:
-    client = site("typical")
-    data = {"name": "nightly", "role": "operator", "pattern": "lake.**", "expires": "90d"}
-    for wrong, told in (
-        ({"role": ""}, "a token needs a role"),
-        ({"expires": "soon"}, "is not a duration"),
-        ({"expires": "0.0001s"}, "is over at once"),
-    ):
-        answer = client.post("/tokens/create", data={**data, **wrong})
-        assert (answer.status_code, told in answer.text) == (400, True)
-    assert "There is no token" in client.get("/users").text
 
 
 def test_sql_says_that_it_is_off_and_who_may_and_keeps_rows_for_who_asked(site: Site) -> None:
