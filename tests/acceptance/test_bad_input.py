@@ -41,18 +41,12 @@ WRONG: dict[str, tuple[str, int, tuple[str, ...]]] = {
         "catalog add other type=sql uri=sqlite:///{directory}/other/catalog.db", 5,
         ("'other' exists already", "AMORO-5002"),
     ),
-    "catalog of an unknown kind": ("catalog add x type=lake uri=http://127.0.0.1:9", 2, ("lake", "[AMORO-2004]")),
     "catalog that nobody serves": (
         "catalog add x type=rest uri=http://127.0.0.1:9", 1, ("127.0.0.1", "[AMORO-1010]")
     ),
-    "process to be cancelled": ("process cancel 0123456789", 3, ("0123456789", "[AMORO-3003]")),
-    "optimizer to be drained": ("optimizer drain 0123456789", 3, ("0123456789", "[AMORO-3006]")),
     "property of a group that is misspelt": (
         "group create g --property min-instnces=2", 2, ("'min-instnces' is not known", "Did you mean min-instances?")
     ),
-    "group that exists": ("group create default", 5, ("'default'", "[AMORO-5002]")),
-    "policy": ("group create g --policy lottery", 2, ("'lottery'", "quota, balanced")),
-    "token to be revoked": ("token revoke nope", 3, ("'nope'", "[AMORO-3007]")),
     "backup over a file": ("state backup {directory}/catalog.db", 5, ("{directory}/catalog.db", "[AMORO-5002]")),
     "backup into nowhere": ("state backup {directory}/no/copy.db", 1, ("{directory}/no/copy.db", "[AMORO-1007]")),
     "unknown key in the settings": (
@@ -351,11 +345,3 @@ def test_a_state_directory_without_rights_is_told_as_that(home: Path, command: t
             os.seteuid(0)
         home.parent.chmod(0o700)
     assert (ended.status, "can't be read: Permission denied [AMORO-2002]\nHint: " in ended.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["", "..", "amoro.yaml"])
-def test_doctor_names_a_state_directory_that_cannot_be_used(home: Path, name: str) -> None:
-    put(home, name, None if name == "amoro.yaml" else b"")
-    ended = run_on(home, "doctor", "-o", "name")
-    assert ended.status == 1
-    assert set(ended.stdout.split("\n")) & {"state directory", "settings"}

@@ -66,21 +66,6 @@ def test_a_table_is_optimized_minor_major_and_full(site: Installation) -> None:
         writer.upsert(table, [row(5, value=kind), row(26, value=kind)], ["id"])
 
 
-def test_the_receipt_says_that_the_rows_are_equal_and_how_to_take_the_commit_back(site: Installation) -> None:
-    table = messy_table(site.catalog)
-    before = look(table)
-    outcome = site.run("optimize", name_of(table), "--type", "full", "--wait")
-    assert outcome.status == 0
-    lines = [" ".join(line.split()) for line in outcome.stdout.splitlines()]
-    assert any(line.startswith("files 7 → 1, ") for line in lines)
-    assert "deletes 2 → 0" in lines
-    assert "rows 59 = 59 ✓" in lines
-    (told,) = (line.removeprefix("undo ") for line in lines if line.startswith("undo "))
-    undone = site.run(*told.split()[1:], "--wait")
-    assert undone.status == 0, undone.stderr
-    assert look(table).files == before.files
-
-
 def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_request(
     site: Installation, observed: Table
 ) -> None:

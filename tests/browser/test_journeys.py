@@ -194,8 +194,6 @@ def test_a_statement_is_run_its_rows_are_downloaded_and_an_endless_one_is_cancel
         expect(seat.page.get_by_role("heading", name="Result")).to_be_visible()
         # The page of what runs is loaded whole once its content is not found any more.
         seat.wrong[:] = [one for one in seat.wrong if "status of 404" not in one]
-        if width == 390:
-            seat.measure()
         assert re.search(r"3 rows in .* NULL .*<b>, \"x\" a long value", examined(seat))
         assert seat.page.get_by_label("Statement").input_value() == statement
     with seat.page.expect_download() as downloading:
@@ -296,13 +294,3 @@ def test_while_the_state_database_fails_the_page_says_so_and_recovers(browser: B
 
 def failing(*_: object) -> None:
     raise StoreFailed("the disk is gone")
-
-
-def test_what_was_chosen_in_a_filter_stays_when_the_page_is_shown_anew(site: Site, browser: Browser) -> None:
-    page = site.page(browser, "/optimizers")
-    page.locator("#f-group").select_option("default")
-    with page.expect_response(lambda answer: "amoro-fragment" in answer.request.headers):
-        site.create_group("filtered")
-        page.evaluate("plan(0)")
-    assert page.locator("#f-group").input_value() == "default"
-    page.context.close()

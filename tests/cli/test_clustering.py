@@ -159,22 +159,6 @@ def test_what_cannot_be_read_is_refused_by_name(cli: Cli, learning: FakeAdmin, t
     assert learning.asked("LearnScans") == []
 
 
-def test_nothing_to_cluster_says_by_what_files_are_ordered_and_how_to_order_them_anew_as_the_plan_does(
-    cli: Cli, admin: FakeAdmin
-) -> None:
-    note = "16 files clustered by hilbert(a, b) stay as they are: to cluster them by linear(c), too, use --full"
-    for why, layout, notes in (
-        (" without --full: files that are clustered by other columns stay as they are", "linear(c)", [note]),
-        (": no unclustered files", "linear(c); --full clusters files in this order again", []),
-    ):
-        idle = pb.Plan(table=TABLE, reason=f"nothing to do{why}", layout="linear(c)", notes=notes)
-        admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=idle))
-        admin.script("PlanTable", idle)
-        optimized = cli("optimize", TABLE, "--type", "cluster", "--columns", "c").out.splitlines()
-        assert optimized == [f"Nothing to do for {TABLE}{why}", *(f"  {line}" for line in (layout, *notes))]
-        assert set(optimized) <= set(cli("plan", TABLE, "--type", "cluster", "--columns", "c").out.splitlines())
-
-
 def test_suggested_columns_are_shown_with_their_reasons_and_what_auto_chooses(cli: Cli, admin: FakeAdmin) -> None:
     answer = pb.SuggestedColumns(
         table=TABLE,

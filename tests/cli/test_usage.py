@@ -221,17 +221,6 @@ def _loaded(program: str) -> str:
     return (done.stdout + done.stderr).splitlines()[-1]
 
 
-def test_a_command_loads_no_module_of_another_one_and_nothing_heavy_for_help_and_wrong_usage() -> None:
-    program = (
-        "import sys; from amoro_cli.main import run; run(None, ['verify', '--help']);"
-        "own = sorted(name for name in sys.modules if name.startswith('amoro_cli.commands.'));"
-        "run(None, ['optimize', '--help']); run(None, ['plan', 'x']);"
-        "heavy = {'pyarrow', 'pyiceberg', 'sqlite_utils', 'yaml'};"
-        "print(own, sorted(heavy & set(sys.modules)), file=sys.stderr)"
-    )
-    assert _loaded(program) == "['amoro_cli.commands.optimizing'] []"
-
-
 def test_a_coordinator_loads_nothing_that_few_need() -> None:
     program = (
         "import sys; import amoro_core.bootstrap.coordinator_app;"

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -469,36 +468,8 @@ def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
     assert lake.ask(PATH.replace("tables/t", "tables/u"), "POST", body=report(EQ)).status == 404
 
 
-@pytest.fixture(scope="module")
-def new_table(served: Served, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """The head of shore.db.t, which nobody has told of."""
-    catalog = writer.make_catalog(tmp_path_factory.mktemp("shore"), "shore")
-    name = writer.make_table(catalog, "db.t", SCHEMA)
-    writer.append(name, [row(1)])
-    served.coordinator.catalogs.add(CatalogConfig("shore", tuple({**catalog.properties, "type": "sql"}.items())))
-    head = catalog.load_table("db.t").metadata.current_snapshot_id
-    catalog.close()
-    assert head is not None
-    return head
-
-
 def changed(name: str) -> str:
     return f"{PREFIX}/tables/{name}/changed"
-
-
-def test_a_new_table_that_is_told_of_is_found_and_looked_at(served: Served, new_table: int) -> None:
-    tables = served.coordinator.tables
-    with pytest.raises(TableNotFound):
-        tables.find_stored(parse_table("shore.db.t"))
-    for body in ({"hint": "created"}, {}):
-        answer = served.ask(changed("shore.db.t"), "POST", body=body)
-        assert (answer.status, answer.document["schema"]) == (200, "amoro.table/v1")
-        assert answer.document["table"] == "shore.db.t"
-    for _ in range(1500):
-        if tables.find_stored(parse_table("shore.db.t")).snapshot_id == new_table:
-            break
-        threading.Event().wait(0.02)
-    assert tables.find_stored(parse_table("shore.db.t")).snapshot_id == new_table
 
 
 def test_it_is_openapi() -> None:

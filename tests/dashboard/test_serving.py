@@ -9,7 +9,6 @@ from dataclasses import replace
 from http.client import HTTPSConnection
 from pathlib import Path
 
-import grpc
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -21,8 +20,6 @@ from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.model.principals import Certificates, Role
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.notifier import Changes, wait_for
-from amoro_core.protocol import admin_pb2
-from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.web import static
 from amoro_core.web.server import Listener, WebServer
 from tests.dashboard.served import Served, serving
@@ -44,19 +41,6 @@ def test_probes_answer_everybody_and_metrics_who_may_look(served: Served) -> Non
     told = served.ask("/metrics", token=viewer)
     assert told.status == 200
     assert 'amoro_build_info{version="0.1.0"} 1.0' in told.body
-
-
-def test_calls_and_the_disk_of_a_coordinator_are_measured(served: Served) -> None:
-    with grpc.insecure_channel(served.coordinator.address) as channel:
-        metadata = [("authorization", f"Bearer {served.admin}")]
-        AdminServiceStub(channel).GetStatus(admin_pb2.GetStatusRequest(), metadata=metadata, timeout=60)
-    lines = served.ask("/metrics").body.splitlines()
-    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert float(values["amoro_leader"]) == float(values["amoro_store_up"]) == 1
-    assert float(values["amoro_coordinator_epoch"]) == 1
-    assert float(values['amoro_rpc_seconds_count{method="GetStatus"}']) == 1
-    assert 0 < float(values["amoro_state_disk_free_ratio"]) < 1
-    assert float(values["amoro_transaction_seconds_count"]) > 0
 
 
 def test_how_long_requests_take_is_told_by_route_and_never_by_what_a_stranger_asks_for(served: Served) -> None:

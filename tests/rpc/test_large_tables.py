@@ -170,15 +170,6 @@ def test_work_whose_blob_was_altered_fails_and_finds_nothing(coordinator: Coordi
     assert "is not what its work names" in coordinator.optimizing.find_process(process_id).process.failure
 
 
-def test_an_optimizer_that_is_lost_has_its_task_done_by_another(
-    coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt], orphans: list[Path]
-) -> None:
-    token, attempt = handed
-    client.deregister(token)
-    with optimizer(coordinator):
-        assert ended(coordinator, attempt.task_id.process_id) == ProcessStatus.SUCCESS
-
-
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphan_actions, "FILES_OF_A_DELETE_TASK", 1)

@@ -163,12 +163,6 @@ def test_the_time_that_parts_have_had_cores_goes_on_and_does_not_run_back(wire: 
     assert wire.job.core_ms == taken
 
 
-def test_settling_waits_for_executions_only_so_long(wire: Wire) -> None:
-    wire.line(1).announce("file:///a")
-    assert wire.job.is_running
-    assert wire.job.settle(0.1) == ("file:///a",)
-
-
 def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
     with wire.channel.job(wire.progress) as (name, _):
         pass
