@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import signal
 import socket
 import subprocess
@@ -212,7 +211,6 @@ def test_a_request_that_takes_too_long_is_told_with_the_catalog_and_the_time(
 
 
 NOBODY = "group 'default' has no optimizer: start one with amoro optimizer run --group default"
-DRAINING = "every optimizer of group 'default' is draining: start one with amoro optimizer run --group default"
 
 
 def optimizers(installation: Installation) -> tuple[bool, str]:
@@ -272,24 +270,6 @@ def test_an_interrupt_ends_the_statement_in_the_coordinator(installation: Instal
     interrupt(process)
     assert (process.wait(), process.output.splitlines()[-1]) == (130, "Interrupted.")
     wait_until(lambda: short() == 0, "it has ended", 10)
-
-
-def test_what_runs_in_the_interrupted_process_is_cancelled(installation: Installation) -> None:
-    table = small_table(installation.catalog)
-    before = look(table)
-    process, mark = held(installation, table, "task.before_write")
-    interrupt(process)
-    process.wait_for("cancelled: the table is as it was")
-    mark.unlink()
-    assert process.wait() == 130
-    assert process.output.splitlines()[-1] == "Interrupted."
-    assert look(table) == before
-    (closed,) = installation.ask("process", "list")["processes"]
-    said = f"cancelled by user {getpass.getuser()} with the token admin; 0 of 1 task done"
-    assert (closed["status"], closed["failure"]) == ("closed", said)
-
-    assert installation.run("optimize", name_of(table), "--type", "full").status == 0
-    assert_optimized_once(table, before)
 
 
 def test_what_was_planned_meanwhile_is_cancelled_too(installation: Installation) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from amoro_core.iceberg.catalog.internal import InternalCatalog
-from tests.acceptance.processes import Installation, address_of, wait_until
+from tests.acceptance.processes import Installation, wait_until
 from tests.acceptance.tables import (
     EAGER,
     Seen,
@@ -90,56 +90,6 @@ def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_req
     assert look(observed) == before_observed
     assert site.ask("optimize", name_of(observed), "--wait")["outcome"] == "success"
     assert_optimized_once(observed, before_observed)
-
-
-def test_a_table_that_lacks_a_file_fails_in_sight_of_all_until_the_file_is_back(installation: Installation) -> None:
-    lacking, sound = small_table(installation.catalog, EAGER), small_table(installation.catalog, EAGER)
-    name = name_of(lacking)
-    path = Path(local_path(next(iter(oracle.live_files(lacking))).path))
-    before = look(lacking)
-    path.rename(path.with_suffix(".gone"))
-    installation.optimizer(address_of(installation.up()))
-    assert installation.run("status").status == 0
-    for table in (lacking, sound):
-        installation.ask("table", "enable", name_of(table))
-
-    def failing() -> dict[str, Any] | None:
-        found = installation.ask("table", "list", "--state", "failing")["tables"]
-        return found[0] if found else None
-
-    failed = wait_until(failing, "the table fails")
-    wait_until(lambda: is_optimized(sound), "the other table is optimized")
-    installation.ask("table", "changed", name_of(sound))
-
-    def waiting() -> dict[str, Any] | None:
-        found = installation.ask("table", "show", name)
-        return found if "after 1 failure in a row (AMORO-1002) it is tried again at" in found["status_reason"] else None
-
-    shown = wait_until(waiting, "the table is evaluated after its failure")
-    assert (shown["table"], shown["state"], shown["failure_code"]) == (name, "failing", "AMORO-1002")
-    assert (shown["failures"], shown["failing_since"], shown["saved_files"]) == (1, failed["failing_since"], 2)
-    assert shown["retry_at"] > shown["failing_since"]
-    assert f"[AMORO-1002] task 1 failed 1 time; last: {path.as_uri()} does not exist" in shown["failure"]
-    (process,) = installation.ask("process", "list", "--table", name)["processes"]
-    (task,) = installation.ask("task", "list", process["process_id"])["tasks"]
-    assert (process["status"], task["attempt"], task["failed_runs"]) == ("failed", 1, 1)
-
-    status = installation.run("status", "-o", "json")
-    assert status.status == 1
-    (condition,) = (one for one in status.document["conditions"] if one["name"] == "table-failing")
-    assert condition["labels"] == {"table": name, "action": "optimizing", "code": "AMORO-1002"}
-    assert condition["since_at"][:19] == shown["failing_since"][:19]
-
-    path.with_suffix(".gone").rename(path)
-    assert installation.ask("table", "enable", name)["state"] == "due"
-    wait_until(lambda: is_optimized(lacking), "the table is optimized once its file is back")
-    assert_optimized_once(lacking, before)
-    wait_until(lambda: installation.run("status").status == 0, "nothing is wrong any more")
-    assert not installation.ask("table", "list", "--state", "failing")["tables"]
-    shown = wait_until(
-        lambda: (one := installation.ask("table", "show", name))["state"] == "healthy" and one, "the table is healthy"
-    )
-    assert (shown["failures"], shown["failure_code"], shown["failing_since"]) == (0, "", None)
 
 
 def test_what_was_optimized_is_proven_row_by_row_and_damage_is_found(site: Installation) -> None:

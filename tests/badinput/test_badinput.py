@@ -12,9 +12,7 @@ import pytest
 
 from amoro_cli.main import run
 from amoro_core.bootstrap.launcher import LocalLauncher
-from tests.acceptance.processes import Installation, install, wait_until
-from tests.acceptance.tables import name_of, small_table
-from tests.badinput.arguments import bad_arguments, commands
+from tests.acceptance.processes import Installation, install
 from tests.badinput.oracle import (
     MARKS,
     Call,
@@ -38,34 +36,27 @@ TIMES = int(os.environ.get("BADINPUT_TIMES", "1"))
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A running coordinator with an optimizer and a table that nothing optimizes, and the command on it."""
+    """A running coordinator with an optimizer, and the command on it."""
 
     installed: Installation
-    table: str
     call: Call
     environment: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, str]]:
-    """One installation for all inputs, with a table that it has found, beside a catalog that was added."""
-    made = install(tmp_path_factory.mktemp("bad"))
-    name = name_of(small_table(made.catalog))
-    made.up("--threads", "1")
-    made.ask("table", "disable", name)
-    other = made.directory / "other"
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """One installation for all inputs, beside whose catalog another one was added."""
+    installed = install(tmp_path_factory.mktemp("bad"))
+    installed.up("--threads", "1")
+    other = installed.directory / "other"
     writer.make_catalog(other).close()
-    made.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{other / 'catalog.db'}")
-    wait_until(lambda: made.ask("table", "list")["tables"], "the table is found")
-    yield made, name
-    made.close()
+    installed.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{other / 'catalog.db'}")
+    yield installed
+    installed.close()
 
 
 @pytest.fixture
-def site(
-    installed: tuple[Installation, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Site:
-    made, table = installed
+def site(made: Installation, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Site:
     for key in [key for key in os.environ if key.startswith(("AMORO_", "PYICEBERG_"))]:
         monkeypatch.delenv(key)
     for key, value in made.environment.items():
@@ -77,36 +68,7 @@ def site(
         said = capfd.readouterr()
         return Ended(arguments, status, said.out, said.err)
 
-    return Site(made, table, call, monkeypatch)
-
-
-def bad_argument(site: Site, chance: Chance, number: int) -> None:
-    """Each command has its turn; now and then a process of its own ends as the command does here."""
-    every = commands()
-    made = bad_arguments(chance, every[number % len(every)])
-    known = {"{table}": site.table, "{directory}": str(site.installed.directory), "{id}": "0123456789"}
-    for word, value in known.items():
-        made = [argument.replace(word, value) for argument in made]
-    before = kept_by(site.installed)
-    ended = site.call(*made)
-    assert_ended_as_documented(ended)
-    assert ended.status != 0, ended
-    if number % 75 == 0:
-        there = site.installed.run_apart(*made)
-        assert (there.status, there.stdout, there.stderr) == (ended.status, ended.out, ended.err)
-    assert kept_by(site.installed) == before, made
-
-
-def kept_by(installed: Installation) -> object:
-    """What is kept, and every file of the state directory and the warehouse.
-
-    Files of SQLite come and go while it is read; what it keeps is compared row by row.
-    """
-    places = (files_of(installed.home), files_of(installed.directory / "warehouse"))
-    changing = ("amoro.db", "cache", "logs")
-    return state_of(installed.home), [
-        {name: kind for name, kind in one.items() if not name.startswith(changing)} for one in places
-    ]
+    return Site(made, call, monkeypatch)
 
 
 def bad_settings(site: Site, chance: Chance, number: int) -> None:
@@ -153,7 +115,6 @@ def bad_tables(site: Site, chance: Chance, number: int, *, break_it: Callable[..
 
 #: How each kind is tried, and how many inputs it has. Tables that are bad stay behind, so they come last.
 KINDS: Mapping[str, tuple[Callable[[Site, Chance, int], None], int]] = {
-    "arguments": (bad_argument, 168),
     "settings": (bad_settings, 30),
     "catalogs": (bad_configurations, 25),
     "site": (bad_site_files, 15),

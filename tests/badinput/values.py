@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 Chance = random.Random
-Values = Callable[[Chance], str]
 
 #: Letters that a name should not bring along: of the terminal, of the text's direction, of no UTF-8, of quotes.
 _ODD = (
@@ -56,80 +55,7 @@ def size(chance: Chance) -> str:
     return _quantity(chance, chance.choice(("MB", "GB")), "QB", spelled)
 
 
-def choice(chance: Chance) -> str:
-    """None of the words that an option takes."""
-    return chance.choice((odd(chance), word(chance) + "zz", "", " ", "-", "None"))
-
-
-def table(chance: Chance) -> str:
-    """No name of a table, or one of a table that is not there."""
-    spelled = chance.choice((".", "..", "...", "`", "``", "cat", "cat.", "cat.db.", ".cat.db.t", "cat..t", " ", ""))
-    parts = ".".join(word(chance) for _ in range(chance.choice((3, 30, 3_000))))
-    one, strange = word(chance), odd(chance)
-    names = (f"cat.`db.{one}", f"cat.db.{one}`", f"cat.db.no_{one}", f"cat.db.t/../{one}", f"cat.{parts}")
-    return chance.choice((spelled, *names, f"cat.db.{strange}", f"cat.{strange}.{one}", f"{strange}.db.{one}"))
-
-
-def identifier(chance: Chance) -> str:
-    """No id of anything, or one that nothing has."""
-    spelled = chance.choice(("", "%", "_" * 8, "*", "00000000-0000-0000-0000-000000000000", "0" * 400))
-    prefix, task = f"{chance.getrandbits(64):016x}", f"{chance.getrandbits(48):012x}-{chance.randint(-5, 10**30)}"
-    return chance.choice((spelled, word(chance, 1, 5), prefix, task, odd(chance), f"../../{word(chance)}"))
-
-
-def name(chance: Chance) -> str:
-    """No name that something may be given: empty, with blanks or odd letters, too long."""
-    strange = word(chance) + chance.choice(("\x1b[2J", "\x07", "\u202e", "\udcff", "\n", "\t", "\r"))
-    return chance.choice(
-        ("", " ", f"{word(chance)} {word(chance)}", strange, word(chance, 8) * chance.choice((100, 2_000)))
-    )
-
-
-def unknown(chance: Chance) -> str:
-    """A name that nothing has."""
-    return chance.choice((f"no_{word(chance)}", odd(chance), name(chance)))
-
-
 def path(chance: Chance) -> str:
     """A file that is not there or can't be."""
     below = f"{chance.choice(('/proc/nowhere', '/proc/version', '/dev/null'))}/{word(chance)}"
     return chance.choice((below, below, f"/{'x' * chance.choice((300, 5_000))}", f"/proc/nowhere/{odd(chance)}"))
-
-
-def address(chance: Chance) -> str:
-    """No address of a coordinator, or one at which nobody answers."""
-    number, scheme = chance.randint(1, 9), chance.choice(("http", "ftp", "grpc+x"))
-    ports = (f"127.0.0.1:{chance.choice((0, 65_536, 99_999, 10**30, -1))}", f"127.0.0.1:{word(chance)}x")
-    wrong = ("", word(chance), f"{scheme}://127.0.0.1:9", f":{number}", f"[::1:{number}", f"{odd(chance)}:1261")
-    return chance.choice((*wrong, *ports, f"127.0.0.1:{number}"))
-
-
-def pair(chance: Chance) -> str:
-    """No KEY=VALUE, or a key that is not known."""
-    pairs = (
-        f"self-optimizing.{word(chance)}={odd(chance)}",
-        f"max-instances={integer(chance)}",
-        f"memory={size(chance)}",
-    )
-    return chance.choice((word(chance), f"={word(chance)}", "=", "", *pairs))
-
-
-def snapshot(chance: Chance) -> str:
-    """No id of a snapshot, or one that the table does not have."""
-    return chance.choice((integer(chance), str(chance.randint(1, 10**6)), "9" * 19))
-
-
-def catalog_pair(chance: Chance) -> str:
-    """No KEY=VALUE of a catalog: what it stands for is malformed, or it is none."""
-    key, value = chance.choice(
-        (
-            ("type", f"{word(chance)}_"),
-            ("table.self-optimizing.enabled", odd(chance)),
-            ("table.self-optimizing.target-size", integer(chance)),
-            (f"table.self-optimizing.{word(chance)}x", word(chance)),
-            ("database-filter", f"{chance.choice('([*?+')}{word(chance)}"),
-            ("py-io-impl", f"{word(chance)}.{word(chance)}"),
-            ("py-catalog-impl", f"{word(chance)}.{word(chance)}"),
-        )
-    )
-    return chance.choice((word(chance), f"={word(chance)}", "=", "", *[f"{key}={value}"] * 7))

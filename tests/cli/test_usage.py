@@ -68,6 +68,8 @@ def test_wrong_usage_of_an_operation_asks_nobody(cli: Cli, admin: FakeAdmin, wro
         ("optimizer run --threads 9999999", "Invalid value for '--threads' / '-p': '9999999'"),
         ("table lst", "No such command 'lst'. Did you mean 'list', 'set'?"),
         (f"verify a.b.c --after {2**63}", f"'{2**63}' is not the id of a snapshot"),
+        (f"table files a.b.c --limit {2**31}", "Invalid value for '--limit'"),
+        (f"demo --seconds {'9' * 400}", "Invalid value for '--seconds'"),
         ("group scale g 2147483648", "Invalid value for 'N': Input should be less than or equal to 10000"),
     ],
 )

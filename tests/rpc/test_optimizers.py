@@ -50,9 +50,7 @@ def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
     return begin(coordinator)
 
 
-def started(
-    coordinator: Coordinator, held: Held, *, is_beside: bool = False, threads: int = 1
-) -> tuple[Runner, threading.Thread]:
+def started(coordinator: Coordinator, held: Held, *, threads: int = 1) -> tuple[Runner, threading.Thread]:
     config = OptimizerConfig(
         address=coordinator.address,
         group="default",
@@ -61,7 +59,6 @@ def started(
         enrolment_token=coordinator.enrolment_token,
         heartbeat_interval_s=0.1,
         labels={},
-        is_beside=is_beside,
     )
     runner = Runner(config, held)
     thread = threading.Thread(target=runner.run)
