@@ -141,27 +141,6 @@ def test_without_script_every_page_reads(browser: Browser, stated: Stated) -> No
     seat.close()
 
 
-def test_without_script_forms_work(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, script=False)
-    page = seat.page
-    page.goto("/tables")
-    page.get_by_label("Name contains").fill("invoices")
-    page.get_by_role("button", name="Filter").click()
-    page.wait_for_url("**/tables?*text=invoices*")
-    page.locator("td.name a").first.click()
-    page.get_by_role("link", name="Block…").click()
-    page.get_by_label("For how many minutes").fill("30")
-    page.get_by_label("Why, for those who see it").fill("a nightly load")
-    page.get_by_role("button", name="Block").click()
-    assert "is blocked by" in page.get_by_role("status").inner_text()
-    page.get_by_role("link", name="Release the blocker").click()
-    page.get_by_role("button", name="Release").click()
-    assert "is released" in page.get_by_role("status").inner_text()
-    assert page.get_by_text("Blocked: optimize").count() == 0
-    seat.close()
-
-
 def test_a_confirmation_opens_over_the_page_and_closes_again(browser: Browser, stated: Stated) -> None:
     served = stated("typical")
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)

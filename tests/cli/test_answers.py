@@ -158,28 +158,6 @@ COMPARISON = snapshots.SnapshotComparison(
         snapshot_id=8, committed_ms=NOON, operation="replace", totals=totals(12, 3, 10, 4, -1, 2048)
     ),
 )  # fmt: skip
-RETENTION = snapshots.Retention(
-    table=TABLE, going=1, staying="1 stays (1 branch)",
-    snapshots=[
-        snapshots.SnapshotFate(snapshot_id=8, committed_ms=NOON, ground="branch", reason="branch main"),
-        snapshots.SnapshotFate(snapshot_id=7, committed_ms=NOON, goes=True, reason="past its retention"),
-    ],
-    refs=[
-        snapshots.RefFate(name="main", snapshot_id=8, branch=True),
-        snapshots.RefFate(name="old", snapshot_id=7, goes=True, reason="tag old is older than 5d"),
-    ],
-)  # fmt: skip
-DIGEST = journal.TableDigest(
-    table=TABLE, snapshot_id=77, read_ms=NOON, target_bytes=128 * 1024**2, partitions_total=40,
-    sizes=[
-        journal.SizeBin(from_bytes=0),
-        journal.SizeBin(from_bytes=1024, data_files=1200, data_bytes=2_000_000, equality_delete_files=3),
-    ],
-    partitions=[
-        journal.PartitionDigest(path=f"day={day}", health=day, due="minor", reason="12 fragments", data_files=9)
-        for day in (1, 2)
-    ],
-)  # fmt: skip
 PAUSED = pb.TableAction(
     action="expire-snapshots", is_on=True, by="table-expire.enabled is true by default", failures=3, paused_ms=NOON,
     reason="planning failed: m1.avro is gone", paused_for="3 failures in a row, the last: planning failed",
@@ -401,6 +379,29 @@ ROWS = (
         "owner\nself-optimizing.quota\n",
     ),
     Row(
+        f"table retention {TABLE}", "GetRetention",
+        snapshots.Retention(
+            table=TABLE, going=1, staying="1 stays (1 branch)",
+            snapshots=[
+                snapshots.SnapshotFate(snapshot_id=8, ground="branch", reason="branch main"),
+                snapshots.SnapshotFate(snapshot_id=7, goes=True, reason="past its retention"),
+            ],
+        ),
+        holds={"schema": "amoro.retention/v1", "going": 1}, name="7\n",
+    ),
+    Row(
+        f"table sizes {TABLE} --partitions 1", "GetTableDigest",
+        journal.TableDigest(
+            table=TABLE, read_ms=NOON, sizes=[journal.SizeBin(from_bytes=1024, data_files=1200)],
+            partitions=[journal.PartitionDigest(path="day=1"), journal.PartitionDigest(path="day=2")],
+        ),
+        journal.GetTableDigestRequest(table=TABLE), holds={"sizes.0.data_files": 1200}, name="day=1\nday=2\n",
+    ),
+    Row(
+        f"table actions {TABLE}", "ListActions", pb.ListActionsResponse(table=TABLE, actions=[PAUSED]),
+        holds={"actions.0.paused_at": AT_ISO, "actions.0.paused_for": PAUSED.paused_for},
+    ),
+    Row(
         "table actions", "ListActions",
         pb.ListActionsResponse(
             actions=[PAUSED_OF, pb.TableAction(action="drop", table="a.b.c", last_ms=NOON)], total=9,
@@ -592,42 +593,6 @@ def test_differences_of_snapshots_are_told_with_their_sign_and_unknown_totals_as
     assert lines[-1] == "3 commits between them, 1 by Amoro"
     admin.script("CompareSnapshots", snapshots.SnapshotComparison(before=COMPARISON.before, after=COMPARISON.after))
     assert lines_of(cli, f"table compare {TABLE} 7 8")[-1] == "The first snapshot is no ancestor of the second."
-
-
-def test_what_goes_and_what_stays_is_told_with_the_reason(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetRetention", RETENTION)
-    lines = lines_of(cli, f"table retention {TABLE}")
-    assert [line.split()[0] for line in lines[1:3]] == ["8", "7"]
-    assert lines[1].endswith("stays    branch main")
-    assert lines[2].endswith("expires  past its retention")
-    assert lines[3:] == [
-        "tag old expires: tag old is older than 5d",
-        "The next expiry would remove 1 snapshot; 1 stays (1 branch)",
-    ]
-
-
-def test_only_sizes_that_files_have_are_shown_and_some_partitions(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetTableDigest", DIGEST)
-    lines = lines_of(cli, f"table sizes {TABLE} --partitions 1")
-    assert [line.split() for line in lines if line.startswith("target")] == [["target", "128", "MB"]]
-    (line,) = [line for line in lines if "1,200" in line]
-    assert line.split()[-1] == "3"
-    assert [line.split()[0] for line in lines if line.startswith("day=")] == ["day=1"]
-    assert lines[-1] == "and 39 more partitions"
-    admin.script("GetTableDigest", journal.TableDigest(table=TABLE, read_ms=NOON, sizes=[journal.SizeBin()]))
-    assert lines_of(cli, f"table sizes {TABLE}")[-1] == "No files."
-
-
-def test_a_paused_action_says_since_when_why_and_how_it_goes_on(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListActions", pb.ListActionsResponse(table=TABLE, actions=[PAUSED]))
-    lines = lines_of(cli, f"table actions {TABLE}")
-    assert lines[-1] == (
-        f"expire-snapshots is paused since {AT}: 3 failures in a row, the last: planning failed. It resumes after a "
-        f"run that succeeds, amoro table maintain {TABLE} --action expire-snapshots, or when its properties change."
-    )
-    assert "paused since 2026-09-21 14:13:20" in lines[1]
-    admin.script("ListActions", pb.ListActionsResponse(actions=[pb.TableAction(action="expire-snapshots", is_on=True)]))
-    assert "pause" not in cli("table", "actions", TABLE).out
 
 
 CHANGED = snapshots.ChangedProperties(changes=[snapshots.ChangedProperty(key="a", after="b")], is_done=True)

@@ -39,20 +39,6 @@ def test_without_waiting_the_id_of_the_process_is_printed(cli: Cli, admin: FakeA
     assert cli("optimize", "db.orders", "-o", "name").out == f"{PROCESS}\n"
 
 
-def test_nothing_to_do_has_its_reason_and_when_the_next_comes(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=nothing()))
-    result = cli("optimize", "sales.db.orders", "--wait")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "Nothing to do for sales.db.orders: below all triggers; next minor by interval\n"
-        "Next scheduled: 2026-09-21 14:13:20Z\n"
-    )
-    body = json.loads(cli("optimize", "sales.db.orders", "-o", "json").out)
-    assert (body["schema"], body["table"], body["outcome"]) == ("amoro.optimize/v1", "sales.db.orders", "nothing_to_do")
-    assert (body["process_id"], body["process"]) == (None, None)
-    assert cli("optimize", "sales.db.orders", "-o", "name").out == ""
-
-
 @pytest.mark.usefixtures("_planned")
 def test_waiting_shows_the_way_on_stderr_and_the_receipt_on_stdout(cli: Cli, admin: FakeAdmin) -> None:
     figures = {"input_bytes": 200 * 2**20, "input_bytes_done": 150 * 2**20, "busy_optimizers": 1}

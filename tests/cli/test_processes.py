@@ -21,25 +21,6 @@ from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
 from tests.cli.messages import NOON, PROCESS, listed, process, table, task
 
 
-def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeAdmin) -> None:
-    failed = process("failed", failure_code="AMORO-1002", failure="a file\nis lost", finished_ms=NOON + 61_000)
-    admin.script("ListProcesses", pb.ListProcessesResponse(processes=[process("running"), failed]))
-    result = cli("process", "list", "--table", "sales.db.orders", "--status", "running", "--limit", "7")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "PROCESS   TABLE            TYPE   STATUS   TASKS  CREATED                    TOOK  WHY\n"
-        "0000000a  sales.db.orders  minor  running    3/3  2026-09-21 14:13:20Z          -  12 small files\n"
-        "0000000a  sales.db.orders  minor  failed     3/3  2026-09-21 14:13:20Z  1 min 1 s  "
-        "[AMORO-1002] a file is lost\n"
-    )
-    assert admin.asked("ListProcesses") == [pb.ListProcessesRequest(table="sales.db.orders", status="running", limit=7)]
-    body = json.loads(cli("process", "list", "-o", "json").out)
-    assert (body["schema"], body["processes"][0]["receipt"]) == ("amoro.processes/v1", None)
-    assert body["processes"][0]["finished_at"] is None
-    assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n" * 2
-    assert admin.asked("ListProcesses")[-1] == pb.ListProcessesRequest(limit=20)
-
-
 def test_times_of_lists_are_how_long_ago_or_in_utc(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListProcesses", pb.ListProcessesResponse())
     admin.script("ListEvents", journal_pb2.ListEventsResponse())
@@ -322,17 +303,6 @@ def test_a_process_is_shown_at_each_change_until_its_end(cli: Cli, admin: FakeAd
     assert len(admin.asked("GetProcess")) == 5
 
 
-def test_a_task_is_watched_with_its_process(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script(
-        "ListTasks",
-        listed(process(status="running"), task(task_id=1, status="acked")),
-        listed(process(status="success"), task(task_id=1, status="success")),
-    )
-    assert cli("task", "list", PROCESS, *QUICKLY, "-o", "name").out == f"{PROCESS}-1\n{PROCESS}-1\n"
-    admin.script("ListTasks", listed(process(status="success"), task(task_id=1, status="success")))
-    assert cli("task", "show", f"{PROCESS}-1", *QUICKLY, "-o", "name").out == f"{PROCESS}-1\n"
-
-
 def test_a_list_is_shown_at_each_change_until_something_ends_it(cli: Cli, admin: FakeAdmin) -> None:
     first, second = (pb.ListTablesResponse(tables=[table(table=name)]) for name in ("sales.db.a", "sales.db.b"))
     admin.script("ListTables", first, first, second, Failure("gone", "AMORO-1008", 1))
@@ -363,15 +333,6 @@ def test_on_a_terminal_each_takes_the_place_of_the_one_before(
     assert "status    running" in first
     assert "status    success" in second
     assert "\x1b[3J" not in screen.getvalue()  # what was scrolled off is the user's
-
-
-def test_a_dumb_terminal_is_not_steered(cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = terminal(monkeypatch)
-    monkeypatch.setenv("TERM", "dumb")
-    admin.script("GetProcess", process(status="running"), process(status="success"))
-    cli("process", "show", PROCESS, *QUICKLY)
-    assert "\x1b" not in screen.getvalue()
-    assert screen.getvalue().count(PROCESS) == 4  # twice shown, twice in the receipt: once to undo it
 
 
 def _processes(*done: tuple[str, int]) -> pb.ListProcessesResponse:

@@ -231,19 +231,6 @@ def done(owner: OptimizingProcess) -> OptimizingTask:
     return builders.task(owner, status=TaskStatus.SUCCESS, attempt=1, ended_on=OptimizerThread("optimizer-1", 1), **at)
 
 
-def long_queue(db: Connection, pending: int = 230, waiting: int = 130) -> None:
-    """Tables that wait for a plan, and processes with a task that waits: more than a page of each."""
-    for number, one in enumerate(fill(db, pending + waiting)):
-        if number < pending:
-            about = {"pending_type": OptimizingType.MINOR, "status_reason": f"{number} fragments"}
-            tables.save(db, replace(one, status=OptimizingStatus.PENDING, **about))
-        else:
-            saved = tables.save(db, replace(one, status=OptimizingStatus.MINOR_OPTIMIZING))
-            made = builders.process(saved, f"0199ffff-{number:04}-7000-8000-000000000000", created_at=now())
-            processes.add(db, made)
-            keep(db, [builders.task(made)])
-
-
 STATES: Mapping[str, Callable[[Connection], None]] = {
     "empty": _empty,
     "typical": _typical,

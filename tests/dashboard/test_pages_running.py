@@ -133,26 +133,6 @@ def test_a_catalog_is_added_and_a_group_created_by_forms_that_keep_what_was_type
     assert "Policy balanced" in page
 
 
-def test_maintenance_runs_only_where_the_tables_name_was_typed(site: Site) -> None:
-    data = {"table": "lake.sales.orders", "action": "expire-snapshots", "confirm": "lake.sales.order"}
-    answer = site("typical").post("/maintenance/run", data=data)
-    assert answer.status_code == 400
-    assert "Type lake.sales.orders to run expire-snapshots." in answer.text
-
-
-def test_condemned_files_are_listed_and_restored(site: Site) -> None:
-    client = site(condemn)
-    assert "Processes: 1 of 1" in words(client.get("/trash").text)
-    page = client.get(f"/trash/{CONDEMNED}").text
-    assert "s3://lake/old-1.parquet" in page
-    assert "amoro trash restore" in client.get(f"/trash/{CONDEMNED}/restore").text
-    answer = client.post(f"/trash/{CONDEMNED}/restore")
-    assert answer.status_code == 303
-    after = words(client.get(answer.headers["location"]).text)
-    assert "Restored 2 files of lake.sales.orders." in after
-    assert "The trash is empty." in after
-
-
 def test_trash_is_hurried_only_with_the_name_of_its_table(site: Site) -> None:
     client = site(condemn)
     asked = client.get("/trash/hurry?table=lake.sales.orders")
@@ -170,21 +150,6 @@ def condemn(db: Connection) -> None:
 
 
 NEW = {"name": "ada", "role": "operator", "pattern": "lake.sales.*", "password": "a long enough password"}
-
-
-def test_users_are_added_listed_and_removed(site: Site) -> None:
-    client = site("typical")
-    assert "There is no user." in client.get("/users").text
-    assert 'type="password"' in client.get("/users/add").text
-    added = client.post("/users/add", data=NEW)
-    assert added.status_code == 303
-    page = words(client.get(added.headers["location"]).text)
-    assert "ada can log in as operator." in page
-    assert "ada operator lake.sales.*" in page
-    assert NEW["password"] not in client.get("/audit").text
-    assert "amoro user remove ada" in client.get("/users/ada/remove").text
-    removed = client.post("/users/ada/remove")
-    assert "ada is removed." in client.get(removed.headers["location"]).text
 
 
 def test_a_user_gets_another_role_pattern_and_password(site: Site) -> None:

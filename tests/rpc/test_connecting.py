@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint, Finding, recorded_address
-from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
+from amoro_core.bootstrap.coordinator_app import Coordinator, running
 from amoro_core.bootstrap.doctor import diagnose
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import (
@@ -74,13 +74,6 @@ def test_a_host_that_is_not_this_machines_is_told_as_that(tmp_path: Path, host: 
         refused.start()
     assert type(error.value) is InvalidSettings
     assert "--host" in error.value.hint
-
-
-@pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_an_address_of_ipv6_needs_no_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    with running(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False) as coordinator:
-        assert coordinator.address.startswith("[::1]:")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
@@ -320,13 +313,6 @@ def test_doctor_says_how_long_the_certificate_is_valid(ours: Authority, tmp_path
     (finding,) = found(named)
     assert (finding.ok, finding.detail) == (False, f"tls-key {pair.key} can't be read: No such file or directory")
     assert found("port: 1261\n") == found("prot: 1\n") == []
-
-
-def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> None:
-    pair = ours.issue("elsewhere.example")
-    settings = Settings(host="0.0.0.0", tls_certificate=str(pair.certificate), tls_key=str(pair.key))
-    embedded = embedded_settings(settings)
-    assert (embedded.host, embedded.tls_certificate, embedded.tls_key) == ("127.0.0.1", "", "")
 
 
 def probe(home: Path) -> tuple[int, str]:

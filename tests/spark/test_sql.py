@@ -22,17 +22,13 @@ SELECT * FROM (SELECT id, part, value FROM {t})
 SELECT count(*) FROM {t}
 SELECT part, count(*), sum(id), max(value) FROM {t} GROUP BY part
 SELECT id FROM {t} WHERE id > 25
-SELECT id, value FROM {t} WHERE part = 'a' AND id <= 41
 SELECT value FROM {t} WHERE part IN ('b', 'c') AND id BETWEEN 3 AND 45
 SELECT id FROM {t} WHERE part = 'b' OR id < 7
-SELECT id FROM {t} WHERE NOT (part = 'b')
 SELECT id FROM {t} WHERE value = 'updated' OR value LIKE 'v1%'
 SELECT id FROM {t} WHERE value >= 'v2' AND value < 'v4'
-SELECT DISTINCT part FROM {t} WHERE 30 >= id
 SELECT id % 5 AS rest, count(*) FROM {t} GROUP BY id % 5 HAVING count(*) > 2
 SELECT id + 1 AS part FROM {t} WHERE part = 'a'
 SELECT a.id, b.value FROM {t} AS a JOIN {t} AS b ON a.id + 1 = b.id
-SELECT a.id, b.id FROM {t} AS a LEFT JOIN {t} AS b ON a.id = b.id * 2 WHERE a.id < 30
 SELECT a.id, b.id FROM {t} AS a LEFT JOIN {t} AS b ON a.id = b.id * 2 WHERE b.id < 10
 SELECT a.id, b.id FROM {t} AS a FULL JOIN {t} AS b ON a.id = b.id + 20 WHERE a.id IS NULL OR b.part = 'a'
 SELECT id FROM {t} WHERE id IN (SELECT id + 1 FROM {t} WHERE part = 'a')
@@ -43,7 +39,6 @@ WITH x AS (SELECT id FROM {t}), y AS (SELECT id FROM x WHERE id < 30) SELECT x.i
 SELECT id, row_number() OVER (PARTITION BY part ORDER BY id) AS place FROM {t}
 SELECT id, sum(id) OVER (ORDER BY id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS three FROM {t}
 SELECT id FROM {t} ORDER BY id DESC LIMIT 7
-SELECT id FROM {t} ORDER BY id LIMIT 5 OFFSET 4
 SELECT id FROM {t} WHERE part = 'a' UNION ALL SELECT id FROM {t} WHERE id < 10
 SELECT id FROM {t} EXCEPT SELECT id FROM {t} WHERE part = 'b'
 SELECT id FROM {t} INTERSECT SELECT id + 2 FROM {t}

@@ -32,7 +32,7 @@ from tests.services import test_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
-from tests.spark.session import FAILURES, Application, jobs_of
+from tests.spark.session import FAILURES, Application
 from tests.spark_backend.groups import only_task
 from tests.spark_backend.spark import Call, in_thread, is_alive, kill, python_workers, stuck_table
 from tests.work import rewrite_input, rewriting
@@ -215,21 +215,6 @@ class CancelledContext:
 
     def stop(self) -> None:
         """The application goes on."""
-
-
-def test_jobs_and_stages_are_described_by_table_process_and_task(spark_application: Application, world: World) -> None:
-    backend = spark_application.backend
-    stuck = stuck_table(world.catalog)
-    attempt, work = only_task(world, stuck.table)
-    cancelled = threading.Event()
-    with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set):
-        stuck.wait_for_writer()
-        store = spark_application.context._jsc.sc().statusStore()
-        (job,) = jobs_of(spark_application.context, str(attempt))
-        stage = store.lastStageAttempt(job.stageIds().head())
-        told = f"cat.db.stuck · process {attempt.task_id.process_id} · task 1 · attempt 1"
-        assert (job.description().get(), stage.description().get()) == (told, told)
-        assert (stage.name(), stage.schedulingPool().split("-")[0]) == ("rewrite cat.db.stuck", "amoro")
 
 
 CORES, QUEUED = 2, 6
