@@ -67,13 +67,6 @@ def test_planning_that_takes_longer_than_the_timeout_is_a_timeout(cli: Cli, admi
     assert "[AMORO-8001]" in result.err
 
 
-def test_an_error_of_the_launcher_ends_the_command_with_its_status(bare_cli: Cli, launcher: FakeLauncher) -> None:
-    launcher.error = AddressInUse("port 1261 is taken by process 7", hint="Use --port.")
-    result = bare_cli("up")
-    assert (result.status, result.out) == (2, "")
-    assert result.err == "Error: port 1261 is taken by process 7 [AMORO-2003]\nHint: Use --port.\n"
-
-
 def test_a_traceback_is_shown_only_when_asked_for(bare_cli: Cli, launcher: FakeLauncher) -> None:
     launcher.error = AddressInUse("taken")
     assert "Traceback" not in bare_cli("up").err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from pathlib import Path
@@ -333,56 +332,6 @@ def test_on_a_terminal_each_takes_the_place_of_the_one_before(
     assert "status    running" in first
     assert "status    success" in second
     assert "\x1b[3J" not in screen.getvalue()  # what was scrolled off is the user's
-
-
-def _processes(*done: tuple[str, int]) -> pb.ListProcessesResponse:
-    """Processes on these tables, with so many of the 1000 rows of 100 MB rewritten; −1: it has ended."""
-    rows = [
-        process(
-            status="running" if rows >= 0 else "success",
-            process_id=f"01997a4c-0000-7000-8000-{number:012}",
-            table=name,
-            tasks_done=0,
-            input_bytes=100 * 2**20,
-            input_bytes_done=rows * 100 * 2**20 // 1000,
-            busy_optimizers=1,
-        )
-        for number, (name, rows) in enumerate(done)
-    ]
-    return pb.ListProcessesResponse(processes=rows)
-
-
-def test_each_process_that_runs_has_a_bar_which_moves(
-    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = terminal(monkeypatch)
-    admin.script(
-        "ListProcesses",
-        _processes(("sales.db.a", 250), ("sales.db.b", 0)),
-        _processes(("sales.db.a", 750), ("sales.db.b", 500)),
-        _processes(("sales.db.a", -1), ("sales.db.b", 500)),
-        Failure("gone", "AMORO-1008", 1),
-    )
-    cli("process", "list", *QUICKLY)
-    looks = [look.split("\n\n")[1].splitlines() for look in screen.getvalue().split(CLEAR)[1:]]
-    assert [len(bars) for bars in looks] == [2, 2, 1]
-    words = "running, 0/3 tasks"
-    assert [[bar.split(", 1 optimizer")[0] for bar in bars] for bars in looks] == [
-        [f"sales.db.a {_bar(0.25)} {words}, 25 MB of 100 MB", f"sales.db.b {_bar(0)} {words}, 0 B of 100 MB"],
-        [f"sales.db.a {_bar(0.75)} {words}, 75 MB of 100 MB", f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
-        [f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
-    ]
-    speeds = [bar.split(", 1 optimizer")[1].split() for bars in looks for bar in bars]
-    assert [words[-2] for words in speeds] == ["ETA"] * 5
-    assert speeds[0] == ["?", "ETA", "-:--:--"]  # nothing to go by yet
-    assert speeds[2][1].endswith("B/s")
-    assert re.fullmatch(r"\d:\d\d:\d\d", speeds[2][-1])
-
-
-def _bar(part: float) -> str:
-    """What rich draws of a bar of 24 columns without colours."""
-    full = int(part * 24)
-    return "━" * full + " " * (24 - full)
 
 
 def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(

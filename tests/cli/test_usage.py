@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -175,22 +174,6 @@ def test_help_at_80_columns_cuts_no_description_and_its_examples_are_commands(
     assert [path for path, page in pages.items() if "[[" in page or "\n      Exit status" in page] == []
     assert "--role <viewer|operator|admin> " in pages["user add"]
     assert "As 12h, or 2026-11-29T22:00 (UTC)." in " ".join(pages["report"].split())
-
-
-def test_values_have_words_and_no_types_and_the_version_is_printed(bare_cli: Cli) -> None:
-    told = bare_cli("optimize", "-h").out
-    assert told.startswith("Usage: amoro optimize [OPTIONS] TABLE...\n")
-    assert "\n  TABLE  catalog.namespace.table" in told
-    assert "\n  --type <minor|major|full|cluster>\n" in told
-    listed = bare_cli("table", "maintain", "-h").out
-    assert "\n  --snapshot ID  " in listed
-    assert "\n  --location PREFIX  " in listed
-    assert not [command.path for command in COMMANDS if "<list[" in bare_cli(*command.path.split(), "-h").out]
-    listed = bare_cli("table", "list", "-h").out
-    assert "\n  --limit N  " in listed
-    assert "\n  --group TEXT  " in listed
-    result = bare_cli("--version")
-    assert (result.status, result.out, result.err) == (0, f"amoro {version('amoro')}\n", "")
 
 
 #: A command in prose, in a hint, in a block of code or in a template: what follows it, as far as it may be a name.

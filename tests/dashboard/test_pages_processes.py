@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from amoro_core.model.processes import ProcessStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store import processes
 from amoro_core.store.database import Connection
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.table_files import ReadLimiter
@@ -64,31 +62,6 @@ def test_a_commit_whose_outcome_is_unknown_waits(site: Site) -> None:
     page = words(site("commit unknown").get(f"/processes/{UNKNOWN}").text)
     assert "checking and committing waiting" in page
     assert "the catalog did not answer: connection reset" in page
-
-
-def test_cancelling_asks_first_and_then_ends_the_process(site: Site) -> None:
-    client = site("typical")
-    asked = client.get(f"/processes/{RUNNING}/cancel")
-    assert asked.status_code == 200
-    assert f"amoro process cancel {RUNNING}" in asked.text
-    assert client.get(f"/processes/{RUNNING}").text.count("to-come") == 2, "asking changes nothing"
-    done = client.post(f"/processes/{RUNNING}/cancel")
-    assert done.status_code == 303
-    page = client.get(done.headers["location"]).text
-    assert "The process is closed." in page
-    assert "Attempts by optimizer thread" in page
-
-
-def test_a_held_process_goes_on_only_with_the_name_of_its_table(site: Site) -> None:
-    def held(db: Connection) -> None:
-        (one,) = states.fill(db, 1)
-        made = builders.process(one, RUNNING, type="expire-snapshots", action="expire-snapshots")
-        processes.add(db, replace(made, status=ProcessStatus.HELD, lane="metadata"))
-
-    client = site(held)
-    answer = client.post(f"/processes/{RUNNING}/confirm", data={"confirm": "lake.sales.order"})
-    assert answer.status_code == 400
-    assert "lake.sales.orders" in answer.text
 
 
 @pytest.mark.parametrize(

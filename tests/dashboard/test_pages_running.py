@@ -13,13 +13,12 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import ActionRecord
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.store import actions, groups
+from amoro_core.store import actions
 from amoro_core.store.database import Connection
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.dashboard.states import CONDEMNED
 from tests.engine import writer
-from tests.store import builders
 
 PAGES = ("/groups", "/groups/default", "/optimizers", "/maintenance", "/trash", "/settings", "/system")
 
@@ -32,27 +31,6 @@ def test_each_page_is_shown_in_each_state_and_takes_no_unknown_parameter(site: S
         assert (answer.status_code, "<h1>" in answer.text) == (200, True), path
         refused = client.get(f"{path}?afer=x")
         assert (refused.status_code, "&#39;afer&#39; is not a parameter of this page" in refused.text) == (400, True)
-
-
-def test_an_optimizer_is_drained_after_it_was_confirmed(site: Site) -> None:
-    client = site("typical")
-    assert "amoro optimizer drain optimizer-1" in client.get("/optimizers/optimizer-1/drain").text
-    answer = client.post("/optimizers/optimizer-1/drain")
-    assert answer.status_code == 303
-    assert "optimizer-1 is draining." in client.get(answer.headers["location"]).text
-    page = words(site(lambda db: groups.add_optimizer(db, builders.optimizer("new"))).get("/optimizers").text)
-    assert ("not heard yet" in page, "idle" in page) == (True, False), "since the coordinator has started"
-
-
-def test_the_system_is_checked_and_backed_up(site: Site, tmp_path: Path) -> None:
-    client = site("typical")
-    assert "The state database is sound." in client.post("/system/check").text
-    target = tmp_path / "copy.db"
-    answer = client.post("/system/backup", data={"path": str(target)})
-    assert answer.status_code == 303
-    assert str(target) in client.get(answer.headers["location"]).text
-    assert target.stat().st_size > 0
-    assert client.post("/system/backup", data={"path": str(target)}).status_code == 409
 
 
 def test_the_system_tells_of_its_state_and_the_last_backup(site: Site, tmp_path: Path) -> None:
@@ -157,23 +135,15 @@ def test_a_user_gets_another_role_pattern_and_password(site: Site) -> None:
     client.post("/users/add", data=NEW)
     form = client.get("/users/ada/update").text
     assert "ada has the role operator, and acts on lake.sales.*" in words(form)
-    assert '<option value="operator" selected>' in form
-    assert 'value="lake.sales.*"' in form
-    assert "amoro user update ada --role ROLE --on PATTERN" in form
     wider = client.post("/users/ada/update", data={"role": "operator", "pattern": "lake.**"})
     page = words(client.get(wider.headers["location"]).text)
     assert "ada is operator from now on, for lake.**." in page
     assert "ada operator lake.**" in page
-    all_tables = client.post("/users/ada/update", data={"role": "operator", "pattern": ""})
-    assert "ada operator all tables" in words(client.get(all_tables.headers["location"]).text)
-    client.post("/users/ada/update", data={"role": "operator", "pattern": "lake.**"})
     as_it_was = client.post("/users/ada/update", data={"role": "viewer", "pattern": "lake.**", "before": "lake.**"})
     assert "ada viewer all tables" in words(client.get(as_it_was.headers["location"]).text)
     refused = client.post("/users/ada/update", data={"role": "viewer", "pattern": "lake.sales.*", "before": ""})
     assert (refused.status_code, "a pattern limits what an operator acts on" in refused.text) == (400, True)
 
-    assert "amoro user password ada" in client.get("/users/ada/password").text
-    assert client.post("/users/ada/password", data={"password": "short"}).status_code == 400
     blank = " another password "
     changed = client.post("/users/ada/password", data={"password": blank})
     assert "ada has a new password." in words(client.get(changed.headers["location"]).text)

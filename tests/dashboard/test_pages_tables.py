@@ -196,12 +196,6 @@ def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
     return site(fill)
 
 
-def test_files_are_listed_on_request(client: TestClient) -> None:
-    page = client.get(f"{AT}/files/list").text
-    assert "5 of 5 live files of snapshot" in words(page)
-    assert len(re.findall(r'<td class="short"[^>]*>data</td>', page)) == 5
-
-
 def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> None:
     assert "Read the schema" in client.get(f"{AT}/schema").text
     done = client.post(f"{AT}/schema", headers=OWN)
@@ -272,36 +266,10 @@ def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_proc
     assert again.split("?")[0] == begun.split("?")[0]
 
 
-def test_clustering_is_planned_and_carried_out_from_the_page(client: TestClient, table: Table) -> None:
-    for _ in range(6):
-        writer.append(table, [row(0, "a", "a"), row(9, "a", "z")])
-    asked = {"type": "cluster", "columns": " id , value", "strategy": "zorder"}
-    made = client.post(f"{AT}/plan", data=asked, headers=OWN)
-    assert made.status_code == 303, made.text
-    planned = made.headers["location"]
-    page = client.get(planned).text
-    assert "Clustering, 1 task" in words(page)
-    assert "in the order zorder(id, value)" in words(page)
-    assert "<code>amoro plan cat.db.t --explain --type cluster --columns id,value --strategy zorder</code>" in page
-    assert 'name="columns" type="text" value="id,value"' in page
-    run = {"kept": planned.partition("kept=")[2]}
-    begun = client.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"]
-    assert "cluster" in words(client.get(begun).text)
-    refused = client.post(f"{AT}/plan", data={"type": "full", "columns": "id"}, headers=OWN)
-    assert (refused.status_code, "need the type cluster" in refused.text) == (400, True)
-
-
 def test_a_plan_that_is_not_kept_is_not_carried_out(client: TestClient) -> None:
     refused = client.post(f"{AT}/plan/run", data={"kept": "nothing"}, headers=OWN)
     assert (refused.status_code, "plan the table again" in refused.text) == (404, True)
     assert "plan it again" in client.get(f"{AT}/plan?kept=nothing").text
-
-
-def test_a_table_is_enabled_and_disabled(client: TestClient) -> None:
-    for action, told in (("enable", "is optimized from now on"), ("disable", "is only observed now")):
-        done = client.post(f"{AT}/{action}", headers=OWN)
-        assert done.status_code == 303, done.text
-        assert told in client.get(done.headers["location"]).text
 
 
 def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, table: Table) -> None:

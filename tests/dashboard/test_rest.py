@@ -64,13 +64,6 @@ def test_the_description_is_served_to_everybody(served: Served) -> None:
 # Who may
 
 
-def test_a_call_without_a_token_is_told_how_to_bring_one(served: Served) -> None:
-    for token in ("", "amo_garbage"):
-        answer = served.ask(f"{PREFIX}/tables", token=token)
-        assert told(answer) == (401, "AMORO-4002", None)
-        assert answer.headers["www-authenticate"] == "Bearer"
-
-
 # What requests may say
 
 
@@ -85,15 +78,6 @@ def test_a_path_or_method_that_is_not_there_is_told_what_is(served: Served) -> N
     assert told(served.ask(f"{PREFIX}/tabels")) == (404, "AMORO-3000", None)
     answer = served.ask(f"{PREFIX}/tables", "PUT", body={})
     assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")
-
-
-def test_a_table_is_enabled_and_disabled(served: Served, table: str) -> None:
-    for enabled in (False, True):
-        tag = served.ask(f"{PREFIX}/tables/{table}").headers["etag"]
-        change = {"body": {"enabled": enabled}, "headers": {"If-Match": tag}}
-        changed = served.ask(f"{PREFIX}/tables/{table}", "PATCH", **change)
-        assert (changed.status, changed.document["enabled"]) == (200, enabled)
-        assert served.ask(f"{PREFIX}/tables/{table}", "PATCH", **change).status == 412
 
 
 @pytest.mark.usefixtures("table")
@@ -357,14 +341,6 @@ def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(serve
     assert (ended["status"], ended["receipt"]["rows_before"]) == ("success", ended["receipt"]["rows_after"])
     shown = served.ask(f"{PREFIX}/tables/{table}/processes").document["items"]
     assert [item["process_id"] for item in shown] == [ended["process_id"]]
-
-
-def test_what_is_done_within_the_wait_is_answered_whole(served: Served, table: str) -> None:
-    with embedded_optimizer(served.coordinator, 1, 512 * 1024 * 1024):
-        done = served.ask(f"{PREFIX}/tables/{table}/optimize?wait=60s", "POST", body={"type": "full", "force": True})
-    assert (done.status, done.document["outcome"], done.document["process"]["status"]) == (200, "success", "success")
-    nothing = served.ask(f"{PREFIX}/tables/{table}/optimize", "POST", body={"type": "minor"})
-    assert (nothing.status, nothing.document["outcome"], nothing.document["process_id"]) == (200, "nothing_to_do", None)
 
 
 # Single things
