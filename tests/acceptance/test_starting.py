@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, address_of, amoro, install
+from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, address_of, amoro
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, small_table
 from tests.engine import writer
 
@@ -153,18 +153,6 @@ def test_a_command_beside_a_coordinator_imports_what_it_needs(
     done = run(site, *(part.format(table=table) for part in arguments))
     assert done.returncode == status, done.stderr
     assert imported(done.stderr) & needless == set()
-
-
-def test_a_command_that_works_by_itself_imports_what_its_catalog_needs(tmp_path: Path) -> None:
-    installation = install(tmp_path)
-    table = small_table(installation.catalog)
-    done = run(installation, "optimize", name_of(table), "--type", "full")
-    assert done.returncode == 0, done.stderr
-    assert len(table.refresh().inspect.data_files()) == 1
-    installation.close()
-    found = imported(done.stderr)
-    assert {"amoro_optimizer", "pyiceberg"} <= found
-    assert found & (PAGES | NEVER) == set()
 
 
 def test_numpy_starts_no_threads_and_no_plugin_of_pydantic_is_loaded(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.badinput.oracle import (
     state_of,
 )
 from tests.badinput.settings import bad_catalogs, bad_file, bad_site
-from tests.badinput.tables import break_data_file, break_files, break_manifests, break_metadata, break_properties
+from tests.badinput.tables import break_data_file, break_files, break_manifests, break_metadata
 from tests.engine import writer
 from tests.tiers import sample
 
@@ -118,7 +118,6 @@ KINDS: Mapping[str, tuple[Callable[[Site, Chance, int], None], int]] = {
     "settings": (bad_settings, 30),
     "catalogs": (bad_configurations, 25),
     "site": (bad_site_files, 15),
-    "properties": (partial(bad_tables, break_it=break_properties), 35),
     "metadata": (partial(bad_tables, break_it=break_metadata), 40),
     "manifests": (partial(bad_tables, break_it=break_manifests), 30),
     "files": (partial(bad_tables, break_it=break_files), 35),

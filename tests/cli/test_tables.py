@@ -208,13 +208,9 @@ LISTS: list[tuple[str, str, Any]] = [
     ("table list", "ListTables", pb.ListTablesResponse(tables=[table()])),
     ("table files a.b.c", "ListTableFiles", pb.ListTableFilesResponse(files=[pb.TableFile(path="x")])),
     ("table snapshots a.b.c", "ListSnapshots", pb.ListSnapshotsResponse(snapshots=[pb.Snapshot(snapshot_id=4)])),
-    ("table blockers", "ListBlockers", pb.ListBlockersResponse(blockers=[pb.Blocker(blocker_id="b")])),
     ("process list", "ListProcesses", pb.ListProcessesResponse(processes=[process()])),
     (f"task list {PROCESS}", "ListTasks", listed(process(), task())),
     ("group list", "ListGroups", pb.ListGroupsResponse(groups=[pb.Group(name="g")])),
-    ("optimizer list", "ListOptimizers", pb.ListOptimizersResponse(optimizers=[pb.Optimizer()])),
-    ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(catalogs=[pb.Catalog(name="c")])),
-    ("token list", "ListTokens", pb.ListTokensResponse(tokens=[pb.Token(name="t", created_ms=NOON)])),
 ]
 
 

@@ -88,16 +88,6 @@ def test_time_without_values_is_a_gap_and_a_lone_value_a_dot() -> None:
     assert paths(lines([line], 0, 10 * MINUTE, "Threads")) == ["M0 0L100 0M400 0h0M800 0L900 0"]
 
 
-def test_a_chart_begins_where_its_data_begin_and_a_line_alone_needs_no_legend() -> None:
-    late = Line("busy", [(60 * MINUTE, 0), (61 * MINUTE, 1), (62 * MINUTE, 1)], MINUTE)
-    chart = lines([late], 0, 62 * MINUTE, "Busy threads")
-    assert (paths(chart), chart.legend) == (["M0 120L500 0L1000 0"], ())
-    assert next(item.text for item in marked(chart, "axis")) == "01:00:00"
-    assert paths(lines([Line("busy", [(9 * MINUTE, 1)], MINUTE)], 0, 9 * MINUTE, "Busy threads")) == ["M1000 0h0"]
-    two = lines([late, Line("waiting", [(61 * MINUTE, 1)], MINUTE)], 0, 62 * MINUTE, "Threads")
-    assert two.legend == (("line s0", "busy"), ("line s1", "waiting"))
-
-
 def test_many_points_are_averaged_over_longer_steps_and_gaps_stay() -> None:
     first = [(minute * MINUTE, float(minute % 2)) for minute in range(600)]
     last = [(minute * MINUTE, 1.0) for minute in range(900, 1200)]

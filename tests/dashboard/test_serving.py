@@ -1,7 +1,6 @@
 """The HTTP server of a coordinator: where it listens, whom it answers, how it ends, and what open pages fetch."""
 
 import asyncio
-import socket
 import ssl
 import threading
 from contextlib import closing
@@ -16,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, embedded_optimizer
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.errors import AddressInUse, InvalidSettings
+from amoro_core.errors import InvalidSettings
 from amoro_core.model.principals import Certificates, Role
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.notifier import Changes, wait_for
@@ -119,13 +118,6 @@ def test_static_files_are_kept_by_browsers_as_long_as_their_address_lasts(served
         assert kept["cache-control"] == "public, max-age=31536000, immutable"
     assert served.ask("/static/__init__.py", token="").status == 404
     assert served.ask("/static/../app.py", token="").status == 404
-
-
-def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as holder:
-        port = holder.getsockname()[1]
-        with pytest.raises(AddressInUse, match=rf"127.0.0.1:{port} can't be listened on: process \d+ \(.+\) listens"):
-            coordinator_app.listening(replace(Settings(), http_port=port)).__enter__()
 
 
 @pytest.mark.parametrize(
