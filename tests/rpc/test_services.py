@@ -76,11 +76,14 @@ def test_a_table_that_cannot_be_looked_at_says_why(
     assert (healed.state, healed.failures, healed.failure) == (before.state, 0, "")
 
 
-def test_a_wrong_enrolment_token_is_refused(coordinator: Coordinator, client: Client) -> None:
-    with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
-        register(coordinator, client, token=Secret("amo_wrong"))
-    with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
-        register(coordinator, client, token=coordinator.admin_token)
+def test_a_wrong_enrolment_token_is_refused_and_one_that_was_created_is_not(
+    coordinator: Coordinator, client: Client
+) -> None:
+    for token in (Secret("amo_wrong"), coordinator.admin_token):
+        with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
+            register(coordinator, client, token=token)
+    _, created = coordinator.tokens.create("more", Role.ENROLMENT)
+    assert register(coordinator, client, token=Secret(created)).optimizer_id
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "%", "客"])

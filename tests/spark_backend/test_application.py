@@ -238,19 +238,12 @@ SAID = {
         f"{LOST}org.apache.spark.SparkException: {MISSING}",
         LACKING,
     ),
-    "a traceback": (
-        f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-        f'  File "worker.py", line 1, in main\n    process()\n{MISSING}\n\n\tat org.apache.Core.run',
-        f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last): {MISSING}",
-        LACKING,
-    ),
     "a dead worker": (
         f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
         "\tat org.apache.Core.run\nCaused by: java.io.EOFException: ended",
         f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "the executor's log says more",
     ),
-    "nothing": ("", "Exception", "the executor's log says more"),
 }
 
 
