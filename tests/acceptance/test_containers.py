@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 import psutil
@@ -81,6 +82,48 @@ def test_an_optimizer_starts_when_a_plan_waits_and_leaves_when_it_is_idle(impati
         }
         assert not any(is_running(int(one["handle"])) for one in ended)
         assert impatient.ask("group", "show", GROUP)["failed_starts"] == 0
+    finally:
+        stop_all(impatient)
+
+
+SUBMIT = """#!{python}
+import os, sys
+if os.path.exists({broken!r}):
+    sys.exit("no room on the cluster")
+own = sys.argv[next(at for at, word in enumerate(sys.argv) if word.endswith("optimizer.py")) + 1 :]
+os.execv(sys.executable, [sys.executable, "-m", "amoro_core", *(word for word in own if word != "--backend=spark")])
+"""
+
+
+def test_a_spark_submit_that_fails_ends_in_a_condition_with_its_log_and_recovers(impatient: Installation) -> None:
+    """Spark's command is a stand-in: after some failures it runs an optimizer of this installation."""
+    submit, broken = impatient.directory / "spark" / "bin" / "spark-submit", impatient.directory / "broken"
+    submit.parent.mkdir(parents=True)
+    submit.write_text(SUBMIT.format(python=sys.executable, broken=str(broken)))
+    submit.chmod(0o755)
+    broken.touch()
+    place = {"SPARK_HOME": str(submit.parents[1])}
+    coordinator = impatient.start("up", "--port", "0", "--without-optimizer", environment=place)
+    coordinator.wait_for("amoro listens on")
+    table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
+    create(impatient, "spark", "max-instances=1", "idle-timeout=2s", "max-failed-starts=9")
+    try:
+        planned = impatient.ask("optimize", name_of(table), "--type", "full")
+        raised = "instances-cannot-start"
+
+        def conditions() -> set[str]:
+            return {one["name"] for one in impatient.run("status", "-o", "json").document["conditions"]}
+
+        wait_until(lambda: raised in conditions(), "the condition is raised")
+        failing = impatient.ask("group", "show", GROUP)
+        assert "no room on the cluster (amoro optimizer logs " in failing["start_failure"]
+        assert {"no room on the cluster" in one["cause"] for one in jobs(impatient)[1:]} == {True}
+        broken.unlink()
+        process = wait_until(lambda: impatient.ended(planned["process_id"]), "the process ends")
+        assert process["status"] == "success"
+        wait_until(lambda: instances(impatient) == [], "nothing is left without work")
+        wait_until(lambda: raised not in conditions(), "the condition is gone")
+        assert jobs(impatient)[0]["cause"] == "it had no task for 2 s"
     finally:
         stop_all(impatient)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from amoro_core.iceberg.catalog.internal import InternalCatalog
-from tests.acceptance.processes import Installation, wait_until
+from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.acceptance.tables import (
     EAGER,
     Seen,
@@ -66,6 +66,21 @@ def test_a_table_is_optimized_minor_major_and_full(site: Installation) -> None:
         writer.upsert(table, [row(5, value=kind), row(26, value=kind)], ["id"])
 
 
+def test_the_receipt_says_that_the_rows_are_equal_and_how_to_take_the_commit_back(site: Installation) -> None:
+    table = messy_table(site.catalog)
+    before = look(table)
+    outcome = site.run("optimize", name_of(table), "--type", "full", "--wait")
+    assert outcome.status == 0
+    lines = [" ".join(line.split()) for line in outcome.stdout.splitlines()]
+    assert any(line.startswith("files 7 → 1, ") for line in lines)
+    assert "deletes 2 → 0" in lines
+    assert "rows 59 = 59 ✓" in lines
+    (told,) = (line.removeprefix("undo ") for line in lines if line.startswith("undo "))
+    undone = site.run(*told.split()[1:], "--wait")
+    assert undone.status == 0, undone.stderr
+    assert look(table).files == before.files
+
+
 def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_request(
     site: Installation, observed: Table
 ) -> None:
@@ -90,6 +105,85 @@ def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_req
     assert look(observed) == before_observed
     assert site.ask("optimize", name_of(observed), "--wait")["outcome"] == "success"
     assert_optimized_once(observed, before_observed)
+
+
+def test_a_table_that_lacks_a_file_fails_in_sight_of_all_until_the_file_is_back(installation: Installation) -> None:
+    lacking, sound = small_table(installation.catalog, EAGER), small_table(installation.catalog, EAGER)
+    name = name_of(lacking)
+    path = Path(local_path(next(iter(oracle.live_files(lacking))).path))
+    before = look(lacking)
+    path.rename(path.with_suffix(".gone"))
+    installation.optimizer(address_of(installation.up()))
+    assert installation.run("status").status == 0
+    for table in (lacking, sound):
+        installation.ask("table", "enable", name_of(table))
+
+    def failing() -> dict[str, Any] | None:
+        found = installation.ask("table", "list", "--state", "failing")["tables"]
+        return found[0] if found else None
+
+    failed = wait_until(failing, "the table fails")
+    wait_until(lambda: is_optimized(sound), "the other table is optimized")
+    installation.ask("table", "changed", name_of(sound))
+
+    def waiting() -> dict[str, Any] | None:
+        found = installation.ask("table", "show", name)
+        return found if "after 1 failure in a row (AMORO-1002) it is tried again at" in found["status_reason"] else None
+
+    shown = wait_until(waiting, "the table is evaluated after its failure")
+    assert (shown["table"], shown["state"], shown["failure_code"]) == (name, "failing", "AMORO-1002")
+    assert (shown["failures"], shown["failing_since"], shown["saved_files"]) == (1, failed["failing_since"], 2)
+    assert shown["retry_at"] > shown["failing_since"]
+    assert f"[AMORO-1002] task 1 failed 1 time; last: {path.as_uri()} does not exist" in shown["failure"]
+    (process,) = installation.ask("process", "list", "--table", name)["processes"]
+    (task,) = installation.ask("task", "list", process["process_id"])["tasks"]
+    assert (process["status"], task["attempt"], task["failed_runs"]) == ("failed", 1, 1)
+
+    status = installation.run("status", "-o", "json")
+    assert status.status == 1
+    (condition,) = (one for one in status.document["conditions"] if one["name"] == "table-failing")
+    assert condition["labels"] == {"table": name, "action": "optimizing", "code": "AMORO-1002"}
+    assert condition["since_at"][:19] == shown["failing_since"][:19]
+
+    path.with_suffix(".gone").rename(path)
+    assert installation.ask("table", "enable", name)["state"] == "due"
+    wait_until(lambda: is_optimized(lacking), "the table is optimized once its file is back")
+    assert_optimized_once(lacking, before)
+    wait_until(lambda: installation.run("status").status == 0, "nothing is wrong any more")
+    assert not installation.ask("table", "list", "--state", "failing")["tables"]
+    shown = wait_until(
+        lambda: (one := installation.ask("table", "show", name))["state"] == "healthy" and one, "the table is healthy"
+    )
+    assert (shown["failures"], shown["failure_code"], shown["failing_since"]) == (0, "", None)
+
+
+def test_what_was_optimized_is_proven_row_by_row_and_damage_is_found(site: Installation) -> None:
+    table = messy_table(site.catalog)
+    name = name_of(table)
+    untouched = site.ask("verify", name)
+    assert (untouched["sound"], untouched["comparisons"]) == (True, [])
+    base = table.refresh().metadata.current_snapshot_id
+    assert site.run("optimize", name, "--type", "full", "--wait").status == 0
+    ours = table.refresh().metadata.current_snapshot_id
+    (rewritten,) = (Path(local_path(file.path)) for file in oracle.live_files(table))
+    writer.append(table, [row(1000)])
+
+    proven = site.run("verify", name)
+    assert proven.status == 0, proven.stderr
+    assert "rows   59 = 59 ✓ none was lost, added or changed" in proven.stdout
+    (comparison,) = site.ask("verify", name)["comparisons"]
+    assert (comparison["before"], comparison["after"], comparison["rows_after"]) == (base, ours, 59)
+
+    content = bytearray(rewritten.read_bytes())
+    content[20] ^= 1
+    rewritten.write_bytes(content)
+    damaged = site.run("verify", name)
+    assert damaged.status == 1
+    assert rewritten.name in damaged.stdout
+    assert damaged.said[0] == f"Error: {name} did not pass the verification [AMORO-1011]"
+    unknown = site.run("verify", name, "--before", "17")
+    assert (unknown.status, unknown.stdout) == (3, "")
+    assert "snapshot 17 is not one of those that the table has [AMORO-3008]" in unknown.stderr
 
 
 def age(table: Table) -> None:

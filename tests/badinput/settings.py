@@ -1,12 +1,17 @@
-"""Bad files of settings: amoro.yaml, pyiceberg's configuration and site files of catalogs."""
+"""Bad settings: amoro.yaml, the environment, pyiceberg's configuration and site files of catalogs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
 
-from amoro_core.bootstrap.settings import KEYS
+from amoro_core.bootstrap.settings import KEYS, Settings, variable_of
 from tests.badinput import values
-from tests.badinput.values import Chance
+from tests.badinput.values import Chance, Values
+
+_KINDS = {item.name: item.type for item in fields(Settings)}
 
 #: Files that are no YAML, or none that holds keys and values.
 _NO_YAML: tuple[Callable[[Chance], bytes], ...] = (
@@ -36,8 +41,54 @@ def _bomb(levels: int) -> str:
 
 
 def bad_file(chance: Chance) -> bytes:
-    """An amoro.yaml that can't be read."""
-    return chance.choice(_NO_YAML)(chance)
+    """An amoro.yaml with something wrong in it."""
+    way = chance.random()
+    if way < 0.3:
+        return chance.choice(_NO_YAML)(chance)
+    if way < 0.5:
+        key = chance.choice((values.word(chance) + "x", chance.choice(list(KEYS)) + "s", "port.x", "self-optimizing"))
+        return f"{key}: {values.word(chance)}\n".encode()
+    key = chance.choice(list(KEYS))
+    return f"{key}: {_bad_value(chance, key)}\n".encode("utf-8", "surrogateescape")
+
+
+def _bad_value(chance: Chance, key: str) -> str:
+    kind: Any = _KINDS[KEYS[key]]
+    anything = ("{a: 1}", "[[]]", "[1, {}]", "~x: y: z", "[null]")
+    if kind is int:
+        return chance.choice((_quoted(values.integer(chance)), "-1", "1.5", "true", "99999999999999", *anything))
+    if kind is timedelta:
+        return chance.choice((_quoted(values.duration(chance)), "-1s", "true", "1.5", ".nan", *anything))
+    if kind is bool:
+        return chance.choice((_quoted(values.word(chance)), "7", "~", *anything))
+    if kind is str:
+        return chance.choice(("7", "true", "~", "2001-01-01", *anything))
+    return chance.choice(("7", "true", _quoted(values.word(chance)), "{}", "[]", "[7]", *anything))
+
+
+def _quoted(text: str) -> str:
+    """The text in double quotes, as YAML has it."""
+    odd = {letter: f"\\u{ord(letter):04x}" for letter in text if not letter.isprintable() or letter in '"\\'}
+    return '"' + "".join(odd.get(letter, letter) for letter in text).replace("\udcff", "") + '"'
+
+
+def bad_environment(chance: Chance) -> Mapping[str, str]:
+    """A variable that says something wrong."""
+    pools: dict[object, Values] = {int: values.integer, timedelta: values.duration, bool: values.size}
+    key = chance.choice([key for key in KEYS if _KINDS[KEYS[key]] in pools])
+    return {variable_of(key): pools[_KINDS[KEYS[key]]](chance) or "x"}
+
+
+def bad_connection(chance: Chance) -> Mapping[str, str]:
+    """A variable for clients that says something wrong."""
+    token = chance.choice(("amo_no", "a b", "\x07", "é", "x" * 100_000, "\udcff", "a\nb", "{token}x"))
+    said: tuple[dict[str, str], ...] = (
+        {"AMORO_TOKEN": token},
+        {"AMORO_ADDRESS": values.address(chance) or "x"},
+        {"AMORO_CA_FILE": values.path(chance), "AMORO_ADDRESS": "127.0.0.1:9"},
+        {"AMORO_HOME": values.path(chance)},
+    )
+    return chance.choice(said)
 
 
 def bad_catalogs(chance: Chance) -> bytes:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
+from amoro_core.model.optimizing_config import ENABLED_KEY, OptimizingConfig
 from tests.badinput import values
 from tests.badinput.values import Chance
 from tests.engine import oracle
@@ -137,6 +139,55 @@ def _schema(chance: Chance, document: dict[str, Any]) -> str:
     key = chance.choice(list(wrong))
     field[key] = chance.choice(wrong[key])
     return f"field {field['id']}: {key} = {field[key]!r}"
+
+
+_PARQUET = (
+    *("compression-codec", "compression-level", "row-group-size-bytes", "row-group-limit", "page-size-bytes"),
+    *("page-row-limit", "dict-size-bytes", "bloom-filter-enabled.column.id", "bloom-filter-fpp.column.id"),
+    "bloom-filter-max-bytes",
+)
+_WRITERS = (
+    *(f"write.parquet.{key}" for key in _PARQUET),
+    *(f"write.metadata.{key}" for key in ("metrics.default", "metrics.column.id", "path")),
+    *(f"write.object-storage.{key}" for key in ("enabled", "partitioned-paths")),
+    *(
+        f"commit.{key}"
+        for key in ("manifest.target-size-bytes", "manifest.min-count-to-merge", "manifest-merge.enabled")
+    ),
+    *("write.format.default", "write.delete.format.default", "write.data.path", "write.wap.enabled", "py-io-impl"),
+    *("write.metadata.metrics.max-inferred-column-defaults", "write.py-location-provider.impl", "encryption.key-id"),
+    *("self-optimizing.commit.manifest-merge-budget", "schema.name-mapping.default"),
+)
+KEYS = (ENABLED_KEY, *(item.metadata["key"] for item in fields(OptimizingConfig) if "key" in item.metadata), *_WRITERS)
+_VALUES: tuple[Callable[[Chance], str], ...] = (
+    values.integer,
+    values.duration,
+    values.size,
+    values.odd,
+    values.path,
+    lambda chance: chance.choice(("", " ", "null", "None", "yes", "TRUE ", "0", "-0", "1e400", "9" * 400, "[]", "{}")),
+    lambda chance: chance.choice(
+        ("id = 'x", "id >", "nope = 1", "id = id", "(" * 2_000, "id in ()", "not " * 500 + "x")
+    ),
+    lambda chance: chance.choice(("file:///etc", "s3://nobody/x", "../../x", "relative/path", "file://host/x", "://")),
+    lambda chance: chance.choice(('[{"names": 1}]', '[{"field-id": "x", "names": ["id"]}]', "[" * 3_000, '{"a":')),
+)
+
+
+def break_properties(chance: Chance, table: Table) -> str:
+    """Set one property or two to something that they can't be."""
+    wrong = {key: _encoded(chance.choice(_VALUES)(chance)) for key in chance.sample(KEYS, chance.choice((1, 1, 2)))}
+    # Past pyiceberg, which refuses some of them; other engines do not.
+    path = Path(local_path(table.metadata_location))
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["properties"] |= wrong
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return repr(wrong)
+
+
+def _encoded(text: str) -> str:
+    """What can stand in a table's metadata, which is UTF-8."""
+    return text.encode("utf-8", "replace").decode()
 
 
 Records = list[dict[str, Any]]

@@ -57,14 +57,15 @@ def java_upsert(
     key_columns: Sequence[str],
     rows_to_delete: Iterable[Row],
     rows_to_append: Iterable[Row],
+    partition: Row | None = None,
     spec_id: int | None = None,
 ) -> int:
     """Commit equality deletes and new rows as one row delta and return its snapshot's id.
 
     The deletes hold the key columns only, which are columns of the top level; the new rows are not subject to them.
     There is one file of each kind for each partition that the rows fall in. A row to delete names its partition by
-    the columns that the spec is made of. The spec is the current one, or an older one by its id; deletes of an
-    unpartitioned spec apply to the whole table.
+    the columns that the spec is made of: its own or, where they are no keys, those of `partition`. The spec is the
+    current one, or an older one by its id; deletes of an unpartitioned spec apply to the whole table.
     Columns that a new row lacks are null. Files are written as the table's properties say.
 
     Raises ValueError for a column that the table does not have, a row to delete without a column of the spec, a
@@ -78,7 +79,7 @@ def java_upsert(
     outputs = _output_files(java, spec)
     delta = java.table.newRowDelta()
 
-    deletes = list(rows_to_delete)
+    deletes = [{**(partition or {}), **row} for row in rows_to_delete]
     _refuse_without_partition(schema, spec, deletes)
     for key, group in _by_partition(java, spec, schema, deletes):
         writer = factory.newEqualityDeleteWriter(outputs.newOutputFile(spec, key), spec, key)

@@ -115,6 +115,20 @@ def test_deletes_that_java_left_without_a_file_go_with_our_next_commit(
     assert services.has_nothing_to_do(table, FULL)
 
 
+def test_position_deletes_of_spark_between_plan_and_commit_are_carried_over(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog)
+    process_id = services.begin(table, FULL)
+    spark.sql(f"DELETE FROM {table} WHERE id = 11")
+    assert services.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert spark_rows(spark, table) == notes_without(30, 11)
+
+    services.optimize(table, FULL)
+    assert file_counts(spark, table) == {(DATA, 0): 1}
+    assert spark_rows(spark, table) == notes_without(30, 11)
+
+
 def test_a_rewrite_by_spark_between_plan_and_commit_wins(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:

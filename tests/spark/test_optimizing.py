@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow.parquet as pq
 
 from amoro_core.model.tables import OptimizingType
@@ -16,17 +17,22 @@ from .java import java_upsert
 from .optimizing import Services, rewrite_all
 from .session import SharedCatalog
 from .tables import (
+    AFTER,
     DATA,
     MERGE_ON_READ,
+    MIXED_ROWS,
     POSITION_DELETES,
     SEGMENTS,
     delete_notes,
     file_counts,
+    formats,
+    make_mixed_table,
     make_notes,
     notes,
     notes_without,
     spark_rows,
     upsert_notes,
+    written_as,
 )
 
 if TYPE_CHECKING:
@@ -100,6 +106,30 @@ def test_equality_deletes_on_segments_become_position_deletes_under_minor(
     assert spark_rows(spark, table) == rows
 
 
+def test_position_deletes_of_a_partition_each_that_name_one_file_are_combined(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog, files=1, rows_per_file=300)
+    set_properties(spark, table, f"{SEGMENTS}, {ONE_DELETE_FOR_EACH_PARTITION}")
+    set_properties(spark, table, "'self-optimizing.min-target-size-ratio' = '0'")
+    gone = range(0, 150, 10)
+    for number in gone:
+        spark.sql(f"DELETE FROM {table} WHERE id = {number}")
+    deletes = spark.sql(f"SELECT referenced_data_file FROM {table}.delete_files").collect()
+    assert [one.referenced_data_file for one in deletes] == [None] * 15
+    paths = data_paths(spark, table)
+
+    begun = services.world.planning.begin(services.world.table(table).table_id, trigger="evaluation")
+    assert (begun.evaluation.type, begun.evaluation.reason) == (MINOR, "1 file with several position deletes")
+    assert begun.process_id is not None
+    services.world.run_all(begun.process_id)
+    services.finish(begun.process_id)
+    assert file_counts(spark, table) == {(DATA, 0): 1, (POSITION_DELETES, 0): 1}
+    assert data_paths(spark, table) == paths
+    assert spark_rows(spark, table) == notes_without(300, *gone)
+    assert services.has_nothing_to_do(table, MINOR)
+
+
 def test_a_position_delete_of_a_partition_that_spans_two_files_is_not_taken_for_one_of_a_single_file(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -167,6 +197,75 @@ def test_a_table_of_format_one_is_optimized_and_upgraded_later(
     assert spark_rows(spark, table) == notes_without(40, 3, 14, 5, 7, 39)
     maintain_by_spark(spark, table)
     assert spark_rows(spark, table) == notes_without(40, 3, 14, 5, 7, 39)
+
+
+def avro_codecs(spark: SparkSession, table: str) -> set[str]:
+    """How Java has compressed the table's Avro files."""
+    found = set()
+    for file in spark.sql(f"SELECT file_path FROM {table}.files WHERE file_format = 'AVRO'").collect():
+        with open(local_path(file.file_path), "rb") as source:
+            found.add(fastavro.block_reader(source).metadata["avro.codec"])
+    return found
+
+
+def test_files_of_all_formats_in_one_table_are_merged(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_mixed_table(catalog, file_format="orc")
+    codecs = "'write.avro.compression-codec' = 'zstd', 'write.delete.avro.compression-codec' = 'snappy'"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({codecs})")
+    for start, file_format in ((200, "avro"), (210, "parquet")):
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({written_as(file_format)})")
+        spark.sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=start, end=start + 9, **AFTER)}")
+        spark.sql(f"DELETE FROM {table} WHERE id = {start} OR id = {start - 100}")
+    assert {kind for _, kind in formats(spark, table)} == {"avro", "orc", "parquet"}
+    assert avro_codecs(spark, table) == {"zstandard", "snappy"}
+    rows = spark_rows(spark, table)
+
+    services.optimize(table, OptimizingType.FULL)
+
+    assert formats(spark, table) == {(DATA, "parquet")}
+    assert spark_rows(spark, table) == rows
+
+
+def test_imported_files_of_legacy_writers_keep_their_rows(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    source = catalog.root / "warehouse" / "imported"  # what lies elsewhere is not read
+    settings = {"spark.sql.parquet.writeLegacyFormat": "true", "spark.sql.parquet.outputTimestampType": "INT96"}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        for start in (0, 20):
+            spark.sql(
+                f"""SELECT id,
+                IF(id % 4 = 0, NULL, IF(id % 4 = 1, array(), array('a', NULL, concat('tag ', id)))) AS tags,
+                IF(id % 3 = 0, NULL, map('one', id, 'none', NULL)) AS marks,
+                timestamp_micros(id * 3600123456 - 7200000001) AS at,
+                IF(id % 2 = 0, 'even ü', 'odd') AS kind FROM range({start}, {start + 20}, 1, 1)"""
+            ).write.mode("append").partitionBy("kind").parquet(source.as_uri())
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    table = catalog.full_name("db.imported")
+    spark.sql(
+        f"""CREATE TABLE {table} (id BIGINT, tags ARRAY<STRING>, marks MAP<STRING, BIGINT>, at TIMESTAMP, kind STRING)
+        USING iceberg PARTITIONED BY (kind) TBLPROPERTIES ('format-version' = '2')"""
+    )
+    spark.sql(
+        f"CALL {catalog.name}.system.add_files(table => 'db.imported', source_table => '`parquet`.`{source}`')"
+    ).collect()
+    files = list(source.rglob("*.parquet"))
+    repeated = {chunk.split(".")[1] for file in files for chunk in _leaves(file) if chunk.startswith("tags")}
+    assert repeated == {"bag"}  # not "list", as the specification has it now
+    assert "schema.name-mapping.default" in catalog.load("db.imported").properties
+    rows = spark_rows(spark, table)
+    assert rows.total() == 40
+
+    assert services.optimize(table, OptimizingType.FULL).data_files_before == len(files)
+
+    assert spark_rows(spark, table) == rows
+    assert spark.sql(f"SELECT count(*) FROM {table}.data_files").collect()[0][0] == 2
 
 
 #: Numbers are narrower than in the table, since Python gives small ones to Java as such.

@@ -111,9 +111,19 @@ def test_a_jar_is_known_by_its_manifest_and_gives_spark_what_its_engine_needs(
             "has Hudi 1.1.1 for Spark 3.5: Hudi from 1.2 to below 2.0 is needed, for Spark 3.5",
         ),
         (
+            "hudi-spark4.0-bundle_2.13",
+            "1.2.0",
+            "has Hudi 1.2.0 for Spark 4.0: Hudi from 1.2 to below 2.0 is needed, for Spark 3.5",
+        ),
+        (
             "Paimon : Spark : 3.4",
             "0.9.0",
             "has Paimon 0.9.0 for Spark 3.4: Paimon from 0.9 to below 2.0 is needed, for Spark 3.5",
+        ),
+        (
+            "Paimon : Bundle",
+            "2.0-SNAPSHOT",
+            "has Paimon 2.0-SNAPSHOT: Paimon from 0.9 to below 2.0 is needed, for Spark 3.5",
         ),
         ("", "", "can't be read: "),
     ],
@@ -199,7 +209,10 @@ def test_settings_that_would_have_spark_repeat_or_copy_work_are_refused(key: str
     [
         ("spark://host:7077", None, 64 * 2**30),
         ("local[2]", "0", 0),
+        ("yarn", "512", 512),
+        ("yarn", "3k", 3 * 2**10),
         ("local[*]", "10GB", 10 * 2**30),
+        ("yarn", "1t", 2**40),
     ],
 )
 def test_the_largest_group_is_that_of_the_setting_else_a_fixed_one_on_clusters(
@@ -238,12 +251,19 @@ SAID = {
         f"{LOST}org.apache.spark.SparkException: {MISSING}",
         LACKING,
     ),
+    "a traceback": (
+        f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        f'  File "worker.py", line 1, in main\n    process()\n{MISSING}\n\n\tat org.apache.Core.run',
+        f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last): {MISSING}",
+        LACKING,
+    ),
     "a dead worker": (
         f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
         "\tat org.apache.Core.run\nCaused by: java.io.EOFException: ended",
         f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "the executor's log says more",
     ),
+    "nothing": ("", "Exception", "the executor's log says more"),
 }
 
 

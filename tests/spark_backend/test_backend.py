@@ -19,7 +19,7 @@ from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, Op
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import Attempt, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.model.task_payload import RewriteOutput
+from amoro_core.model.task_payload import RewriteInput, RewriteOutput
 from amoro_optimizer.backends.spark.driver import Pools, SparkBackend
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, unreferenced_files
@@ -32,7 +32,7 @@ from tests.services import test_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
-from tests.spark.session import FAILURES, Application
+from tests.spark.session import FAILURES, Application, jobs_of
 from tests.spark_backend.groups import only_task
 from tests.spark_backend.spark import Call, in_thread, is_alive, kill, python_workers, stuck_table
 from tests.work import rewrite_input, rewriting
@@ -217,7 +217,73 @@ class CancelledContext:
         """The application goes on."""
 
 
+def test_jobs_and_stages_are_described_by_table_process_and_task(spark_application: Application, world: World) -> None:
+    backend = spark_application.backend
+    stuck = stuck_table(world.catalog)
+    attempt, work = only_task(world, stuck.table)
+    cancelled = threading.Event()
+    with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set):
+        stuck.wait_for_writer()
+        store = spark_application.context._jsc.sc().statusStore()
+        (job,) = jobs_of(spark_application.context, str(attempt))
+        stage = store.lastStageAttempt(job.stageIds().head())
+        told = f"cat.db.stuck · process {attempt.task_id.process_id} · task 1 · attempt 1"
+        assert (job.description().get(), stage.description().get()) == (told, told)
+        assert (stage.name(), stage.schedulingPool().split("-")[0]) == ("rewrite cat.db.stuck", "amoro")
+
+
 CORES, QUEUED = 2, 6
+
+
+def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
+    spark_application: Application, world: World
+) -> None:
+    stuck, small = stuck_table(world.catalog), writer.make_table(world.catalog, "db.small", SCHEMA)
+    for first in (0, 10, 20):
+        writer.append(small, [row(first + number) for number in range(10)])
+    works = works_of(world, "cat.db.stuck", name_of(small))
+    cancelled = [threading.Event() for _ in range(QUEUED)]
+    ended = threading.Event()
+    written: list[RewriteOutput] = []
+    backend, tracker = spark_application.backend, spark_application.context.statusTracker()
+
+    def execute(name: str, number: int, event: threading.Event) -> None:
+        attempt, work = works[name]
+        one = Attempt(attempt.task_id, attempt.number + number)
+        output = rewriting(backend)(work, {}, one, lambda done, total: None, lambda: ended.is_set() or event.is_set())
+        written.append(output)
+
+    with ExitStack() as calls:
+
+        def call(name: str, number: int, event: threading.Event) -> Call:
+            return calls.enter_context(in_thread(lambda: execute(name, number, event), ended.set))
+
+        big = [call("cat.db.stuck", number, cancelled[number]) for number in range(CORES)]
+        wait_until(lambda: len(stuck.writers()) == CORES, "all cores are taken")
+        for number in range(CORES, QUEUED):
+            big.append(call("cat.db.stuck", number, cancelled[number]))
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED, "the jobs of the big table wait")
+        quick = call(name_of(small), 0, ended)
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED + 1, "the small table's job waits")
+        cancelled[0].set()
+        # What is of the big table never ends by itself: first come first served, the small one would wait forever.
+        quick.wait()
+        assert quick.raised is None
+        assert [output.rows_written for output in written] == [30]
+        big[0].wait()
+        assert [call.is_alive() for call in big] == [False, *[True] * (QUEUED - 1)]
+
+
+def works_of(world: World, *names: str) -> dict[str, tuple[Attempt, RewriteInput]]:
+    """The only task of a full rewrite of each table, handed to a thread of its own."""
+    for name in names:
+        world.begin(OptimizingType.FULL, name)
+    handed = world.poll(world.optimizer(threads=len(names)), *range(1, len(names) + 1))
+    works = {}
+    for task in handed:
+        work = rewrite_input(task.work)
+        works[work.table.table] = task.attempt, work
+    return works
 
 
 def test_each_table_with_jobs_has_a_pool_of_its_own_which_is_given_anew_after_its_last_job() -> None:

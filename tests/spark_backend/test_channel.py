@@ -152,6 +152,23 @@ def test_a_part_that_fails_ends_the_job_for_all_others(wire: Wire) -> None:
         wire.line(4, "write 0")
 
 
+def test_the_time_that_parts_have_had_cores_goes_on_and_does_not_run_back(wire: Wire) -> None:
+    wire.line(1, "split 0")
+    wire.line(2, "split 1")
+    wait_until(lambda: wire.job.core_ms > 0, "time is counted")
+    wire.hang_up()
+    wait_until(lambda: not wire.job.is_running, "both have hung up")
+    taken = wire.job.core_ms
+    assert taken > 0
+    assert wire.job.core_ms == taken
+
+
+def test_settling_waits_for_executions_only_so_long(wire: Wire) -> None:
+    wire.line(1).announce("file:///a")
+    assert wire.job.is_running
+    assert wire.job.settle(0.1) == ("file:///a",)
+
+
 def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
     with wire.channel.job(wire.progress) as (name, _):
         pass

@@ -85,6 +85,19 @@ def test_the_optimizer_has_as_many_threads_as_spark_has_cores(shared: Installati
     assert labels["application"].startswith("local-")
 
 
+def test_an_error_in_a_worker_comes_back_with_its_code_and_message(shared: Installation, optimizer: Process) -> None:
+    table = messy_table(shared.catalog)
+    lost = Path(local_path(oracle.live_files(table)[0].path))
+    kept = lost.rename(lost.with_suffix(".kept"))
+    outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
+    assert outcome.status == 1
+    assert f"{lost} does not exist (the table's metadata names it" in " ".join(outcome.said)
+    assert "[AMORO-1002]" in " ".join(outcome.said)
+    assert "Py4J" not in outcome.stderr
+    kept.rename(lost)
+    assert_nothing_is_left(table)
+
+
 def test_a_killed_worker_costs_one_attempt_and_a_draining_optimizer_finishes_what_it_runs(
     installation: Installation,
 ) -> None:
@@ -226,6 +239,13 @@ def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
         assert threads_of(coordinator) == []
 
 
+def test_without_capacity_the_number_of_threads_stays(tmp_path: Path) -> None:
+    with coordinator_app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+        runner = Runner(config_for(coordinator, threads=2), InProcess())
+        with in_thread(runner.run, runner.stop):
+            wait_until(lambda: threads_of(coordinator) == [2], "two threads are registered")
+
+
 @pytest.mark.parametrize(
     ("made", "asked"),
     [(messy_table, ("--type", "full")), (group_table, ("--type", "cluster", "--columns", "id,value"))],
@@ -292,6 +312,31 @@ def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: In
     finally:
         if leader and psutil.pid_exists(leader):
             psutil.Process(leader).kill()
+
+
+def test_spark_runs_only_while_there_is_work(installation: Installation) -> None:
+    installation.up()
+    table = partitioned_table(installation.catalog, {"self-optimizing.group": "nightly"})
+    before = look(table)
+    settings = ("spark-master=local[1]", "spark-conf.spark.ui.enabled=false", "threads=1")
+    on_demand = ("max-instances=2", "idle-timeout=3s")
+    given = [word for item in (*settings, *on_demand) for word in ("--property", item)]
+    assert installation.run("group", "create", "nightly", "--container", "spark", *given).status == 0
+    drivers: list[int] = []
+    try:
+        assert installation.ask("group", "jobs", "nightly")["jobs"] == []
+        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+        assert outcome.status == 0, outcome.stderr
+        assert_optimized_once(table, before, files=3)
+        drivers = [int(job["handle"]) for job in installation.ask("group", "jobs", "nightly")["jobs"]]
+        assert 1 <= len(drivers) <= 2
+        wait_until(lambda: not any(map(is_alive, drivers)), "no JVM is left", seconds=33)
+        wait_until(lambda: installation.ask("group", "show", "nightly")["instances"] == [], "that is known")
+        causes = {job["cause"] for job in installation.ask("group", "jobs", "nightly")["jobs"]}
+        assert causes == {"it had no task for 3 s"}
+    finally:
+        for pid in filter(psutil.pid_exists, drivers):
+            psutil.Process(pid).kill()
 
 
 CANARY = "kanarienvogel4711"
