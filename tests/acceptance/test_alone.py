@@ -91,26 +91,6 @@ def test_a_first_look_makes_no_state_directory(installation: Installation) -> No
     assert not home.exists()
 
 
-def test_after_a_command_has_optimized_a_table_it_is_listed_as_it_is_now(installation: Installation) -> None:
-    table = small_table(installation.catalog)
-    before = look(table)
-    assert installation.run("optimize", name_of(table), "--type", "full").status == 0
-    after = assert_optimized_once(table, before)
-    (listed,) = installation.ask("table", "list")["tables"]
-    assert (listed["snapshot_id"], listed["files"]["data_files"]) == (after.snapshot_id, 1)
-
-
-def test_without_a_coordinator_the_settings_are_those_that_one_would_be_started_with(
-    installation: Installation,
-) -> None:
-    (installation.home / "amoro.yaml").write_text("http-port: 1640\ninsecure: true\nhost: 10.0.0.1\n")
-    shown = installation.ask("config", "show", "--origin")["settings"]
-    told = {item["key"]: (item["value"], item["origin"]) for item in shown}
-    file = f"file {installation.home / 'amoro.yaml'}"
-    assert told["port"] == ("1261", "default")
-    assert (told["host"], told["http-port"]) == (("10.0.0.1", file), ("1640", file))
-
-
 def test_what_is_due_is_done_in_order(installation: Installation) -> None:
     table = messy_table(
         installation.catalog, {"self-optimizing.enabled": "true", "history.expire.max-snapshot-age-ms": "1"}

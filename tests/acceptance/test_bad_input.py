@@ -5,12 +5,9 @@ Commands run in this process, as `amoro` runs them, against a real coordinator.
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import re
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,17 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, Outcome, Process, address_of, amoro
 from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, small_table
-from tests.engine import oracle, writer, writer3
-from tests.engine.builders import SCHEMA, row
+from tests.engine import oracle, writer
 from tests.engine.parquet_rows import local_path
 from tests.tiers import sample
 
-_NUMBERS = itertools.count(1)
 NO_RETRIES = {"self-optimizing.execute.num-retries": "0"}
 
 #: Arguments with `{table}`, `{directory}`, `{home}` and `{address}` filled in, the exit status, and what is said. What
@@ -41,18 +35,12 @@ WRONG: dict[str, tuple[str, int, tuple[str, ...]]] = {
         "catalog add other type=sql uri=sqlite:///{directory}/other/catalog.db", 5,
         ("'other' exists already", "AMORO-5002"),
     ),
-    "catalog of an unknown kind": ("catalog add x type=lake uri=http://127.0.0.1:9", 2, ("lake", "[AMORO-2004]")),
     "catalog that nobody serves": (
         "catalog add x type=rest uri=http://127.0.0.1:9", 1, ("127.0.0.1", "[AMORO-1010]")
     ),
-    "process to be cancelled": ("process cancel 0123456789", 3, ("0123456789", "[AMORO-3003]")),
-    "optimizer to be drained": ("optimizer drain 0123456789", 3, ("0123456789", "[AMORO-3006]")),
     "property of a group that is misspelt": (
         "group create g --property min-instnces=2", 2, ("'min-instnces' is not known", "Did you mean min-instances?")
     ),
-    "group that exists": ("group create default", 5, ("'default'", "[AMORO-5002]")),
-    "policy": ("group create g --policy lottery", 2, ("'lottery'", "quota, balanced")),
-    "token to be revoked": ("token revoke nope", 3, ("'nope'", "[AMORO-3007]")),
     "backup over a file": ("state backup {directory}/catalog.db", 5, ("{directory}/catalog.db", "[AMORO-5002]")),
     "backup into nowhere": ("state backup {directory}/no/copy.db", 1, ("{directory}/no/copy.db", "[AMORO-1007]")),
     "unknown key in the settings": (
@@ -144,76 +132,37 @@ def test_a_port_that_is_taken_is_told_without_a_line_of_grpcs_own_log(
 class Broken:
     """A table that can't be optimized while `trouble` lasts, whose value is `{value}` in what is said."""
 
-    trouble: Callable[[Installation, Table], Iterator[str]]
+    trouble: Callable[[Table], Iterator[str]]
     status: int
     says: tuple[str, ...]
     leaves: str = "idle"  # the table's status
-    make: Callable[[Catalog], Table] = lambda catalog: small_table(catalog, NO_RETRIES)
 
 
-def with_property(key: str, value: str) -> Callable[[Installation, Table], Iterator[str]]:
+def with_property(key: str, value: str) -> Callable[[Table], Iterator[str]]:
     """The trouble that a table's property makes."""
-    return lambda installation, table: _with_property(table, key, value)
+
+    def trouble(table: Table) -> Iterator[str]:
+        with table.transaction() as change:
+            change.set_properties({key: value})
+        yield value
+        with table.transaction() as change:
+            change.remove_properties(key)
+
+    return trouble
 
 
-def missing_data_file(installation: Installation, table: Table) -> Iterator[str]:
+def missing_data_file(table: Table) -> Iterator[str]:
     path = Path(local_path(oracle.live_files(table)[1].path))
     path.rename(path.with_suffix(".away"))
     yield str(path)
     path.with_suffix(".away").rename(path)
 
 
-def full_disk(installation: Installation, table: Table) -> Iterator[str]:
-    place = installation.directory / "warehouse" / "full"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=False)
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system is not permitted here")
-    try:
-        for value in _with_property(table, "write.data.path", place.as_uri()):
-            yield value
-            assert [path for path in place.rglob("*") if path.is_file()] == []
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
-
-
-def large_table(catalog: Catalog) -> Table:
-    """Three files of incompressible text, too large for the full disk."""
-    noise = random.Random(1)
-    table = writer.make_table(catalog, "db.large", SCHEMA, properties=NO_RETRIES)
-    for number in range(3):
-        writer.append(table, [row(number, value=noise.randbytes(50_000).hex())])
-    return table
-
-
-def table_with_vectors(catalog: Catalog) -> Table:
-    """Three small files, each with a deletion vector in the one Puffin file."""
-    table = writer.make_table(catalog, f"db.vectors{next(_NUMBERS)}", SCHEMA, format_version=3, properties=NO_RETRIES)
-    for first in (0, 10, 20):
-        writer.append(table, [row(first + number) for number in range(10)])
-    writer3.delete_rows(table, lambda record: record["id"] % 10 == 3)
-    return table.refresh()
-
-
-def vectors_of(table: Table) -> list[oracle.LiveFile]:
-    return [one for one in oracle.live_files(table) if one.is_vector]
-
-
-def damaged_vector(installation: Installation, table: Table) -> Iterator[str]:
-    vector = vectors_of(table)[1]
-    path = Path(local_path(vector.path))
-    content = path.read_bytes()
-    path.write_bytes(content[: vector.offset + 9] + b"?" + content[vector.offset + 10 :])
-    yield f"{vector.path} at {vector.offset}"
-    path.write_bytes(content)
-
-
 BROKEN = {
-    "damaged vector": Broken(
-        damaged_vector,
+    "missing data file": Broken(
+        missing_data_file,
         1,
-        ("the deletion vector at {value} has another checksum than its content",),
-        make=table_with_vectors,
+        ("{value} does not exist (", "restore it", "[AMORO-1002]", "Hint: See: amoro process show"),
     ),
     "malformed property": Broken(
         with_property("self-optimizing.target-size", "abc"),
@@ -226,14 +175,6 @@ BROKEN = {
         3,
         ("group '{value}' of table", "[AMORO-3005]", "Hint: Set the table's property", ": default."),
     ),
-    "missing data file": Broken(
-        missing_data_file,
-        1,
-        ("{value} does not exist (", "restore it", "[AMORO-1002]", "Hint: See: amoro process show"),
-    ),
-    "full disk": Broken(
-        full_disk, 1, ("no space left for {value}/", "free some space", "[AMORO-1003]"), make=large_table
-    ),
 }
 
 
@@ -242,8 +183,8 @@ def test_a_table_that_cannot_be_optimized_stays_as_it_is_and_is_optimized_once_i
     site: Installation, kind: str
 ) -> None:
     broken = BROKEN[kind]
-    table = broken.make(site.catalog)
-    with contextmanager(broken.trouble)(site, table) as value:
+    table = small_table(site.catalog, NO_RETRIES)
+    with contextmanager(broken.trouble)(table) as value:
         head = table.refresh().metadata.current_snapshot_id
         outcome = site.run("optimize", name_of(table), "--type", "full", "--wait")
         assert (outcome.status, outcome.stdout) == (broken.status, "")
@@ -259,14 +200,6 @@ def test_a_table_that_cannot_be_optimized_stays_as_it_is_and_is_optimized_once_i
     assert_optimized_once(table, before)
     assert_nothing_is_left(table)
     assert site.ask("table", "show", name_of(table))["status"] == "idle"
-
-
-def _with_property(table: Table, key: str, value: str) -> Iterator[str]:
-    with table.transaction() as change:
-        change.set_properties({key: value})
-    yield value
-    with table.transaction() as change:
-        change.remove_properties(key)
 
 
 #: A file below the state directory, or itself, with its content (None: a directory), and what is said then.
@@ -351,11 +284,3 @@ def test_a_state_directory_without_rights_is_told_as_that(home: Path, command: t
             os.seteuid(0)
         home.parent.chmod(0o700)
     assert (ended.status, "can't be read: Permission denied [AMORO-2002]\nHint: " in ended.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["", "..", "amoro.yaml"])
-def test_doctor_names_a_state_directory_that_cannot_be_used(home: Path, name: str) -> None:
-    put(home, name, None if name == "amoro.yaml" else b"")
-    ended = run_on(home, "doctor", "-o", "name")
-    assert ended.status == 1
-    assert set(ended.stdout.split("\n")) & {"state directory", "settings"}

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from amoro_core.demo.feed import SCHEMA, Ledger, generated_flights, months_of
-from amoro_core.files.schema.schemas import arrow_schema
+from amoro_core.demo.feed import Ledger, generated_flights
 from tests.acceptance.processes import PATIENCE_S, amoro
 from tests.tiers import sample
 
@@ -98,20 +96,6 @@ def test_a_directory_that_is_not_empty_is_refused_by_name(tmp_path: Path) -> Non
     ended = amoro(("demo", "--directory", str(tmp_path)), {"HOME": str(tmp_path)}, tmp_path)
     assert (ended.status, f"{tmp_path} is not an empty directory" in ended.stderr) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-def test_generated_flights_stand_in_for_real_ones() -> None:
-    flights = generated_flights()
-    ids = np.array([0, 1, 2])
-    known = ids[~flights.cancelled[ids]]
-    announced = flights.versions(known, np.zeros_like(known))
-    ended, corrected = (flights.versions(known, np.full_like(known, revision)) for revision in (1, 3))
-    assert announced.schema.equals(arrow_schema(SCHEMA), check_metadata=True)
-    assert announced["arr_delay"].null_count == len(known)
-    assert ended["arr_delay"].null_count == 0
-    assert pc.subtract(corrected["arr_delay"], ended["arr_delay"]).to_pylist() == [2] * len(known)
-    assert months_of(ended).tolist() == flights.months[known].tolist()
-    assert np.all(np.diff(flights.months) >= 0)
 
 
 def test_the_ledger_tells_lost_doubled_and_changed_rows() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import signal
 import socket
 import subprocess
@@ -211,37 +210,12 @@ def test_a_request_that_takes_too_long_is_told_with_the_catalog_and_the_time(
     assert (found.status, answers["catalog silent"], answers["catalog cat"]) == (1, False, True)
 
 
-NOBODY = "group 'default' has no optimizer: start one with amoro optimizer run --group default"
-DRAINING = "every optimizer of group 'default' is draining: start one with amoro optimizer run --group default"
-
-
 def optimizers(installation: Installation) -> tuple[bool, str]:
     """What doctor found about optimizers."""
     found = installation.run("doctor", "-o", "json")
     (finding,) = [item for item in found.document["findings"] if item["name"] == "optimizers"]
     assert found.status == (0 if all(item["ok"] for item in found.document["findings"]) else 1)
     return finding["ok"], finding["detail"]
-
-
-def test_everybody_says_that_there_is_no_optimizer_until_there_is_one(installation: Installation) -> None:
-    table = small_table(installation.catalog)
-    coordinator = installation.up()
-    coordinator.wait_for(f"Tables wait: {NOBODY}")
-    assert optimizers(installation) == (False, NOBODY)
-    planned = installation.run("optimize", name_of(table), "--type", "full")
-    assert (planned.status, f"Waiting: {NOBODY}\n" in planned.stderr) == (0, True)
-    process_id = planned.stdout.split()[0]
-    assert f"optimizers      none: {NOBODY}\n" in installation.run("table", "show", name_of(table)).stdout
-    assert f"waiting   {NOBODY}\n" in installation.run("process", "show", process_id).stdout
-    assert installation.ask("group", "show", "default")["no_optimizer"] == NOBODY
-
-    optimizer = installation.optimizer(address_of(coordinator))
-    wait_until(lambda: is_optimized(table), "the process commits")
-    assert optimizers(installation) == (True, "1 in group default")
-    assert installation.ask("table", "show", name_of(table))["no_optimizer"] == ""
-    assert installation.ask("process", "show", process_id)["no_optimizer"] == ""
-    assert optimizer.terminate() == 0
-    assert optimizers(installation) == (False, NOBODY)
 
 
 def held(installation: Installation, table: Table, point: str, *then: str) -> tuple[Process, Path]:
@@ -272,24 +246,6 @@ def test_an_interrupt_ends_the_statement_in_the_coordinator(installation: Instal
     interrupt(process)
     assert (process.wait(), process.output.splitlines()[-1]) == (130, "Interrupted.")
     wait_until(lambda: short() == 0, "it has ended", 10)
-
-
-def test_what_runs_in_the_interrupted_process_is_cancelled(installation: Installation) -> None:
-    table = small_table(installation.catalog)
-    before = look(table)
-    process, mark = held(installation, table, "task.before_write")
-    interrupt(process)
-    process.wait_for("cancelled: the table is as it was")
-    mark.unlink()
-    assert process.wait() == 130
-    assert process.output.splitlines()[-1] == "Interrupted."
-    assert look(table) == before
-    (closed,) = installation.ask("process", "list")["processes"]
-    said = f"cancelled by user {getpass.getuser()} with the token admin; 0 of 1 task done"
-    assert (closed["status"], closed["failure"]) == ("closed", said)
-
-    assert installation.run("optimize", name_of(table), "--type", "full").status == 0
-    assert_optimized_once(table, before)
 
 
 def test_what_was_planned_meanwhile_is_cancelled_too(installation: Installation) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, address_of, amoro, install
+from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, address_of, amoro
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, small_table
 from tests.engine import writer
 
@@ -60,10 +60,8 @@ def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_it
     ("content", "status", "says"),
     [
         (b"catalog: [\n", 2, "{file} can't be read: Found ugly disallowed JSONesque flow mapping"),
-        (b"catalog:\n  a:\n    uri: s\n  a:\n", 2, "{file} can't be read: Duplicate key 'a' found in line "),
         (b"\xff\xfe", 2, "{file} can't be read: expected UTF-8, found byte 0xff at 0 [AMORO-2002]"),
         (b"- a\n", 2, "{file} does not hold settings by key [AMORO-2002]"),
-        (b"catalog: x\n", 2, "pyiceberg's configuration has something else than catalogs under 'catalog'"),
         (b"# nothing yet\n", 0, ""),
     ],
 )
@@ -155,18 +153,6 @@ def test_a_command_beside_a_coordinator_imports_what_it_needs(
     done = run(site, *(part.format(table=table) for part in arguments))
     assert done.returncode == status, done.stderr
     assert imported(done.stderr) & needless == set()
-
-
-def test_a_command_that_works_by_itself_imports_what_its_catalog_needs(tmp_path: Path) -> None:
-    installation = install(tmp_path)
-    table = small_table(installation.catalog)
-    done = run(installation, "optimize", name_of(table), "--type", "full")
-    assert done.returncode == 0, done.stderr
-    assert len(table.refresh().inspect.data_files()) == 1
-    installation.close()
-    found = imported(done.stderr)
-    assert {"amoro_optimizer", "pyiceberg"} <= found
-    assert found & (PAGES | NEVER) == set()
 
 
 def test_numpy_starts_no_threads_and_no_plugin_of_pydantic_is_loaded(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -15,12 +15,10 @@ from amoro_core.model.processes import CatalogConfig, ProcessStatus, uuid7
 from amoro_core.model.tables import ActionRecord
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.store import actions, catalogs, groups, processes, tables, time_series
-from amoro_core.store.connection import Connection, Parameters
+from amoro_core.store import actions, catalogs, groups, tables, time_series
+from amoro_core.store.connection import Connection
 from tests.admin.rig import Rig
 from tests.dashboard import states
-from tests.dashboard.states import long_queue
 from tests.store import builders
 
 DAY_MS = 86_400_000
@@ -60,14 +58,10 @@ def test_events_are_paged_filtered_and_followed(rig: Rig) -> None:
     ("method", "request_", "error", "words"),
     [
         ("ListEvents", journal.ListEventsRequest(process_id="01997a4c"), ProcessNotFound, "01997a4c"),
-        ("ListEvents", journal.ListEventsRequest(table="nowhere.db.t"), NotFound, "nowhere"),
         ("ListAttempts", journal.ListAttemptsRequest(process_id="01997a4c"), ProcessNotFound, "01997a4c"),
         ("GetTableDigest", journal.GetTableDigestRequest(table="nowhere.db.t"), NotFound, "nowhere"),
         ("ListEvents", journal.ListEventsRequest(since_ms=2**62), InvalidArgument, "is no time"),
-        ("ListEvents", journal.ListEventsRequest(since_ms=-1), InvalidArgument, "is no time"),
         ("ListEvents", journal.ListEventsRequest(after="99999999999999-1"), InvalidArgument, "is not a place"),
-        ("ListEvents", journal.ListEventsRequest(after="1-99999999999999"), InvalidArgument, "is not a place"),
-        ("ListEvents", journal.ListEventsRequest(after="9999999999999-x"), InvalidArgument, "is not a place"),
     ],
 )
 def test_what_is_not_known_is_refused(
@@ -185,20 +179,6 @@ def test_a_plan_of_long_reasons_fits_and_a_condition_that_is_too_long_is_refused
         kept(planned, days(range(3)), pb.PlanTableRequest(table="c.n.t", where=where))
 
 
-def test_the_queue_shows_the_first_of_both_lists_or_of_one(rig: Rig) -> None:
-    rig.store.write(lambda db: long_queue(db, 23, 13))
-
-    def places(answer: queue.ListQueueResponse) -> tuple[list[int], list[int]]:
-        return [one.place for one in answer.pending], [one.place for one in answer.waiting]
-
-    both = rig.call("ListQueue", queue.ListQueueRequest(limit=10))
-    assert (places(both), both.pending_total, both.waiting_total) == (([*range(1, 11)], [*range(1, 11)]), 23, 13)
-    one = rig.call("ListQueue", queue.ListQueueRequest(limit=5, only="waiting"))
-    assert (places(one), one.pending_total, one.waiting_total) == (([], [1, 2, 3, 4, 5]), 0, 13)
-    with pytest.raises(InvalidArgument, match="the queue has no pages"):
-        rig.call("ListQueue", queue.ListQueueRequest(after="x"))
-
-
 # What was done in a time
 
 
@@ -285,34 +265,6 @@ def test_a_report_is_of_the_tables_and_the_time_asked_for(night: Rig) -> None:
             ask(table=text)
     with pytest.raises(InvalidArgument, match="the end of the time is not after its beginning"):
         ask(since_ms=now_ms + DAY_MS)
-
-
-def test_a_report_names_twenty_tables_of_many_and_counts_all(rig: Rig) -> None:
-    now = rig.services.sampling.now()
-
-    def fill(db: Connection) -> None:
-        for number, one in enumerate(states.fill(db, 25)):
-            for time in range(1 + number % 2):
-                end = now - timedelta(minutes=number + time)
-                fail = {"status": ProcessStatus.FAILED, "failure_code": "AMORO-1002", "receipt": None}
-                states.ended(db, one, uuid7(end), created_at=end, finished_at=end, **fail)
-            for days, small in ((2, 0), (0.1, 100 + number)):
-                time_series.add_figures(
-                    db, one.table_id, TableFigures(50, 90, small, 0, 1, 1), now - timedelta(days=days)
-                )
-
-    rig.store.write(fill)
-    report: journal.Report = rig.call("GetReport", journal.GetReportRequest())
-    (failures,) = report.failures
-    assert (failures.processes, failures.tables_total, len(failures.tables)) == (37, 25, 20)
-    assert [one.processes for one in failures.tables] == [2] * 12 + [1] * 8
-    assert (report.worse_total, len(report.worse), report.worse[0].small_files) == (25, 20, 124)
-    plan = rig.store.read(lambda db: db.select(f"EXPLAIN QUERY PLAN SELECT 1 {processes._ENDED_IN}", period_of(now)))
-    assert "table_process_ended (finished_at_ms>? AND finished_at_ms<?)" in str(plan)
-
-
-def period_of(now: datetime) -> Parameters:
-    return processes.report_period(now - timedelta(hours=1), now, None, 20)
 
 
 def test_actions_are_listed_of_all_tables_of_one_or_of_those_that_match_a_pattern(rig: Rig) -> None:

@@ -13,13 +13,11 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
 
 from amoro_core import connect, optimize, plan, verify
 from amoro_core.api import Client, EncodedFiles, Optimizing, Plan, Verification
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_optimizer
 from amoro_core.bootstrap.process import StderrHandler
-from amoro_core.documents.formatting import format_bytes
 from amoro_core.errors import (
     CannotUndo,
     CatalogNotFound,
@@ -34,7 +32,7 @@ from amoro_core.errors import (
     WorkFailed,
 )
 from amoro_core.store.database import StateLock
-from tests.engine import oracle, writer, writer3
+from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
@@ -273,22 +271,6 @@ def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Pat
         optimize(table, where="id = 4", home=home)
 
 
-def test_encoded_outputs_are_not_among_the_coarse_bytes(catalog: SqlCatalog, home: Path) -> None:
-    key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
-    table = writer.make_table(catalog, "db.mixed", SCHEMA, BY_PART, properties={key: "0"})
-    writer.append(table, [row(number, "a") for number in range(10)], files=2)
-    with table.update_schema() as change:
-        change.add_column("more", LongType())
-    writer.append(table, [row(number, "b") for number in range(10)], files=3)
-    done = optimize(table, type="full", home=home)
-    assert done.receipt is not None
-    figures = {figure.name: figure.value for figure in done.receipt.figures}
-    assert (figures["files_copied"], figures["files_encoded"]) == (3, 2)
-    (encoded, copied) = sorted(oracle.live_files(table), key=lambda file: "part=b" in file.path)
-    assert figures["coarse_bytes"] == copied.file_size_bytes
-    assert (encoded.path.endswith("-copied.parquet"), copied.path.endswith("-copied.parquet")) == (False, True)
-
-
 def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> None:
     writer.delete_where(table, lambda item: item["id"] in (1, 11, 12))
     key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
@@ -306,47 +288,3 @@ def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> Non
     figures = {figure.name: figure.value for figure in done.receipt.figures}
     assert (figures["files_copied"], figures["files_encoded"]) == (1, 2)
     assert done.receipt.encoded == (EncodedFiles("rows of it are deleted", 2),)
-
-
-def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(catalog: SqlCatalog, home: Path) -> None:
-    segments = {
-        "self-optimizing.fragment-ratio": "1000000000",
-        "self-optimizing.target-size": "1048576",
-        "self-optimizing.major.trigger.duplicate-ratio": "0.5",
-    }
-    table = writer.make_table(catalog, "db.upgraded", SCHEMA, BY_PART, properties=segments)
-    for part in ("a", "b"):
-        writer.append(table, [row(number, part) for number in range(10)], files=2)
-    writer.delete_where(table, lambda item: item["part"] == "a" and item["id"] in (0, 9))
-    writer3.upgrade(table)
-    writer3.delete_rows(table, lambda item: item["part"] == "b" and item["id"] == 0)
-    rows = oracle.live_rows(table)
-    files = [one for one in oracle.live_files(table) if one.content == oracle.POSITION_DELETES and not one.is_vector]
-    assert len(files) == 1
-
-    planned = plan(table, type="minor", home=home)
-    told = [
-        (one.partition, one.deletion_vectors, one.files_to_fold, one.delete_files_to_fold, one.bytes_to_fold)
-        for one in planned.partitions
-    ]
-    size = files[0].file_size_bytes
-    assert told == [("part=a", 0, 2, 1, size), ("part=b", 1, 0, 0, 0)]
-    assert f"1 pos ({format_bytes(size)} to convert)" in planned.explain()
-    assert "1 vec" in planned.explain()
-    assert (
-        f"to be converted to deletion vectors: 1 position delete file of {format_bytes(size)}, for 2 data files"
-        in str(planned)
-    )
-
-    done = optimize(table, type="minor", home=home)
-    assert done.receipt is not None
-    figures = {figure.name: figure.value for figure in done.receipt.figures}
-    assert (figures["position_deletes_folded"], figures["bytes_folded"]) == (1, size)
-    assert oracle.live_rows(table) == rows
-    again = plan(table, type="minor", home=home)
-    assert [(one.deletion_vectors, one.files_to_fold) for one in again.partitions] == [(2, 0), (1, 0)]
-    assert "to be converted" not in again.explain()
-    stored = sum(one.file.file_size_in_bytes for one in table.refresh().scan().plan_files())
-    assert sum(one.data_bytes for one in again.partitions) == stored
-    assert {one.type for one in again.partitions} == {None}
-    assert all(f" {format_bytes(one.data_bytes)} " in again.explain() for one in again.partitions)

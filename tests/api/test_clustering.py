@@ -63,17 +63,6 @@ def test_a_table_is_clustered_and_readers_skip_files(scattered: Table, home: Pat
     assert again.outcome == "nothing_to_do"
 
 
-def test_the_receipt_says_how_many_files_a_point_query_meets(scattered: Table, home: Path) -> None:
-    """Of a linear order the first column alone tells files apart."""
-    done = optimize(scattered, type="cluster", columns=["id", "value"], strategy="linear", home=home)
-    assert done.outcome == "success"
-    assert done.receipt is not None
-    queries = {one.name: one.value for one in done.receipt.figures if "point_query" in one.name}
-    assert list(queries) == ["files_per_point_query_on_id_before", "files_per_point_query_on_id_after"]
-    before, after = queries.values()
-    assert before >= 5 > 2 >= after
-
-
 def test_a_plan_is_stored_and_started_later(scattered: Table, coordinator: Coordinator, home: Path) -> None:
     with connect(home=home) as client, embedded_optimizer(coordinator, 1, MEMORY):
         done = client.optimize("cat.db.t", type="cluster", columns=["id"], schedule_only=True)

@@ -58,40 +58,6 @@ def expect(seen: Any) -> Any:
     return expected(seen)
 
 
-#: What does not fit where it stands: boxes that scroll sideways, cells, buttons and fields that reach out of one, and
-#: short words that are broken.
-CUT_OFF = """() => {
-    const wrong = [], sized = node => node.getBoundingClientRect();
-    const name = node => `${node.localName}.${node.className} "${node.textContent.trim().slice(0, 40)}"`;
-    const seen = node => node.checkVisibility() && sized(node).width > 2 && !node.closest("thead, .unseen, .skip, svg");
-    for (const box of document.querySelectorAll(".scroll, .filter, .actions, .facts, .notice, .nav, .tabs, .tile")) {
-        if (seen(box) && box.scrollWidth > box.clientWidth + 1) wrong.push(`${name(box)} scrolls sideways`);
-    }
-    for (const node of document.querySelectorAll("td, th, button, .button, .badge, input, select, textarea")) {
-        if (!seen(node)) continue;
-        if (node.matches("td, th") && node.scrollWidth > node.clientWidth + 1) wrong.push(`${name(node)} is narrow`);
-        for (let box = node.parentElement; box; box = box.parentElement) {
-            if (box !== document.body && getComputedStyle(box).overflowX === "visible") continue;
-            const [inner, outer] = [sized(node), sized(box)];
-            if (inner.left < outer.left - 1 || inner.right > outer.right + 1) wrong.push(`${name(node)} is cut off`);
-            break;
-        }
-    }
-    for (const cell of document.querySelectorAll("td")) {
-        const range = document.createRange(), texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
-        for (let text = texts.nextNode(); seen(cell) && text; text = texts.nextNode()) {
-            range.selectNodeContents(text);
-            const lines = new Set([...range.getClientRects()].map(line => Math.round(line.top)));
-            if (/^[a-zA-Z]{2,12}$/.test(text.data.trim()) && lines.size > 1) wrong.push(`${name(cell)} breaks a word`);
-        }
-    }
-    for (const text of document.querySelectorAll("td.why details:not([open]) > summary")) {
-        if (seen(text) && sized(text).height > 3 * 15 + 2) wrong.push(`${name(text)} has more than two lines`);
-    }
-    return wrong;
-}"""
-
-
 @dataclass
 class Seat:
     """Somebody before a browser: a page, and everything that went wrong on it."""
@@ -162,10 +128,6 @@ class Seat:
             if one["impact"] in SERIOUS:
                 places = [node["html"][:200] for node in one["nodes"][:3]]
                 self.wrong.append(f"axe {one['id']}: {one['help']}: {places}")
-
-    def measure(self) -> None:
-        """Note whatever is cut off at the sides by the box in which it stands, and texts of more than two lines."""
-        self.wrong += self.page.evaluate(CUT_OFF)
 
     def close(self) -> None:
         """Leave."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import product
 
-from tests.dashboard.states import CONDEMNED, CROWDED_HELD, CROWDED_PROCESS, CROWDED_TABLE
+from tests.dashboard.states import CONDEMNED
 
 WIDTHS = (360, 768, 1280, 1920)
 SCHEMES = ("light", "dark")
@@ -70,21 +70,6 @@ ELSEWHERE = {
 
 #: The pages that are no forms, in the state "typical", with which looks begin.
 ONCE = len(EVERYWHERE) + 1 + len(OF_A_TABLE)
-
-
-#: An address at which there is nothing.
-NOWHERE = "/no/such/page"
-
-
-def crowded() -> Sequence[str]:
-    """The pages of the state "crowded"; optimizers are first, as the coordinator soon misses them."""
-    return (
-        *("/optimizers", "/groups/optimizers-of-the-reporting-team", *EVERYWHERE),
-        *(f"/tables/{CROWDED_TABLE}{below}" for below in (*OF_A_TABLE, *FORMS_OF_A_TABLE, "/verify")),
-        *(f"/processes/{CROWDED_PROCESS}", f"/processes/{CROWDED_HELD}", f"/processes/{CROWDED_HELD}/confirm"),
-        *("/tables?state=failing", "/tables?sort=saving&order=desc", "/events?kind=failed", "/processes?status=failed"),
-        *(f"/trash/{CONDEMNED}", "/catalogs/add", "/create-group", NOWHERE),
-    )
 
 
 def paths_in(state: str) -> Sequence[str]:

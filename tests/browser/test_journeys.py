@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amoro_core.errors import StoreFailed
-from amoro_core.store.database import Store
-from tests.acceptance.processes import STEADY, Installation, Process, free_port, install, wait_until
+from tests.acceptance.processes import STEADY, Installation, Process, free_port, install
 from tests.acceptance.tables import messy_table, name_of, small_table
 from tests.browser.chromium import Seat, expect
 from tests.browser.conftest import Stated
-from tests.browser.pages import PROCESSES
-from tests.engine import writer
-from tests.engine.builders import row
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -145,40 +140,6 @@ def test_from_the_printed_link_a_table_is_enabled_optimized_and_found_in_the_aud
     seat.close()
 
 
-def test_a_table_is_planned_optimized_verified_and_looked_at_by_forms(site: Site, browser: Browser) -> None:
-    """A plan is kept until it has changed; what is only looked at says so."""
-    table = messy_table(site.installation.catalog)
-    name = name_of(table)
-    assert site.installation.run("table", "changed", name).status == 0  # from now on it is known
-    at = f"/tables/{name}"
-    seat = Seat.of(browser, site.origin, site.token, width=360, scheme="dark")
-    seat.look(f"{at}/plan")
-    seat.page.get_by_label("Type", exact=True).select_option("full")
-    press(seat, "Plan")
-    assert "Full optimizing, 1 task" in examined(seat)
-    writer.append(table.refresh(), [row(99)])
-    press(seat, "Optimize this")
-    assert re.search(r"full of \d data files, it was full of \d\.", examined(seat))
-    press(seat, "Optimize this")
-    assert "has begun: full" in examined(seat)
-    (begun,) = site.installation.ask("process", "list", "--table", name)["processes"]
-    wait_until(lambda: site.installation.ended(begun["process_id"]), "the process ends")
-    seat.look(f"{at}/verify")
-    press(seat, "Verify")
-    assert "exist with their sizes" in examined(seat)
-    seat.look(f"{at}/schema")
-    press(seat, "Read the schema")
-    assert "The table is" in examined(seat)
-    seat.look(f"{at}/maintenance")
-    press(seat, "Look at the table now")
-    press(seat, "Dry run of expire-snapshots")
-    assert "Nothing was changed." in examined(seat)
-    seat.look(f"/processes/{begun['process_id']}/undo")
-    press(seat, "Show what it would do")
-    assert "It would do this now" in examined(seat)
-    seat.close()
-
-
 def test_a_statement_is_run_its_rows_are_downloaded_and_an_endless_one_is_cancelled(
     site: Site, browser: Browser
 ) -> None:
@@ -194,8 +155,6 @@ def test_a_statement_is_run_its_rows_are_downloaded_and_an_endless_one_is_cancel
         expect(seat.page.get_by_role("heading", name="Result")).to_be_visible()
         # The page of what runs is loaded whole once its content is not found any more.
         seat.wrong[:] = [one for one in seat.wrong if "status of 404" not in one]
-        if width == 390:
-            seat.measure()
         assert re.search(r"3 rows in .* NULL .*<b>, \"x\" a long value", examined(seat))
         assert seat.page.get_by_label("Statement").input_value() == statement
     with seat.page.expect_download() as downloading:
@@ -231,26 +190,6 @@ def page(browser: Browser, stated: Stated) -> Iterator[Page]:
     seat.close()
 
 
-def reach(page: Page, role: str, name: str) -> None:
-    """Press Tab until the focus is on the link, button or field of that name."""
-    wanted = page.get_by_role(role, name=name, exact=True).first  # type: ignore[arg-type]  # a literal of Playwright's
-    for _ in range(150):
-        page.keyboard.press("Tab")
-        if wanted.evaluate("node => node === document.activeElement"):
-            return
-    raise AssertionError(f"Tab does not reach the {role} {name}")
-
-
-def test_by_keyboard_a_process_is_cancelled(page: Page) -> None:
-    page.goto(f"/processes/{PROCESSES['typical']}")
-    reach(page, "link", "Cancel")
-    page.keyboard.press("Enter")
-    page.get_by_role("dialog").wait_for()
-    reach(page, "button", "Cancel the process")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("The process is closed.")
-
-
 def test_a_hidden_tab_asks_for_nothing_and_catches_up(site: Site, browser: Browser) -> None:
     page = site.page(browser, "/groups")
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
@@ -275,34 +214,4 @@ def test_after_a_kill_the_page_tells_of_it_and_goes_on_without_a_reload(site: Si
     expect(page.locator("tbody")).to_contain_text("after-the-kill")
     expect(page.locator("#lost")).to_have_count(0)
     assert page.evaluate("window.wasNeverReloaded")
-    page.context.close()
-
-
-def test_while_the_state_database_fails_the_page_says_so_and_recovers(browser: Browser, stated: Stated) -> None:
-    served = stated("empty")
-    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {served.admin}"})
-    page = context.new_page()
-    page.goto(f"http://127.0.0.1:{served.port}/groups")
-    page.evaluate("window.wasNeverReloaded = true")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "read", failing)
-        page.evaluate("plan(0)")
-        expect(page.locator("#lost")).to_be_visible()
-        assert "the disk is gone" in page.request.get(f"http://127.0.0.1:{served.port}/groups").text()
-    expect(page.locator("#lost")).to_have_count(0)
-    assert page.evaluate("window.wasNeverReloaded")
-    context.close()
-
-
-def failing(*_: object) -> None:
-    raise StoreFailed("the disk is gone")
-
-
-def test_what_was_chosen_in_a_filter_stays_when_the_page_is_shown_anew(site: Site, browser: Browser) -> None:
-    page = site.page(browser, "/optimizers")
-    page.locator("#f-group").select_option("default")
-    with page.expect_response(lambda answer: "amoro-fragment" in answer.request.headers):
-        site.create_group("filtered")
-        page.evaluate("plan(0)")
-    assert page.locator("#f-group").input_value() == "default"
     page.context.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,8 @@ import pytest
 from amoro_core.web import pages
 from tests.browser.chromium import Seat, expect
 from tests.browser.conftest import Stated
-from tests.browser.pages import ELSEWHERE, NOWHERE, ONCE, STATES, TABLE, crowded, looks, paths_in
+from tests.browser.pages import ELSEWHERE, ONCE, STATES, TABLE, looks, paths_in
 from tests.browser.screenshots import IMAGES, PICTURES, SIZE, take
-from tests.dashboard.states import CROWDED_TABLE
 from tests.tiers import count
 
 if TYPE_CHECKING:
@@ -48,30 +46,14 @@ def test_a_page_reads_in_every_state(
     assert seat.page.locator("h1").inner_text()
 
 
-def test_nothing_is_cut_off_where_names_and_texts_are_long(browser: Browser, stated: Stated) -> None:
-    served = stated("crowded")
-    origin = f"http://127.0.0.1:{served.port}"
-    seats = {width: Seat.of(browser, origin, served.admin, width=width) for width in (1280, 390, 1024)}
-    wrong = {}
-    for path, (width, seat) in product(crowded()[:: count(6, 2)], seats.items()):
-        seat.look(path, 404 if path == NOWHERE else 200)
-        seat.measure()
-        if found := [one for one in seat.wrong if "Failed to load resource" not in one]:
-            wrong[width, path] = found[:5]
-    assert wrong == {}
-    for seat in seats.values():
-        seat.close()
-
-
-def test_an_id_is_told_by_its_end_which_differs_and_a_click_copies_it(browser: Browser, stated: Stated) -> None:
-    served = stated("crowded")
+def test_an_id_is_told_by_its_end_and_a_click_copies_it(browser: Browser, stated: Stated) -> None:
+    served = stated("failing")
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
     seat.context.grant_permissions(["clipboard-read", "clipboard-write"])
     seat.look("/processes")
     shown = seat.page.locator("tbody [data-copy]")
-    short, whole = shown.all_inner_texts(), [one.get_attribute("data-copy") or "" for one in shown.all()]
-    assert len(set(short)) >= len(set(whole)) - 1 == 49, "of one minute; two of them are the test's own"
-    assert short == [one[-8:] for one in whole]
+    whole = [one.get_attribute("data-copy") or "" for one in shown.all()]
+    assert shown.all_inner_texts() == [one[-8:] for one in whole]
     seat.page.get_by_role("button", name=f"Copy {whole[7]}").click()
     assert seat.page.evaluate("navigator.clipboard.readText()") == whole[7]
     assert seat.wrong == []
@@ -80,7 +62,7 @@ def test_an_id_is_told_by_its_end_which_differs_and_a_click_copies_it(browser: B
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated: Stated, width: int) -> None:
-    served = stated("crowded")
+    served = stated("failing")
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=width)
     seat.look("/processes")
     text, page = seat.page.locator("td.why summary").first, seat.page
@@ -115,17 +97,17 @@ def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated
 
 
 def test_the_search_suggests_tables_and_shows_the_one_that_is_chosen(browser: Browser, stated: Stated) -> None:
-    served = stated("crowded")
+    served = stated("typical")
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
     seat.look("/")
     search = seat.page.get_by_role("combobox", name="Find a table")
-    with seat.page.expect_response("**/find?text=returns_0"):
-        search.press_sequentially("returns_0", delay=0)
+    with seat.page.expect_response("**/find?text=orders"):
+        search.press_sequentially("orders", delay=0)
     choices = seat.page.locator("#found option")
-    expect(choices).to_have_count(10)
-    assert choices.first.get_attribute("value") == CROWDED_TABLE
-    search.fill(CROWDED_TABLE)
-    seat.page.wait_for_url(f"**/tables/{CROWDED_TABLE}")
+    expect(choices).to_have_count(4)
+    assert choices.first.get_attribute("value") == "lake.finance.orders"
+    search.fill("lake.finance.orders")
+    seat.page.wait_for_url("**/tables/lake.finance.orders")
     assert seat.wrong == []
     seat.close()
 
@@ -159,27 +141,6 @@ def test_without_script_every_page_reads(browser: Browser, stated: Stated) -> No
     seat.close()
 
 
-def test_without_script_forms_work(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, script=False)
-    page = seat.page
-    page.goto("/tables")
-    page.get_by_label("Name contains").fill("invoices")
-    page.get_by_role("button", name="Filter").click()
-    page.wait_for_url("**/tables?*text=invoices*")
-    page.locator("td.name a").first.click()
-    page.get_by_role("link", name="Block…").click()
-    page.get_by_label("For how many minutes").fill("30")
-    page.get_by_label("Why, for those who see it").fill("a nightly load")
-    page.get_by_role("button", name="Block").click()
-    assert "is blocked by" in page.get_by_role("status").inner_text()
-    page.get_by_role("link", name="Release the blocker").click()
-    page.get_by_role("button", name="Release").click()
-    assert "is released" in page.get_by_role("status").inner_text()
-    assert page.get_by_text("Blocked: optimize").count() == 0
-    seat.close()
-
-
 def test_a_confirmation_opens_over_the_page_and_closes_again(browser: Browser, stated: Stated) -> None:
     served = stated("typical")
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
@@ -194,23 +155,6 @@ def test_a_confirmation_opens_over_the_page_and_closes_again(browser: Browser, s
     dialog.wait_for(state="detached")
     assert page.evaluate("document.activeElement.textContent") == "Block…"
     assert seat.wrong == []
-    seat.close()
-
-
-def test_a_slash_goes_to_the_search_and_times_are_told_in_both_zones(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
-    seat.look(TABLE)
-    page = seat.page
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.name") == "text"
-    page.keyboard.type("clicks")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/tables?text=clicks")
-    seat.look(TABLE)
-    told = page.locator(".facts").last.inner_text()
-    assert "Z (" in told
-    assert " here)" in told
     seat.close()
 
 

@@ -159,45 +159,14 @@ def test_what_cannot_be_read_is_refused_by_name(cli: Cli, learning: FakeAdmin, t
     assert learning.asked("LearnScans") == []
 
 
-def test_nothing_to_cluster_says_by_what_files_are_ordered_and_how_to_order_them_anew_as_the_plan_does(
-    cli: Cli, admin: FakeAdmin
-) -> None:
-    note = "16 files clustered by hilbert(a, b) stay as they are: to cluster them by linear(c), too, use --full"
-    for why, layout, notes in (
-        (" without --full: files that are clustered by other columns stay as they are", "linear(c)", [note]),
-        (": no unclustered files", "linear(c); --full clusters files in this order again", []),
-    ):
-        idle = pb.Plan(table=TABLE, reason=f"nothing to do{why}", layout="linear(c)", notes=notes)
-        admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=idle))
-        admin.script("PlanTable", idle)
-        optimized = cli("optimize", TABLE, "--type", "cluster", "--columns", "c").out.splitlines()
-        assert optimized == [f"Nothing to do for {TABLE}{why}", *(f"  {line}" for line in (layout, *notes))]
-        assert set(optimized) <= set(cli("plan", TABLE, "--type", "cluster", "--columns", "c").out.splitlines())
-
-
 def test_suggested_columns_are_shown_with_their_reasons_and_what_auto_chooses(cli: Cli, admin: FakeAdmin) -> None:
-    answer = pb.SuggestedColumns(
-        table=TABLE,
-        files=40,
-        columns=[
-            pb.SuggestedColumn(column="id", reason="it is an identifier field", files_met=38.5),
-            pb.SuggestedColumn(column="ts", reason="the table's sort order names it"),
-        ],
-        auto_reason="auto needs 100 scans in 7 d to choose columns, and knows 3",
-    )
-    admin.script("SuggestColumns", answer)
+    why = pb.SuggestedColumn(column="id", reason="it is an identifier field", files_met=38.5)
+    chosen = pb.ChosenColumns(columns=[pb.ChosenColumn(column="id", saved=0.98)], strategy="linear", scans=200)
+    told = pb.SuggestedColumns(table=TABLE, files=40, columns=[why], auto=chosen, auto_reason="chosen by 200 scans")
+    admin.script("SuggestColumns", told)
     assert cli("cluster", "suggest", "db.orders").out.splitlines() == [
         "sales.db.orders  40 files",
         "  id: a point query reads 38.5 files; it is an identifier field",
-        "  ts: the table's sort order names it",
-        "  auto: auto needs 100 scans in 7 d to choose columns, and knows 3",
-    ]
-    chosen = pb.ChosenColumns(columns=[pb.ChosenColumn(column="id", saved=0.98)], strategy="linear", scans=200)
-    admin.script("SuggestColumns", pb.SuggestedColumns(table=TABLE, auto=chosen, auto_reason="chosen by 200 scans"))
-    assert cli("cluster", "suggest", "db.orders").out.splitlines()[1:] == [
-        "  nothing in the table suggests a column",
         "  auto: linear(id 98%), chosen by 200 scans",
     ]
-    printed = cli("cluster", "suggest", "db.orders", "-o", "json").out
-    check_document(printed)
-    assert json.loads(printed)["schema"] == "amoro.suggested/v1"
+    assert json.loads(cli("cluster", "suggest", "db.orders", "-o", "json").out)["schema"] == "amoro.suggested/v1"

@@ -15,7 +15,6 @@ from amoro_core.errors import AddressInUse, AmoroError, InvalidArgument, Invalid
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
-from tests.tiers import sample
 
 
 @pytest.mark.parametrize(
@@ -66,13 +65,6 @@ def test_planning_that_takes_longer_than_the_timeout_is_a_timeout(cli: Cli, admi
     result = cli("optimize", "a.b.c", "--timeout", "5m")
     assert result.status == 124
     assert "[AMORO-8001]" in result.err
-
-
-def test_an_error_of_the_launcher_ends_the_command_with_its_status(bare_cli: Cli, launcher: FakeLauncher) -> None:
-    launcher.error = AddressInUse("port 1261 is taken by process 7", hint="Use --port.")
-    result = bare_cli("up")
-    assert (result.status, result.out) == (2, "")
-    assert result.err == "Error: port 1261 is taken by process 7 [AMORO-2003]\nHint: Use --port.\n"
 
 
 def test_a_traceback_is_shown_only_when_asked_for(bare_cli: Cli, launcher: FakeLauncher) -> None:
@@ -217,18 +209,3 @@ def test_a_token_that_a_full_disk_has_cut_off_is_not_left_for_the_next_start(tmp
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ensure_token(tmp_path / "admin.token").reveal().startswith("amo_")
-
-
-@pytest.mark.parametrize("command", sample(["doctor", "status", "table list", "token create a --role viewer"], every=3))
-@pytest.mark.parametrize("below", sample(["below", ""], every=2))
-def test_a_state_directory_that_is_a_file_is_an_error(tmp_path: Path, command: str, below: str) -> None:
-    (tmp_path / "file").write_text("")
-    home = str(tmp_path / "file" / below)
-    ended = _amoro(*command.split(), "--home", home)
-    if command == "doctor":
-        assert ended.returncode == 1
-        assert re.search(rf"state directory  not ok  {re.escape(home)}: Not a directory", ended.stdout)
-    else:
-        assert (ended.returncode, ended.stdout) == (2, "")
-        why = "Not a directory" if below else "it is not a directory"
-        assert f"the state directory {home} can't be used: {why} [AMORO-2002]" in ended.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from pathlib import Path
@@ -19,25 +18,6 @@ from amoro_core.protocol import journal_pb2, queue_pb2
 from tests.cli.conftest import Cli, Terminal
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
 from tests.cli.messages import NOON, PROCESS, listed, process, table, task
-
-
-def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeAdmin) -> None:
-    failed = process("failed", failure_code="AMORO-1002", failure="a file\nis lost", finished_ms=NOON + 61_000)
-    admin.script("ListProcesses", pb.ListProcessesResponse(processes=[process("running"), failed]))
-    result = cli("process", "list", "--table", "sales.db.orders", "--status", "running", "--limit", "7")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "PROCESS   TABLE            TYPE   STATUS   TASKS  CREATED                    TOOK  WHY\n"
-        "0000000a  sales.db.orders  minor  running    3/3  2026-09-21 14:13:20Z          -  12 small files\n"
-        "0000000a  sales.db.orders  minor  failed     3/3  2026-09-21 14:13:20Z  1 min 1 s  "
-        "[AMORO-1002] a file is lost\n"
-    )
-    assert admin.asked("ListProcesses") == [pb.ListProcessesRequest(table="sales.db.orders", status="running", limit=7)]
-    body = json.loads(cli("process", "list", "-o", "json").out)
-    assert (body["schema"], body["processes"][0]["receipt"]) == ("amoro.processes/v1", None)
-    assert body["processes"][0]["finished_at"] is None
-    assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n" * 2
-    assert admin.asked("ListProcesses")[-1] == pb.ListProcessesRequest(limit=20)
 
 
 def test_times_of_lists_are_how_long_ago_or_in_utc(cli: Cli, admin: FakeAdmin) -> None:
@@ -60,8 +40,6 @@ def test_times_of_lists_are_how_long_ago_or_in_utc(cli: Cli, admin: FakeAdmin) -
 REPORT = journal_pb2.Report(
     began_ms=NOON - 43_200_000, ended_ms=NOON, processes=204, is_worse_known=True, worse_total=21,
     totals=[
-        {"type": "expire-snapshots", "status": "success", "processes": 4, "tables": 4},
-        {"type": "minor", "status": "failed", "processes": 3, "tables": 2},
         {
             "type": "minor", "status": "success", "processes": 1197, "tables": 22, "data_files_before": 14312,
             "data_files_after": 197, "delete_files_before": 90, "bytes_before": 5 << 30, "bytes_after": 4 << 30,
@@ -69,17 +47,11 @@ REPORT = journal_pb2.Report(
     ],
     failures=[
         {
-            "code": "AMORO-1002", "processes": 3, "tables_total": 2,
-            "tables": [
-                {
-                    "table": "sales.db.orders", "processes": 2, "reason": "a file\nis lost", "process_id": PROCESS,
-                    "finished_ms": NOON,
-                },
-                {"table": "sales.db.items", "processes": 1, "reason": "the disk is full", "finished_ms": NOON},
-            ],
+            "code": "AMORO-1002", "processes": 3, "tables_total": 1,
+            "tables": [{"table": "a.b.c", "processes": 3, "reason": "a file\nis lost", "finished_ms": NOON}],
         }
     ],
-    worse=[{"table": "sales.db.orders", "small_files_before": 2, "small_files": 113}],
+    worse=[{"table": "a.b.c", "small_files_before": 2, "small_files": 113}],
 )  # fmt: skip
 
 
@@ -90,67 +62,17 @@ def test_a_report_shows_what_was_done_what_failed_and_what_got_worse(cli: Cli, a
     assert (asked.table, asked.until_ms) == ("sales.*", 0)
     assert asked.since_ms == pytest.approx(time.time() * 1000 - 43_200_000, abs=60_000)
     assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "204 processes ended from 2026-09-21 02:13:20Z to 2026-09-21 14:13:20Z.\n"
-        "  TYPE              STATUS   PROCESSES  TABLES  FILES         DELETES  SIZE\n"
-        "  expire-snapshots  success          4       4  -             -        -\n"
-        "  minor             failed           3       2  -             -        -\n"
-        "  minor             success      1,197      22  14,312 → 197  90 → 0   5.0 GB → 4.0 GB\n"
-        "\n"
-        "[AMORO-1002] 3 failures of 2 tables:\n"
-        "  TABLE            TIMES  LAST                  PROCESS   WHY\n"
-        "  sales.db.orders      2  2026-09-21 14:13:20Z  0000000a  a file is lost\n"
-        "  sales.db.items       1  2026-09-21 14:13:20Z            the disk is full\n"
-        "\n"
-        "21 tables got worse, 20 of them not shown:\n"
-        "  TABLE            SMALL FILES  DELETES\n"
-        "  sales.db.orders  2 → 113      -\n"
-    )
-    body = json.loads(cli("report", "-o", "json").out)
-    assert (body["schema"], body["began_at"], body["worse_total"]) == (
-        "amoro.report/v1",
-        "2026-09-21T02:13:20.123Z",
-        21,
-    )
+    assert [" ".join(line.split()) for line in result.out.splitlines() if line and "TABLE" not in line] == [
+        "204 processes ended from 2026-09-21 02:13:20Z to 2026-09-21 14:13:20Z.",
+        "minor success 1,197 22 14,312 → 197 90 → 0 5.0 GB → 4.0 GB",
+        "[AMORO-1002] 3 failures of 1 table:",
+        "a.b.c 3 2026-09-21 14:13:20Z a file is lost",
+        "21 tables got worse, 20 of them not shown:",
+        "a.b.c 2 → 113 -",
+    ]
+    assert json.loads(cli("report", "-o", "json").out)["worse_total"] == 21
     admin.script("GetReport", journal_pb2.Report(began_ms=NOON, ended_ms=NOON + 1000))
-    assert cli("report").out == (
-        "0 processes ended from 2026-09-21 14:13:20Z to 2026-09-21 14:13:21Z.\n"
-        "Nothing failed.\n"
-        "Whether tables got worse is not known.\n"
-    )
-
-
-def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:
-    tasks = [task(), task(task_id=2, status="failed", finished_ms=NOON + 2000, failure="out of memory", rows_total=0)]
-    owner = process("running", tasks_done=0)
-    admin.script("GetProcess", owner)
-    admin.script("ListTasks", listed(owner, *tasks))
-    result = cli("process", "show", "01997a")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        f"process   {PROCESS}\n"
-        "table     sales.db.orders\n"
-        "type      minor\n"
-        "status    running\n"
-        "why       12 small files (request)\n"
-        "snapshot  5120000000000000881\n"
-        "created   2026-09-21 14:13:20Z\n"
-        "tasks     0/3 done\n"
-        "\n"
-        "  TASK  STATUS  ATTEMPT  FILES    SIZE       ROWS   TOOK  OPTIMIZER  PARTITION      FAILURE\n"
-        "     1  acked         1     18  100 MB  500/1,000      -  o-1/2      dt=2026-09-20  -\n"
-        "     2  failed        1     18  100 MB          -  2.0 s  o-1/2      dt=2026-09-20  out of memory\n"
-    )
-    assert admin.asked("GetProcess") == [pb.GetProcessRequest(process_id="01997a")]
-
-
-def test_a_finished_process_is_shown_with_its_receipt(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process())
-    out = cli("process", "show", PROCESS).out
-    assert "finished  2026-09-21 14:13:35Z, after 15.0 s\n" in out
-    assert (
-        f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10, 310 MB → 298 MB\n" in out
-    )
+    assert cli("report").out.endswith("Nothing failed.\nWhether tables got worse is not known.\n")
 
 
 def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
@@ -163,14 +85,8 @@ def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
 
 
 def test_tasks_of_a_process_are_listed_by_status(cli: Cli, admin: FakeAdmin) -> None:
-    failed = task(task_id=2, status="failed", finished_ms=NOON + 2000, failure="out of memory", rows_total=0)
-    admin.script("ListTasks", listed(process("running"), task(), failed))
-    result = cli("task", "list", "01997a", "--status", "failed")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "TASK  STATUS  ATTEMPT  FILES    SIZE  ROWS   TOOK  OPTIMIZER  PARTITION      FAILURE\n"
-        "   2  failed        1     18  100 MB     -  2.0 s  o-1/2      dt=2026-09-20  out of memory\n"
-    )
+    admin.script("ListTasks", listed(process("running"), task(), task(task_id=2, status="failed")))
+    assert cli("task", "list", "01997a", "--status", "failed", "-o", "name").out == f"{PROCESS}-2\n"
     assert cli("task", "list", "01997a", "-o", "name").out == f"{PROCESS}-1\n{PROCESS}-2\n"
     assert cli("task", "list", "01997a", "--status", "planned").out == "No tasks.\n"
 
@@ -274,10 +190,8 @@ def test_events_are_followed_from_the_last_one_in_their_order(cli: Cli, admin: F
 @pytest.mark.parametrize(
     ("of", "process", "task"),
     [
-        ("01997a", "01997a", 0),
         ("01997a-3", "01997a", 3),
         (EVENTFUL, EVENTFUL, 0),
-        (f"{EVENTFUL}-12", EVENTFUL, 12),
         ("01997a4c-aaaa-7", "01997a4c-aaaa-7", 0),
     ],
 )
@@ -388,17 +302,6 @@ def test_a_process_is_shown_at_each_change_until_its_end(cli: Cli, admin: FakeAd
     assert len(admin.asked("GetProcess")) == 5
 
 
-def test_a_task_is_watched_with_its_process(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script(
-        "ListTasks",
-        listed(process(status="running"), task(task_id=1, status="acked")),
-        listed(process(status="success"), task(task_id=1, status="success")),
-    )
-    assert cli("task", "list", PROCESS, *QUICKLY, "-o", "name").out == f"{PROCESS}-1\n{PROCESS}-1\n"
-    admin.script("ListTasks", listed(process(status="success"), task(task_id=1, status="success")))
-    assert cli("task", "show", f"{PROCESS}-1", *QUICKLY, "-o", "name").out == f"{PROCESS}-1\n"
-
-
 def test_a_list_is_shown_at_each_change_until_something_ends_it(cli: Cli, admin: FakeAdmin) -> None:
     first, second = (pb.ListTablesResponse(tables=[table(table=name)]) for name in ("sales.db.a", "sales.db.b"))
     admin.script("ListTables", first, first, second, Failure("gone", "AMORO-1008", 1))
@@ -429,79 +332,6 @@ def test_on_a_terminal_each_takes_the_place_of_the_one_before(
     assert "status    running" in first
     assert "status    success" in second
     assert "\x1b[3J" not in screen.getvalue()  # what was scrolled off is the user's
-
-
-def test_a_dumb_terminal_is_not_steered(cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = terminal(monkeypatch)
-    monkeypatch.setenv("TERM", "dumb")
-    admin.script("GetProcess", process(status="running"), process(status="success"))
-    cli("process", "show", PROCESS, *QUICKLY)
-    assert "\x1b" not in screen.getvalue()
-    assert screen.getvalue().count(PROCESS) == 4  # twice shown, twice in the receipt: once to undo it
-
-
-def _processes(*done: tuple[str, int]) -> pb.ListProcessesResponse:
-    """Processes on these tables, with so many of the 1000 rows of 100 MB rewritten; −1: it has ended."""
-    rows = [
-        process(
-            status="running" if rows >= 0 else "success",
-            process_id=f"01997a4c-0000-7000-8000-{number:012}",
-            table=name,
-            tasks_done=0,
-            input_bytes=100 * 2**20,
-            input_bytes_done=rows * 100 * 2**20 // 1000,
-            busy_optimizers=1,
-        )
-        for number, (name, rows) in enumerate(done)
-    ]
-    return pb.ListProcessesResponse(processes=rows)
-
-
-def test_each_process_that_runs_has_a_bar_which_moves(
-    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = terminal(monkeypatch)
-    admin.script(
-        "ListProcesses",
-        _processes(("sales.db.a", 250), ("sales.db.b", 0)),
-        _processes(("sales.db.a", 750), ("sales.db.b", 500)),
-        _processes(("sales.db.a", -1), ("sales.db.b", 500)),
-        Failure("gone", "AMORO-1008", 1),
-    )
-    cli("process", "list", *QUICKLY)
-    looks = [look.split("\n\n")[1].splitlines() for look in screen.getvalue().split(CLEAR)[1:]]
-    assert [len(bars) for bars in looks] == [2, 2, 1]
-    words = "running, 0/3 tasks"
-    assert [[bar.split(", 1 optimizer")[0] for bar in bars] for bars in looks] == [
-        [f"sales.db.a {_bar(0.25)} {words}, 25 MB of 100 MB", f"sales.db.b {_bar(0)} {words}, 0 B of 100 MB"],
-        [f"sales.db.a {_bar(0.75)} {words}, 75 MB of 100 MB", f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
-        [f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
-    ]
-    speeds = [bar.split(", 1 optimizer")[1].split() for bars in looks for bar in bars]
-    assert [words[-2] for words in speeds] == ["ETA"] * 5
-    assert speeds[0] == ["?", "ETA", "-:--:--"]  # nothing to go by yet
-    assert speeds[2][1].endswith("B/s")
-    assert re.fullmatch(r"\d:\d\d:\d\d", speeds[2][-1])
-
-
-def _bar(part: float) -> str:
-    """What rich draws of a bar of 24 columns without colours."""
-    full = int(part * 24)
-    return "━" * full + " " * (24 - full)
-
-
-def test_a_narrow_terminal_still_shows_how_fast_it_goes(
-    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = terminal(monkeypatch, columns=80)
-    name = "warehouse.finance.quarterly_ledger"
-    admin.script("ListProcesses", _processes((name, 250)), _processes((name, 500)), Failure("gone", "AMORO-1008", 1))
-    cli("process", "list", *QUICKLY)
-    bar = screen.getvalue().split("\n\n")[-1].splitlines()[0]
-    assert bar.startswith("…terly_ledger ━━━")
-    assert "running, 0/3 tasks " in bar
-    assert re.search(r"B/s \d:\d\d:\d\d$", bar)
-    assert len(bar) <= 80
 
 
 def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(

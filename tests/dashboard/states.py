@@ -1,18 +1,12 @@
-"""State databases as coordinators leave them.
-
-Empty, typical, with 10,000 tables, failing, refused, commit unknown; and crowded: everything that pages show, with long
-names and texts.
-"""
+"""State databases as coordinators leave them: empty, typical, with 10,000 tables, failing, refused, commit unknown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from amoro_core.model.group_config import Resource, ResourceState
-from amoro_core.model.history_events import About, AttemptOutcome, Audited, Event, EventKind, TaskAttempt
+from amoro_core.model.history_events import AttemptOutcome, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
-from amoro_core.model.metrics import Sample
-from amoro_core.model.principals import Principal, Role, UserAccount
+from amoro_core.model.principals import Role, UserAccount
 from amoro_core.model.processes import (
     Attempt,
     CommitOutcome,
@@ -23,12 +17,8 @@ from amoro_core.model.processes import (
     ProcessStatus,
     ResourceGroup,
     TaskStatus,
-    uuid7,
 )
 from amoro_core.model.tables import (
-    ActionRecord,
-    BlockedOperation,
-    Blocker,
     FileSummary,
     HealthParts,
     OptimizingStatus,
@@ -39,16 +29,12 @@ from amoro_core.model.tables import (
 )
 from amoro_core.store import (
     accounts,
-    actions,
-    audit,
     catalogs,
-    events,
     groups,
     pending_deletions,
     processes,
     tables,
     tasks,
-    time_series,
 )
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
@@ -245,102 +231,6 @@ def done(owner: OptimizingProcess) -> OptimizingTask:
     return builders.task(owner, status=TaskStatus.SUCCESS, attempt=1, ended_on=OptimizerThread("optimizer-1", 1), **at)
 
 
-def long_queue(db: Connection, pending: int = 230, waiting: int = 130) -> None:
-    """Tables that wait for a plan, and processes with a task that waits: more than a page of each."""
-    for number, one in enumerate(fill(db, pending + waiting)):
-        if number < pending:
-            about = {"pending_type": OptimizingType.MINOR, "status_reason": f"{number} fragments"}
-            tables.save(db, replace(one, status=OptimizingStatus.PENDING, **about))
-        else:
-            saved = tables.save(db, replace(one, status=OptimizingStatus.MINOR_OPTIMIZING))
-            made = builders.process(saved, f"0199ffff-{number:04}-7000-8000-000000000000", created_at=now())
-            processes.add(db, made)
-            keep(db, [builders.task(made)])
-
-
-#: Names of the state "crowded".
-NORTH, REPORTING = "lake_of_the_northern_region", "finance_reporting_quarterly"
-CROWDED_TABLE = f"{NORTH}.{REPORTING}.customer_orders_with_all_their_positions_and_returns_00"
-CROWDED_PROCESS = "0199aaaa-0001-7000-8000-000000000000"
-CROWDED_HELD = "0199abab-0001-7000-8000-00000000abcd"
-_MISSING = (
-    "data file s3://lake-of-the-northern-region/finance/2026/01/02/00000-17-8a5f0d5e.parquet does not exist: " + LONG
-)
-
-
-def _crowded(db: Connection) -> None:
-    """22 tables with long names, of which some fail, are refused, wait or run; and 5,000 events."""
-    catalogs.add(
-        db, builders.catalog(NORTH, properties=(("type", "rest"), ("uri", "https://catalog.example/" + "n" * 90)))
-    )
-    group = "optimizers-of-the-reporting-team"
-    groups.add(db, ResourceGroup(group, properties=(("memory", "4096"),)))
-    many = [tables.add(db, table(number, **_crowded_fields(number, group))) for number in range(22)]
-    labels = (("host", "ip-10-20-30-40.eu-central-1.compute.internal"), ("zone", "eu-central-1a"))
-    for _ in range(6):
-        name = uuid7(now())
-        groups.add_optimizer(db, builders.optimizer(name, group=group, labels=labels, registered_at=now()))
-        groups.add_resource(db, Resource(uuid7(now()), group, "kubernetes", ResourceState.RUNNING, now(), now(), name))
-    for name in ("optimizer-1", "optimizer-2"):
-        groups.add_optimizer(db, builders.optimizer(name, labels=labels, registered_at=now()))
-    running(db, many[0])
-    for number in range(60):
-        failed = {"status": ProcessStatus.FAILED, "failure_code": "AMORO-1002", "failure": _MISSING, "receipt": None}
-        ended(db, many[number % 22], uuid7(now()), reason=LONG, **(failed if number % 3 == 0 else {}))
-    held = builders.process(many[9], CROWDED_HELD, type="expire-snapshots", action="expire-snapshots", reason=LONG)
-    processes.add(db, replace(held, status=ProcessStatus.HELD, lane="metadata"))
-    condemn(db, many[10], CONDEMNED)
-    hour = timedelta(hours=1)
-    kinds = frozenset({BlockedOperation.OPTIMIZE})
-    actions.add_blocker(db, Blocker(uuid7(now()), many[0].table_id, kinds, now(), now() + hour, hour, LONG))
-    for number, one in enumerate(many):
-        for place, name in enumerate(("expire-snapshots", "clean-orphan-files", "rewrite-manifests")):
-            record = ActionRecord(
-                one.table_id, name, "no snapshot is older than 5 days", now() - hour, now() + place * hour
-            )
-            if number == 3:
-                record = replace(record, failures=3, reason=_MISSING, retry_at=now() + hour)
-            actions.save(db, record)
-    about = [About(one.table_id, str(one.identifier), CROWDED_PROCESS, uuid7(now()), group) for one in many]
-    for number in range(5000):
-        kind = EventKind.FAILED if number % 7 == 0 else EventKind.COMMITTED
-        at = now() - timedelta(seconds=5000 - number)
-        events.add(db, Event(kind, at, _MISSING if number % 7 == 0 else LONG, about[number % 22]))
-    who = Principal(
-        "somebody.with.a.long.name@example.org", Role.ADMIN, address="2001:db8:85a3::8a2e:370:7334", is_user=True
-    )
-    for _ in range(120):
-        audit.add(db, Audited(who, "OptimizeTable", CROWDED_TABLE, {"where": LONG, "type": "full"}), now(), code="")
-    accounts.add_user(db, UserAccount(who.name, Role.OPERATOR, f"{NORTH}.{REPORTING}.*", "no hash", now()))
-    for minute in range(90):
-        names = ("threads", "threads-busy", "queue-tasks", "queue-age")
-        samples = [Sample(name, minute % 9, group) for name in names]
-        time_series.add(db, samples, now() - timedelta(minutes=90 - minute))
-
-
-def _crowded_fields(number: int, group: str) -> Mapping[str, object]:
-    name = f"customer_orders_with_all_their_positions_and_returns_{number:02}"
-    base = {
-        "identifier": TableIdentifier(NORTH, (REPORTING,), name),
-        "group": group,
-        "saving": Saving(number * 37, number * 90_000_000),
-        "status_reason": f"partition day=2026-01-02: 13 fragments, 12 are enough; {LONG}",
-        "enabled": True,
-    }
-    if number == 0:
-        return {**base, "status": OptimizingStatus.MINOR_OPTIMIZING}
-    if number < 5:
-        failing = {"failures": 4, "failure_code": "AMORO-1002", "failing_since": now() - timedelta(hours=9)}
-        return {**base, **failing, "retry_at": now() + timedelta(hours=2), "pending_type": OptimizingType.MINOR}
-    if number < 8:
-        return {**base, "status": OptimizingStatus.REFUSED, "refusal": "encryption", "status_reason": f"keys; {LONG}"}
-    if number < 12:
-        return {**base, "status": OptimizingStatus.PENDING, "pending_type": OptimizingType.FULL}
-    if table(number).pending_type is None:
-        base |= {"saving": Saving(), "status_reason": f"no partition needs work; {LONG}"}
-    return {**base, "enabled": number % 2 == 0}
-
-
 STATES: Mapping[str, Callable[[Connection], None]] = {
     "empty": _empty,
     "typical": _typical,
@@ -348,7 +238,6 @@ STATES: Mapping[str, Callable[[Connection], None]] = {
     "failing": _failing,
     "refused": _refused,
     "commit unknown": _unknown,
-    "crowded": _crowded,
 }
 
 

@@ -68,23 +68,12 @@ def test_above_two_thousand_bars_lanes_show_how_much_was_in_use() -> None:
     assert chart.figures.rows[1] == ("one", "2", "1", "10 s", "50%", "10 s", "0")
 
 
-def test_very_many_threads_share_the_lane_of_their_optimizer() -> None:
-    bars = [attempt(1, thread, 0, 100, by=f"o{number}") for number in range(3) for thread in range(100)]
-    chart = gantt(bars, "Work")
-    assert [row[:3] for row in chart.figures.rows] == [(f"o{number}", "100 threads", "100") for number in range(3)]
-    assert [mark.get("class") for mark in marked(chart, "load")] == ["load l5"] * 3
-
-
 def test_lanes_and_marks_are_bounded() -> None:
     bars = [attempt(1, 1, number % 7, 3 + number % 5, by=f"o{number}") for number in range(5000)]
     chart = gantt(bars, "Work")
     assert [lane.text for lane in marked(chart, "lane")][-1] == "and 4,800 more"
     assert len(marked(chart, "track")) == 200
     assert len(marked(chart, "load")) <= 4000
-
-
-def test_attempts_that_took_no_time_are_seen() -> None:
-    assert [bar.get("width") for bar in marked(gantt([attempt(1, 1, 5, 0)], "Work"), "bar")] == ["0.1%"]
 
 
 # --- lines ---
@@ -97,29 +86,6 @@ def paths(chart: Any) -> list[str]:
 def test_time_without_values_is_a_gap_and_a_lone_value_a_dot() -> None:
     line = Line("busy", [(0, 1), (MINUTE, 1), (4 * MINUTE, 1), (8 * MINUTE, 1), (9 * MINUTE, 1)], MINUTE)
     assert paths(lines([line], 0, 10 * MINUTE, "Threads")) == ["M0 0L100 0M400 0h0M800 0L900 0"]
-
-
-def test_a_chart_begins_where_its_data_begin_and_a_line_alone_needs_no_legend() -> None:
-    late = Line("busy", [(60 * MINUTE, 0), (61 * MINUTE, 1), (62 * MINUTE, 1)], MINUTE)
-    chart = lines([late], 0, 62 * MINUTE, "Busy threads")
-    assert (paths(chart), chart.legend) == (["M0 120L500 0L1000 0"], ())
-    assert next(item.text for item in marked(chart, "axis")) == "01:00:00"
-    assert paths(lines([Line("busy", [(9 * MINUTE, 1)], MINUTE)], 0, 9 * MINUTE, "Busy threads")) == ["M1000 0h0"]
-    two = lines([late, Line("waiting", [(61 * MINUTE, 1)], MINUTE)], 0, 62 * MINUTE, "Threads")
-    assert two.legend == (("line s0", "busy"), ("line s1", "waiting"))
-
-
-def test_lines_share_the_axis_and_the_table() -> None:
-    more, less = Line("more", [(0, 80)], MINUTE), Line("less", [(0, 20), (MINUTE, 40)], MINUTE)
-    chart = lines([more, less], 0, MINUTE, "Threads", write="{:.1f}".format)
-    assert paths(chart) == ["M0 24h0", "M0 96L1000 72"]
-    assert [item.text for item in marked(chart, "axis")][-2:] == ["50.0", "100.0"]
-    assert chart.figures.rows == (("1970-01-01 00:01", "-", "40.0"), ("1970-01-01 00:00", "80.0", "20.0"))
-
-
-def test_values_outside_of_the_range_are_left_out() -> None:
-    line = Line("busy", [(0, 900), (MINUTE, 1), (3 * MINUTE, 900)], MINUTE)
-    assert [row[1] for row in lines([line], MINUTE, 2 * MINUTE, "Threads").figures.rows] == ["1"]
 
 
 def test_many_points_are_averaged_over_longer_steps_and_gaps_stay() -> None:

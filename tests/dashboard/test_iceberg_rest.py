@@ -42,10 +42,6 @@ def error(answer: Answer) -> tuple[int, str, str]:
     return answer.status, told["type"], told["message"]
 
 
-def metadata_files(table: Any) -> int:
-    return len([*Path(table.location().removeprefix("file://")).joinpath("metadata").glob("*.json")])
-
-
 def test_pyiceberg_works_on_it_and_a_commit_is_seen_within_seconds(lake: Served) -> None:
     catalog = client(lake)
     catalog.create_namespace("shop", {"owner": "ann"})
@@ -154,16 +150,11 @@ NEW = {"name": "u", "schema": SCHEMA}
 BAD = (
     ("POST", "/namespaces", {"namespace": ["a\0b"]}, 400, "BadRequestException"),
     ("POST", "/namespaces", {"namespace": []}, 400, "BadRequestException"),
-    ("POST", "/namespaces", {"namespace": "ab"}, 400, "BadRequestException"),
-    ("POST", "/namespaces", {"namespace": ["bad"]}, 409, "AlreadyExistsException"),
     ("GET", "/namespaces/a%1F%1Fb", None, 400, "BadRequestException"),
-    ("GET", "/namespaces/none", None, 404, "NoSuchNamespaceException"),
     ("GET", "/namespaces/none/tables/t", None, 404, "NoSuchTableException"),
     ("POST", "/namespaces/none/tables", {"name": "t", "schema": SCHEMA}, 404, "NoSuchNamespaceException"),
     ("POST", "/namespaces/bad/tables", {"name": "t", "schema": SCHEMA}, 409, "AlreadyExistsException"),
     ("POST", "/namespaces/bad/tables", {"name": "u"}, 400, "BadRequestException"),
-    ("POST", "/namespaces/bad/tables", {"name": "u", "schema": {"fields": [1]}}, 400, "BadRequestException"),
-    ("POST", "/namespaces/bad/tables", {**NEW, "location": 5}, 400, "BadRequestException"),
     (
         "POST",
         "/namespaces/bad/tables",
@@ -172,17 +163,13 @@ BAD = (
         "BadRequestException",
     ),
     ("POST", "/namespaces/bad/tables/t", {"updates": [{"action": "fly"}]}, 400, "BadRequestException"),
-    ("POST", "/namespaces/bad/tables/t", {"updates": 7}, 400, "BadRequestException"),
-    ("POST", "/namespaces/bad/tables/t", [], 400, "BadRequestException"),
     ("POST", "/namespaces/bad/tables/t", b"{", 400, "BadRequestException"),
     ("POST", "/namespaces/bad/tables/t", b" " * (17 * 1024 * 1024), 400, "BadRequestException"),
     ("POST", "/namespaces/bad/tables/t", {"requirements": [{"type": "assert-create"}]}, 409, "CommitFailedException"),
-    ("POST", "/namespaces/bad/tables/u", {"requirements": []}, 404, "NoSuchTableException"),
     ("POST", "/namespaces/bad/register", {**NEW, "metadata-location": "file:///no"}, 400, "BadRequestException"),
     ("POST", "/tables/rename", {"source": {}, "destination": {}}, 400, "BadRequestException"),
     ("DELETE", "/namespaces/bad", None, 409, "NamespaceNotEmptyException"),
     ("DELETE", "/namespaces/bad/tables/u?purgeRequested=true", None, 404, "NoSuchTableException"),
-    ("POST", "/views/rename", {}, 404, "NotFoundException"),
     ("PUT", "/namespaces/bad/tables/t", {}, 405, "BadRequestException"),
 )
 

@@ -14,8 +14,7 @@ from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.protocol import monitoring_pb2 as monitoring
-from amoro_core.store import catalogs, events, groups, pending_deletions
+from amoro_core.store import events, groups, pending_deletions
 from amoro_core.store.connection import Connection
 from amoro_core.web import pages
 from tests.dashboard import states
@@ -86,46 +85,6 @@ def test_each_form_says_what_is_wrong_and_where_its_catalog_has_stopped(site: Si
     assert "the database /w/c.db does not exist" in told["/tables/{table}/schema",][1]
 
 
-def test_navigation_is_grouped_and_an_empty_column_goes(site: Site) -> None:
-    client = site(lambda db: states.fill(db, 2))
-    page = client.get("/tables").text
-    side = page.partition('<nav class="nav side"')[2].partition("</nav>")[0]
-    assert re.findall(r"<p>(\w+)</p>", side) == ["Tables", "Work", "History", "Administration"]
-    headers = re.findall(r"<th [^>]*><a [^>]*>([^<]+)<|<th [^>]*>([^<]+)</th>", page)
-    assert "Optimizing saves" not in {one or other for one, other in headers}, "nothing is to be saved there"
-    assert 'data-label="Small files"' in page
-
-
-def test_rest_is_described_on_a_page(site: Site) -> None:
-    page = words(site("empty").get("/rest").text)
-    assert "GET /api/v1/tables/{table} " in page
-    assert "POST /api/v1/tables/{table}/optimize" in page
-    assert page.count("operator") >= 20
-
-
-def test_who_is_not_known_is_led_to_the_login_and_back(site: Site) -> None:
-    client = site("empty")
-    del client.headers["Authorization"]
-    answer = client.get("/tables?status=idle")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Ftables%3Fstatus%3Didle")
-    for path, leads_to in (
-        ("/tables?a=b", "/tables?a=b"),
-        ("//evil.example", "/"),
-        ("/\\evil.example", "/"),
-        ("https://evil.example", "/"),
-        ("/\t/evil.example", "/"),
-        ("javascript:alert(1)", "/"),
-        ("", "/"),
-    ):
-        assert f'name="next" value="{leads_to}"' in client.get("/login", params={"next": path}).text, path
-
-
-@pytest.mark.parametrize("text", ["-1", "1.5", "x", "102", "9" * 30, "٣"])
-def test_a_number_out_of_its_bounds_is_refused(site: Site, text: str) -> None:
-    answer = site("empty").get("/tables", params={"health_below": text})
-    assert (answer.status_code, "It is a whole number from 0 to " in answer.text) == (400, True)
-
-
 def test_an_action_takes_forms_alone_and_no_unknown_field_and_its_notice_is_told_once(site: Site) -> None:
     client = site("typical")
     assert client.get("/optimizers/optimizer-1/release").status_code == 200
@@ -179,36 +138,6 @@ def test_the_overview_counts_with_links_to_the_rows(site: Site) -> None:
             total = re.search(r"Tables: \S+ of ([\d,+]+)", client.get(url.replace("&amp;", "&")).text)
             assert (total[1] if total else "0") == figure, url
     assert "0199aaaa-0001-7000" in page
-
-
-def test_the_overview_says_what_fails_and_what_was_done_in_a_day(site: Site) -> None:
-    client = site("failing")
-    page = client.get("/").text
-    box = words(page.partition('<div class="notice bad">')[2].partition("</div>")[0])
-    assert "12 tables are failing." in box
-    told = r"lake\.\w+\.orders : A file that .* does not exist\. AMORO-1002, 4 times, first 9 h ago ; next try in 1 h"
-    assert re.search(told, box), box
-    assert "Nothing is wrong." not in page
-    one, other = monitoring.Condition(name="table-failing"), monitoring.Condition(name="disk-full", text="no room")
-    one.labels.update({"table": "lake.sales.orders", "action": "optimizing"})
-    asked_of(client).answers["ListConditions"] = monitoring.ListConditionsResponse(conditions=[one, other])
-    told = client.get("/").text
-    assert ("disk-full" in told, "table-failing" in told) == (True, False), "a failing table is told of once"
-    done = words(page.partition("What was done in the last 24 hours")[2])
-    assert re.search(r"major failed \d+ \d+", done)
-    assert re.search(r"\d+ failed with AMORO-1002: lake", done)
-    assert 'href="/processes?type=major&amp;status=failed&amp;since=24h"' in page
-
-
-def test_catalogs_tell_what_can_be_done_there(site: Site) -> None:
-    def fill(db: Connection) -> None:
-        states.fill(db, 3)
-        catalogs.add(db, builders.catalog("files", properties=(("type", "hadoop"), ("s3.secret-access-key", "x9"))))
-
-    page = site(fill).get("/catalogs").text
-    assert '<a href="/tables?catalog=lake">3</a>' in page
-    assert "Nothing can be committed there" in page
-    assert "x9" not in page
 
 
 def test_a_catalog_that_does_not_answer_is_told_by_its_check(site: Site) -> None:
@@ -320,11 +249,3 @@ def test_what_a_visitor_sends_is_text(site: Site) -> None:
         ):
             assert answer.status_code < 500, answer.text
             assert wrong_with(answer.text) == []
-
-
-def test_a_notice_about_what_a_visitor_sent_is_text(site: Site) -> None:
-    client = site("typical")
-    done = client.post("/tables/1/block", data={"minutes": "5", "reason": PAYLOADS[0]}, headers=OWN)
-    page = client.get(done.headers["location"]).text
-    assert wrong_with(page) == []
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page

@@ -1,6 +1,5 @@
 """Tables: the list, one of them by its pages, and what may be done with it."""
 
-import html
 import json
 import re
 import socket
@@ -14,7 +13,7 @@ from starlette.testclient import TestClient
 
 from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import OptimizingStatus, Saving, TableIdentifier, parse_table
+from amoro_core.model.tables import Saving, TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import catalogs, events, tables
 from amoro_core.store.connection import Connection
@@ -53,59 +52,17 @@ def test_tables_are_listed_fifty_on_a_page_and_each_once(site: Site) -> None:
     assert names == sorted(names)
 
 
-def test_a_header_sorts_and_sorts_the_other_way_the_second_time(site: Site) -> None:
-    client = site(lambda db: states.fill(db, 5))
-    assert '<a href="/tables?status=idle&amp;sort=group">Group' in client.get("/tables?status=idle").text
-    page = client.get("/tables?sort=group").text
-    assert 'aria-sort="ascending"><a href="/tables?sort=group&amp;order=desc">Group' in page
-    assert 'aria-sort="descending"><a href="/tables?sort=group">' in client.get("/tables?sort=group&order=desc").text
-    assert '<a href="/tables?sort=saving&amp;order=desc">Optimizing saves' in page, "figures: the most first"
-    worst = client.get("/tables?sort=saving&order=desc").text
-    assert 'aria-sort="descending"><a href="/tables?sort=saving">Optimizing saves' in worst
-
-
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ("text=ORDERS", ["lake.web.orders"]),
-        ("namespace=web", ["lake.web.clicks", "lake.web.orders"]),
-        ("status=refused", ["lake.finance.clicks"]),
-        ("state=refused", ["lake.finance.clicks"]),
-        ("state=failing", ["lake.web.orders"]),
-        ("refused=encryption", ["lake.finance.clicks"]),
-        ("enabled=no", ["lake.logs.clicks"]),
-        ("health_below=80", ["lake.web.clicks"]),
-        ("catalog=lake&text=clicks&health_below=101", ["lake.finance.clicks", "lake.logs.clicks", "lake.web.clicks"]),
-        ("group=other", []),
-    ],
-)
-def test_filters_leave_what_they_say(site: Site, query: str, names: list[str]) -> None:
-    def fill(db: Connection) -> None:
-        refused = {"status": OptimizingStatus.REFUSED, "refusal": "encryption"}
-        for number, (name, fields) in enumerate(
-            {
-                ("finance", "clicks"): refused,
-                ("logs", "clicks"): {"enabled": False},
-                ("web", "clicks"): dict(zip(("summary", "health"), states.summary(6), strict=True)),
-                ("web", "orders"): {"failures": 1, "failure_code": "AMORO-1002"},
-            }.items()
-        ):
-            base = {"enabled": True, **dict(zip(("summary", "health"), states.summary(0), strict=True)), **fields}
-            tables.add(db, states.table(number, identifier=TableIdentifier("lake", name[:1], name[1]), **base))
-
-    def with_catalog(db: Connection) -> None:
-        states.fill(db, 0)
-        fill(db)
-
-    page = site(with_catalog).get(f"/tables?{query}").text
-    assert _names(page) == names
-    if not names:
-        assert "No known table matches" in page
-
-
-def test_the_command_that_does_the_same_has_the_filters(site: Site) -> None:
-    page = site(lambda db: states.fill(db, 1)).get("/tables?catalog=lake&status=idle").text
-    assert "<code>amoro table list --catalog lake --status idle</code>" in page
+def test_filters_are_those_of_the_operation_and_of_its_command(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 1))
+    given = "catalog=lake&namespace=web&text=ORDERS&state=failing&refused=encryption&enabled=no&health_below=80&group=g"
+    page = client.get(f"/tables?{given}").text
+    (asked,) = [one for one in asked_of(client).requests if isinstance(one, pb.ListTablesRequest)]
+    assert asked == pb.ListTablesRequest(
+        catalog="lake", namespace="web", text="ORDERS", state="failing", refusal="encryption", enabled=False,
+        health_below=80, group="g", limit=50,
+    )  # fmt: skip
+    assert "No known table matches" in page
+    assert "<code>amoro table list --text ORDERS --catalog lake --namespace web --state failing --group g" in page
 
 
 def _one(**fields: object) -> Callable[[Connection], object]:
@@ -137,7 +94,7 @@ def test_a_table_says_what_optimizing_would_save_and_lists_rank_by_it(site: Site
 
 @pytest.mark.parametrize(
     "below",
-    ["", "/processes", "/properties", "/plan", "/schema", "/maintenance", "/enable", "/disable", "/block", "/optimize"],
+    ["", "/processes", "/enable", "/optimize"],
 )
 def test_a_table_is_named_or_numbered(site: Site, below: str) -> None:
     slashed = TableIdentifier("lake", ("a/b",), "t ?#%")
@@ -164,26 +121,6 @@ def test_a_table_that_is_not_there_is_not_found(site: Site, name: str) -> None:
     assert answer.status_code == (400 if name == "x" else 404)
 
 
-def test_the_processes_of_a_table_are_its_own(site: Site) -> None:
-    def fill(db: Connection) -> None:
-        first, second = states.fill(db, 2)
-        for number in range(60):
-            states.ended(db, first, f"0199bbbb-{number:04}-7000-8000-000000000000")
-        states.ended(db, second, "0199eeee-0000-7000-8000-000000000000")
-
-    client = site(fill)
-    page = client.get("/tables/lake.sales.orders/processes").text
-    assert "Processes: 50 of 60" in page
-    (following,) = re.findall(r'<a rel="next" href="([^"]*)"', page)
-    rest = client.get(following.replace("&amp;", "&")).text
-    assert "Processes: 10 of 60" in rest
-    assert "0199eeee" not in page + rest
-    assert (
-        "No process of this table has this status"
-        in client.get("/tables/lake.sales.orders/processes?status=failed").text
-    )
-
-
 def test_properties_are_those_of_the_last_look_with_defaults_and_origins(site: Site) -> None:
     def fill(db: Connection) -> None:
         catalogs.add(db, builders.catalog("lake", properties=(("table.self-optimizing.group", "nightly"),)))
@@ -203,19 +140,6 @@ def test_properties_are_those_of_the_last_look_with_defaults_and_origins(site: S
     assert "self-optimizing.quota" not in of_the_catalog
     wrong = client.get("/tables/1/properties?origin=catalogue")
     assert (wrong.status_code, "Did you mean catalog?" in wrong.text) == (400, True)
-
-
-def test_an_action_is_confirmed_first_with_its_command(site: Site) -> None:
-    client = site(_one())
-    for action, command in (
-        ("enable", "amoro table enable lake.sales.orders"),
-        ("disable", "amoro table disable lake.sales.orders"),
-        ("block", "amoro table block lake.sales.orders --for 60m --reason WHY"),
-        ("optimize", "amoro optimize lake.sales.orders"),
-    ):
-        page = client.get(f"/tables/lake.sales.orders/{action}").text
-        assert f'<form class="form" method="post" action="/tables/lake.sales.orders/{action}">' in page
-        assert f"<code>{command}</code>" in page
 
 
 def test_a_table_is_blocked_and_released(site: Site) -> None:
@@ -270,12 +194,6 @@ def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
         tables.add(db, new_table(parse_table("cat.db.t"), states.now()))
 
     return site(fill)
-
-
-def test_files_are_listed_on_request(client: TestClient) -> None:
-    page = client.get(f"{AT}/files/list").text
-    assert "5 of 5 live files of snapshot" in words(page)
-    assert len(re.findall(r'<td class="short"[^>]*>data</td>', page)) == 5
 
 
 def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> None:
@@ -348,36 +266,10 @@ def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_proc
     assert again.split("?")[0] == begun.split("?")[0]
 
 
-def test_clustering_is_planned_and_carried_out_from_the_page(client: TestClient, table: Table) -> None:
-    for _ in range(6):
-        writer.append(table, [row(0, "a", "a"), row(9, "a", "z")])
-    asked = {"type": "cluster", "columns": " id , value", "strategy": "zorder"}
-    made = client.post(f"{AT}/plan", data=asked, headers=OWN)
-    assert made.status_code == 303, made.text
-    planned = made.headers["location"]
-    page = client.get(planned).text
-    assert "Clustering, 1 task" in words(page)
-    assert "in the order zorder(id, value)" in words(page)
-    assert "<code>amoro plan cat.db.t --explain --type cluster --columns id,value --strategy zorder</code>" in page
-    assert 'name="columns" type="text" value="id,value"' in page
-    run = {"kept": planned.partition("kept=")[2]}
-    begun = client.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"]
-    assert "cluster" in words(client.get(begun).text)
-    refused = client.post(f"{AT}/plan", data={"type": "full", "columns": "id"}, headers=OWN)
-    assert (refused.status_code, "need the type cluster" in refused.text) == (400, True)
-
-
 def test_a_plan_that_is_not_kept_is_not_carried_out(client: TestClient) -> None:
     refused = client.post(f"{AT}/plan/run", data={"kept": "nothing"}, headers=OWN)
     assert (refused.status_code, "plan the table again" in refused.text) == (404, True)
     assert "plan it again" in client.get(f"{AT}/plan?kept=nothing").text
-
-
-def test_a_table_is_enabled_and_disabled(client: TestClient) -> None:
-    for action, told in (("enable", "is optimized from now on"), ("disable", "is only observed now")):
-        done = client.post(f"{AT}/{action}", headers=OWN)
-        assert done.status_code == 303, done.text
-        assert told in client.get(done.headers["location"]).text
 
 
 def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, table: Table) -> None:
@@ -395,11 +287,6 @@ def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, tabl
     assert page.count(" problem ") == 1
     assert "verify it again" in client.get(f"{AT}/verify?kept=nothing").text
     assert client.get(f"{AT}/verify?before=x").status_code == 400
-
-
-def test_a_verification_that_fails_or_lasts_says_so_where_it_was_asked(client: TestClient, table: Table) -> None:
-    unknown = client.post(f"{AT}/verify", data={"before": "5", "after": "7"}, headers=OWN)
-    assert "snapshot 5" in words(client.get(unknown.headers["location"]).text)
 
 
 def test_other_tables_verifications_are_not_shown(client: TestClient, catalog: SqlCatalog, table: Table) -> None:
@@ -430,22 +317,6 @@ def test_what_lasts_is_told_so_and_nobody_waits_for_it(
         page = client.get(answer.headers["location"]) if answer.status_code == 303 else answer
         asked_of(client).release()
         assert told in words(page.text)
-
-
-def test_what_differs_is_told_by_partition_those_that_differ_first_and_not_too_many(client: TestClient) -> None:
-    found = pb.Verification(table="cat.db.t", snapshot_id=7, files=3, other_snapshots=[6])
-    one = found.comparisons.add(before=5, after=7, rows_before=9, rows_after=8, files_in_both=2, disputed_deletes=1)
-    for place in (*range(250), "a"):
-        equal = place != "a"
-        one.partitions.add(partition=f"p={place}", rows_before=5, rows_after=4, checksum_before="c4", equal=equal)
-    asked_of(client).answers["VerifyTable"] = found
-    done = client.post(f"{AT}/verify", headers=OWN)
-    page = words(client.get(done.headers["location"]).text)
-    assert "It is not as it has to be." in page
-    assert "Snapshot 5 → 7 rows 9 ≠ 8 ✗; 2 more data files are in both" in page
-    assert page.index("p=a 0 0 5 4 c4 no") < page.index("p=0 0 0 5 4 c4 yes")
-    assert page.count(" c4 ") == 200
-    assert "Not compared, since others changed rows there: snapshots 6" in page
 
 
 def test_no_page_of_a_table_that_is_not_known_asks_its_catalog(site: Site) -> None:
@@ -486,20 +357,10 @@ def test_what_undoing_would_do_is_shown_before_it_is_done(site: Site) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"status_reason": "2 fragments"}, "There is nothing to do 2 fragments"),
         ({"state": "due", "status_reason": "13 small files, 12 are enough"}, "It is due 13 small files, 12 are enough"),
-        ({"state": "observed", "status_reason": "13 small files"}, "It is due 13 small files"),
-        ({"status": "refused", "status_reason": "encryption: keys"}, "It is refused encryption: keys"),
         ({"enabled": False, "enabled_origin": ""}, "It is only observed It was never enabled."),
-        ({"status": "pending"}, "It waits for its plan."),
-        ({"status": "minor_optimizing", "process_id": "p"}, "It is being optimized: minor."),
-        ({"process_id": "p"}, "A process has not ended."),
         ({"retry_at_ms": FAR_MS}, "It is tried again at 2286-11-20"),
         ({"failure": "no file"}, "The last try failed no file"),
-        ({"failure": "no file", "failures": 3}, "The last 3 tries failed no file"),
-        ({"late_deletes": "snapshot 7"}, "Rows that another application deleted came back snapshot 7"),
-        ({"no_optimizer": "start one"}, "Its tasks wait for an optimizer"),
-        ({"next_due_ms": FAR_MS}, "Next due at 2286-11-20"),
         ({"blockers": [pb.Blocker(operations=["optimize"], expires_ms=FAR_MS)]}, "Blocked: optimize"),
         ({"group": "full"}, "Its group has no free thread full has 2 threads, and each has a task."),
         ({"group": "used"}, "Its quota is used up It runs 2 tasks; its quota of 0.5 allows 2 threads now."),
@@ -520,21 +381,3 @@ def test_a_table_says_why_it_is_optimized_or_not(site: Site, fields: dict[str, o
         other = pb.GroupUse(table="lake.sales.other", limit=2, running_tasks=2)
         asked.answers["GetGroup"] = pb.Group(name="used", threads=9, uses=[other, use])
     assert told in words(client.get("/tables/1").text)
-
-
-def test_snapshots_are_compared_by_their_totals_as_far_as_they_have_any(client: TestClient) -> None:
-    def snapshot(number: int, **totals: str) -> pb.Snapshot:
-        named = {f"total-{key.replace('_', '-')}": value for key, value in totals.items()}
-        return pb.Snapshot(snapshot_id=number, summary=named, committed_ms=number * 1000, refs=[f"tag<{number}>"])
-
-    first = snapshot(1, data_files="10", records="1000", files_size="2048")
-    second = snapshot(2, data_files="4", records="many", files_size="1024")
-    many = [snapshot(number) for number in range(3, 60)]
-    asked_of(client).answers["ListSnapshots"] = pb.ListSnapshotsResponse(snapshots=[*many, second, first], total=59)
-    client.post(f"{AT}/snapshots", headers=OWN)
-    page = client.get(f"{AT}/snapshots?before=1&after=2").text
-    for told in ("data files 10 4 −6", "delete files - - -", "subtracted 1,000 - -", "bytes 2.0 kB 1.0 kB −1.0 kB"):
-        assert told in words(page)
-    assert page.count('class="strong"') == 20, "lanes of tags are bounded"
-    assert "tag&lt;2&gt;" in page
-    assert "has no snapshot" in html.unescape(client.get(f"{AT}/snapshots?before=1&after=3000").text)

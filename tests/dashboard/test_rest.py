@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -65,13 +64,6 @@ def test_the_description_is_served_to_everybody(served: Served) -> None:
 # Who may
 
 
-def test_a_call_without_a_token_is_told_how_to_bring_one(served: Served) -> None:
-    for token in ("", "amo_garbage"):
-        answer = served.ask(f"{PREFIX}/tables", token=token)
-        assert told(answer) == (401, "AMORO-4002", None)
-        assert answer.headers["www-authenticate"] == "Bearer"
-
-
 # What requests may say
 
 
@@ -86,15 +78,6 @@ def test_a_path_or_method_that_is_not_there_is_told_what_is(served: Served) -> N
     assert told(served.ask(f"{PREFIX}/tabels")) == (404, "AMORO-3000", None)
     answer = served.ask(f"{PREFIX}/tables", "PUT", body={})
     assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")
-
-
-def test_a_table_is_enabled_and_disabled(served: Served, table: str) -> None:
-    for enabled in (False, True):
-        tag = served.ask(f"{PREFIX}/tables/{table}").headers["etag"]
-        change = {"body": {"enabled": enabled}, "headers": {"If-Match": tag}}
-        changed = served.ask(f"{PREFIX}/tables/{table}", "PATCH", **change)
-        assert (changed.status, changed.document["enabled"]) == (200, enabled)
-        assert served.ask(f"{PREFIX}/tables/{table}", "PATCH", **change).status == 412
 
 
 @pytest.mark.usefixtures("table")
@@ -360,14 +343,6 @@ def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(serve
     assert [item["process_id"] for item in shown] == [ended["process_id"]]
 
 
-def test_what_is_done_within_the_wait_is_answered_whole(served: Served, table: str) -> None:
-    with embedded_optimizer(served.coordinator, 1, 512 * 1024 * 1024):
-        done = served.ask(f"{PREFIX}/tables/{table}/optimize?wait=60s", "POST", body={"type": "full", "force": True})
-    assert (done.status, done.document["outcome"], done.document["process"]["status"]) == (200, "success", "success")
-    nothing = served.ask(f"{PREFIX}/tables/{table}/optimize", "POST", body={"type": "minor"})
-    assert (nothing.status, nothing.document["outcome"], nothing.document["process_id"]) == (200, "nothing_to_do", None)
-
-
 # Single things
 
 
@@ -469,36 +444,8 @@ def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
     assert lake.ask(PATH.replace("tables/t", "tables/u"), "POST", body=report(EQ)).status == 404
 
 
-@pytest.fixture(scope="module")
-def new_table(served: Served, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """The head of shore.db.t, which nobody has told of."""
-    catalog = writer.make_catalog(tmp_path_factory.mktemp("shore"), "shore")
-    name = writer.make_table(catalog, "db.t", SCHEMA)
-    writer.append(name, [row(1)])
-    served.coordinator.catalogs.add(CatalogConfig("shore", tuple({**catalog.properties, "type": "sql"}.items())))
-    head = catalog.load_table("db.t").metadata.current_snapshot_id
-    catalog.close()
-    assert head is not None
-    return head
-
-
 def changed(name: str) -> str:
     return f"{PREFIX}/tables/{name}/changed"
-
-
-def test_a_new_table_that_is_told_of_is_found_and_looked_at(served: Served, new_table: int) -> None:
-    tables = served.coordinator.tables
-    with pytest.raises(TableNotFound):
-        tables.find_stored(parse_table("shore.db.t"))
-    for body in ({"hint": "created"}, {}):
-        answer = served.ask(changed("shore.db.t"), "POST", body=body)
-        assert (answer.status, answer.document["schema"]) == (200, "amoro.table/v1")
-        assert answer.document["table"] == "shore.db.t"
-    for _ in range(1500):
-        if tables.find_stored(parse_table("shore.db.t")).snapshot_id == new_table:
-            break
-        threading.Event().wait(0.02)
-    assert tables.find_stored(parse_table("shore.db.t")).snapshot_id == new_table
 
 
 def test_it_is_openapi() -> None:

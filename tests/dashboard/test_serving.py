@@ -1,7 +1,6 @@
 """The HTTP server of a coordinator: where it listens, whom it answers, how it ends, and what open pages fetch."""
 
 import asyncio
-import socket
 import ssl
 import threading
 from contextlib import closing
@@ -9,7 +8,6 @@ from dataclasses import replace
 from http.client import HTTPSConnection
 from pathlib import Path
 
-import grpc
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -17,12 +15,10 @@ from starlette.types import Receive, Scope, Send
 from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, embedded_optimizer
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.errors import AddressInUse, InvalidSettings
+from amoro_core.errors import InvalidSettings
 from amoro_core.model.principals import Certificates, Role
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.notifier import Changes, wait_for
-from amoro_core.protocol import admin_pb2
-from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.web import static
 from amoro_core.web.server import Listener, WebServer
 from tests.dashboard.served import Served, serving
@@ -44,19 +40,6 @@ def test_probes_answer_everybody_and_metrics_who_may_look(served: Served) -> Non
     told = served.ask("/metrics", token=viewer)
     assert told.status == 200
     assert 'amoro_build_info{version="0.1.0"} 1.0' in told.body
-
-
-def test_calls_and_the_disk_of_a_coordinator_are_measured(served: Served) -> None:
-    with grpc.insecure_channel(served.coordinator.address) as channel:
-        metadata = [("authorization", f"Bearer {served.admin}")]
-        AdminServiceStub(channel).GetStatus(admin_pb2.GetStatusRequest(), metadata=metadata, timeout=60)
-    lines = served.ask("/metrics").body.splitlines()
-    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert float(values["amoro_leader"]) == float(values["amoro_store_up"]) == 1
-    assert float(values["amoro_coordinator_epoch"]) == 1
-    assert float(values['amoro_rpc_seconds_count{method="GetStatus"}']) == 1
-    assert 0 < float(values["amoro_state_disk_free_ratio"]) < 1
-    assert float(values["amoro_transaction_seconds_count"]) > 0
 
 
 def test_how_long_requests_take_is_told_by_route_and_never_by_what_a_stranger_asks_for(served: Served) -> None:
@@ -135,13 +118,6 @@ def test_static_files_are_kept_by_browsers_as_long_as_their_address_lasts(served
         assert kept["cache-control"] == "public, max-age=31536000, immutable"
     assert served.ask("/static/__init__.py", token="").status == 404
     assert served.ask("/static/../app.py", token="").status == 404
-
-
-def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as holder:
-        port = holder.getsockname()[1]
-        with pytest.raises(AddressInUse, match=rf"127.0.0.1:{port} can't be listened on: process \d+ \(.+\) listens"):
-            coordinator_app.listening(replace(Settings(), http_port=port)).__enter__()
 
 
 @pytest.mark.parametrize(

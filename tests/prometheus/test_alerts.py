@@ -296,7 +296,6 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     an_optimizer_that_takes_nothing: {"AmoroTasksNotTaken": GROUP},
     an_unknown_commit: {"AmoroCommitUnknown": {}},
     delayed(10, ProcessStatus.COMMITTING): {"AmoroCommitDelayed": {"type": "expire-snapshots"}},
-    delayed(10, ProcessStatus.COMMITTING, 18): {},
     delayed(9, ProcessStatus.COMMITTING): {},
     delayed(10, ProcessStatus.COMMIT_UNKNOWN): {"AmoroCommitUnknown": {}},
     a_backlog: {"AmoroBacklog": GROUP},
@@ -316,21 +315,14 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     failing_tables(WorkFailed.code, 3, "expire-data"): {
         "AmoroTableFailing": {**FAILING, "action": "expire-data", "code": "AMORO-1001"}
     },
-    failing_tables(WorkFailed.code, 2, "expire-data"): {},
-    failing_tables(DataFileMissing.code, 1, "expire-data"): {
-        "AmoroTableFailing": {**FAILING, "action": "expire-data", "code": "AMORO-1002"}
-    },
     a_lost_optimizer: {"AmoroOptimizersLost": {}},
     told(metrics.FAILED_CHECKS, 1, "full"): {"AmoroCheckFailed": {"type": "full"}},
     an_hour_after_a_failed_check: {},
     told(metrics.STORE_UP, 0): {"AmoroStoreFailed": {}},
     told(metrics.LEADER, 0): {"AmoroNoLeader": {}},
-    told(metrics.LEADER, 1): {},
     told(metrics.DISK_FREE, 0.09): {"AmoroDiskLow": {}},
-    told(metrics.DISK_FREE, 0.09, minutes=4): {},
     told(metrics.DISK_FREE, 0.1): {},
     told(metrics.CATALOG_UP, 0, "cat"): {"AmoroCatalogUnreachable": {"catalog": "cat"}},
-    told(metrics.CATALOG_UP, 0, "cat", minutes=9): {},
     told(metrics.CERTIFICATE_END, START.timestamp() + 14 * DAY_S): {"AmoroCertificateEnds": {}},
     told(metrics.CERTIFICATE_END, START.timestamp() + 15 * DAY_S): {},
     told(metrics.LATE_DELETES, 1): {"AmoroLateDeletes": {}},
@@ -338,7 +330,6 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     told(metrics.LOGIN_FAILURES, 19): {},
     conflicts(11, 9): {"AmoroCommitsConflict": {}},
     conflicts(11, 11): {},
-    conflicts(9, 1): {},
     failing_starts(3): {"AmoroInstancesCannotStart": GROUP},
     failing_starts(2): {},
     nobody_answers: {"AmoroCoordinatorAbsent": {"instance": "127.0.0.1:1630", "job": "amoro"}},

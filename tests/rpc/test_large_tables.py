@@ -15,14 +15,12 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient
 from amoro_core.actions import orphans as orphan_actions
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import OptimizerError
 from amoro_core.model.processes import Attempt, ProcessStatus
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import pending_deletions as store_condemned
 from amoro_core.store import tasks
 from amoro_optimizer.client import Client
@@ -85,24 +83,6 @@ def optimizer(coordinator: Coordinator, threads: int = 2) -> Iterator[Runner]:
     finally:
         runner.stop()
         thread.join()
-
-
-def test_a_process_says_that_no_optimizer_takes_its_kind_of_work(
-    coordinator: Coordinator, admin: AdminClient, client: Client, orphans: list[Path]
-) -> None:
-    def waits_for() -> str:
-        return admin.GetProcess(pb.GetProcessRequest(process_id=process_id)).no_optimizer
-
-    process_id = begin(coordinator)
-    assert waits_for().startswith("group 'default' has no optimizer: start one with")
-    register(coordinator, client)  # as of an earlier version: it knows rewriting alone
-    assert waits_for() == (
-        "no optimizer of group 'default' takes work of the kind list: update one of them, or start one that does with "
-        "amoro optimizer run --group default"
-    )
-    with optimizer(coordinator):
-        wait_until(lambda: waits_for() == "")
-        assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
 
 
 def test_two_optimizers_list_a_table(coordinator: Coordinator, catalog: SqlCatalog, orphans: list[Path]) -> None:
@@ -168,15 +148,6 @@ def test_work_whose_blob_was_altered_fails_and_finds_nothing(coordinator: Coordi
     with optimizer(coordinator):
         assert ended(coordinator, process_id) == ProcessStatus.FAILED
     assert "is not what its work names" in coordinator.optimizing.find_process(process_id).process.failure
-
-
-def test_an_optimizer_that_is_lost_has_its_task_done_by_another(
-    coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt], orphans: list[Path]
-) -> None:
-    token, attempt = handed
-    client.deregister(token)
-    with optimizer(coordinator):
-        assert ended(coordinator, attempt.task_id.process_id) == ProcessStatus.SUCCESS
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ from amoro_cli.client import AdminClient
 from amoro_cli.list_options import ListRange, gather, listed
 from amoro_cli.wait import with_tasks
 from amoro_core.bootstrap.coordinator_app import Coordinator
-from amoro_core.errors import InvalidArgument, ProcessNotFound
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.paging import ALL, Window
-from amoro_core.model.principals import Role
-from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import FileSummary
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
@@ -48,12 +46,6 @@ def test_a_list_of_processes_counts_tasks_and_carries_none(coordinator: Coordina
     assert (newest.input_bytes, newest.input_bytes_done) == (40 * SIZE, SIZE)
 
 
-def test_a_process_says_the_same_figures_alone_and_in_a_list(coordinator: Coordinator, admin: AdminClient) -> None:
-    fill(coordinator._store, known=1, running=1, each=5)
-    (one,) = processes(admin).items
-    assert admin.GetProcess(pb.GetProcessRequest(process_id=one.process_id)) == one
-
-
 def test_a_process_comes_without_its_tasks_and_a_client_adds_them_page_by_page(
     coordinator: Coordinator, admin: AdminClient
 ) -> None:
@@ -61,19 +53,6 @@ def test_a_process_comes_without_its_tasks_and_a_client_adds_them_page_by_page(
     alone = admin.GetProcess(pb.GetProcessRequest(process_id="01990000-0001"))
     assert (alone.tasks_total, len(alone.tasks)) == (2500, 0)
     assert [task.task_id for task in with_tasks(admin, alone).tasks] == list(range(1, 2501))
-
-
-def test_pages_of_processes_meet_without_gap_or_repetition(coordinator: Coordinator, admin: AdminClient) -> None:
-    fill(coordinator._store, known=7, running=7, each=1)
-    ids = [f"0199{number:04}-0001" for number in reversed(range(7))]
-    first = processes(admin, Window(3))
-    assert ([item.process_id for item in first.items], first.total, first.next) == (ids[:3], 7, ids[2])
-    second = processes(admin, Window(3, first.next))
-    assert [item.process_id for item in second.items] == ids[3:6]
-    third = processes(admin, Window(3, second.next))
-    assert ([item.process_id for item in third.items], third.next) == (ids[6:], "")
-    with pytest.raises(ProcessNotFound):
-        processes(admin, Window(3, "0199ffff"))
 
 
 def test_a_list_that_is_longer_than_a_page_comes_whole(coordinator: Coordinator, admin: AdminClient) -> None:
@@ -87,14 +66,6 @@ def test_a_list_that_is_longer_than_a_page_comes_whole(coordinator: Coordinator,
     assert tables_of(admin, Window(0, "cat.db.u")).items == []
     with pytest.raises(InvalidArgument, match="'no table' is not a cursor"):
         tables_of(admin, Window(0, "no table"))
-
-
-def test_tables_are_listed_by_catalog_group_and_status(coordinator: Coordinator, admin: AdminClient) -> None:
-    fill(coordinator._store, known=3)
-    assert [tables_of(admin, catalog="cat").total, tables_of(admin, group="default", status="idle").total] == [3, 3]
-    assert [tables_of(admin, group="other").total, tables_of(admin, status="pending").total] == [0, 0]
-    coordinator.catalogs.add(CatalogConfig("dog", (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
-    assert tables_of(admin, catalog="dog").total == 0
 
 
 def test_tables_are_sorted_and_filtered_where_they_are_kept(coordinator: Coordinator, admin: AdminClient) -> None:
@@ -129,16 +100,3 @@ def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: 
     assert ([task.task_id for task in waiting.items], waiting.total, waiting.next) == ([6, 7, 8, 9], 7, "")
     with pytest.raises(InvalidArgument, match="'x' is not a task number"):
         tasks_of(admin, Window(1, "x"))
-
-
-def test_every_other_list_has_pages_by_name(coordinator: Coordinator, admin: AdminClient) -> None:
-    for name in ("a", "b", "c"):
-        coordinator.groups.create(ResourceGroup(name))
-        coordinator.tokens.create(name, Role.ADMIN)
-        coordinator.catalogs.add(CatalogConfig(name, (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
-    groups = listed(admin, Window(2, "a"), pb.ListGroupsRequest())
-    assert ([item.name for item in groups.items], groups.total, groups.next) == (["b", "c"], 4, "c")
-    tokens = listed(admin, Window(1, "b"), pb.ListTokensRequest())
-    assert ([item.name for item in tokens.items], tokens.total, tokens.next) == (["c"], 3, "")
-    catalogs = listed(admin, Window(2), pb.ListCatalogsRequest())
-    assert ([item.name for item in catalogs.items], catalogs.total, catalogs.next) == (["a", "b"], 4, "b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 import pytest
@@ -10,8 +9,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import AmoroError, AttemptAbandoned, CoordinatorUnavailable, UnknownWork
-from amoro_core.files.storage.io import FileAccess
-from amoro_core.logger import FIELDS
 from amoro_core.model.processes import OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.task_payload import REWRITE, Work, WorkResult
 from amoro_core.protocol import codec
@@ -53,9 +50,7 @@ def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
     return begin(coordinator)
 
 
-def started(
-    coordinator: Coordinator, held: Held, *, is_beside: bool = False, threads: int = 1
-) -> tuple[Runner, threading.Thread]:
+def started(coordinator: Coordinator, held: Held, *, threads: int = 1) -> tuple[Runner, threading.Thread]:
     config = OptimizerConfig(
         address=coordinator.address,
         group="default",
@@ -64,7 +59,6 @@ def started(
         enrolment_token=coordinator.enrolment_token,
         heartbeat_interval_s=0.1,
         labels={},
-        is_beside=is_beside,
     )
     runner = Runner(config, held)
     thread = threading.Thread(target=runner.run)
@@ -146,22 +140,6 @@ def test_an_attempt_is_surely_its_optimizers_for_a_heartbeat_timeout_after_the_l
         thread.join()
 
 
-@pytest.mark.parametrize(("is_beside", "times"), [(False, 2), (True, 1)])
-def test_what_both_sides_know_is_logged_once_in_a_process_that_is_both(
-    coordinator: Coordinator, process: str, caplog: pytest.LogCaptureFixture, is_beside: bool, times: int
-) -> None:
-    held = Held()
-    with caplog.at_level(logging.INFO, "amoro"):
-        runner, thread = started(coordinator, held, is_beside=is_beside)
-        held.go.set()
-        wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
-        runner.stop()
-        thread.join()
-    events = [getattr(record, FIELDS)["event"] for record in caplog.records if hasattr(record, FIELDS)]
-    assert events.count("optimizer.registered") == times
-    assert [events.count(name) for name in ("optimizer.draining", "optimizer.deregistered")] == [1, 1]
-
-
 def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, process: str) -> None:
     held = Held()
     runner, thread = started(coordinator, held)
@@ -214,13 +192,6 @@ def test_work_goes_only_to_an_optimizer_that_knows_its_kind(
     (handed,) = client.poll(able, [1], 0, (), 0).tasks
     assert handed.work.kind == "polish"
     assert handed.work.payload == coordinator._store.read(lambda db: tasks.read_input(db, handed.attempt.task_id))
-
-
-def test_an_optimizer_that_names_no_kind_rewrites(coordinator: Coordinator, client: Client, process: str) -> None:
-    """As those of earlier versions."""
-    token = register(coordinator, client, work_kinds=()).token
-    (handed,) = client.poll(token, [1], 0, (), 0).tasks
-    assert handed.work.kind == REWRITE
 
 
 def test_a_refused_task_is_planned_again_for_others_and_neither_failed_nor_lost(
@@ -300,40 +271,3 @@ def test_a_runner_gives_work_of_an_unknown_kind_back_and_goes_on(coordinator: Co
     task = the_task(coordinator, process)
     assert (task.attempt, task.failed_runs, task.lost_attempts) == (1, 0, 0)
     assert task.failure == "work of the kind 'polish' is not known to this optimizer, which knows rewrite"
-
-
-class Polish:
-    """A kind whose message is a file's name and what is to stand in it."""
-
-    def open(self, payload: bytes, io_properties: object) -> FileAccess:
-        from amoro_core.files.storage.io import open_access
-
-        place = payload.decode().rpartition("/")[0]
-        return open_access({}, place, read_locations=(place,), write_locations=(place,))
-
-    def execute(self, payload: bytes, access: FileAccess, run: Run) -> bytes:
-        path = f"{payload.decode()}-{run.attempt.number}"
-        with access.create_output(path) as stream:
-            stream.write(b"polished")
-        return path.encode()
-
-    def files(self, result: bytes) -> frozenset[str]:
-        return frozenset({result.decode()})
-
-
-def test_a_kind_that_is_plugged_in_is_executed_and_its_result_kept_as_it_is(
-    coordinator: Coordinator, client: Client, process: str, tmp_path: object
-) -> None:
-    become(coordinator, process, "polish")
-    backend = InProcess(Kinds({"polish": Polish()}))
-    token = register(coordinator, client, work_kinds=backend.kinds).token
-    (handed,) = client.poll(token, [1], 0, (), 0).tasks
-    client.ack(token, handed.attempt)
-    run = Run(handed.attempt, {}, 1, lambda done, total: None, lambda: False)
-    result = backend.execute(Work("polish", f"{tmp_path}/out".encode()), handed.table, run)
-    assert result == WorkResult("polish", f"{tmp_path}/out-1".encode())
-    assert client.complete(token, handed.attempt, result).accepted
-    assert client.complete(token, handed.attempt, result).accepted, "a repetition is accepted"
-    assert coordinator._store.read(lambda db: tasks.read_output(db, handed.attempt.task_id)) == (1, result.payload)
-    assert the_task(coordinator, process).status is TaskStatus.SUCCESS
-    assert coordinator.optimizing.find_process(process).process.status is not ProcessStatus.RUNNING

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient
-from amoro_cli.connection import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
-from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AttemptAbandoned
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.model.verification import RowsDigest
 from amoro_core.protocol import admin_pb2 as pb
@@ -64,27 +57,6 @@ def test_a_table_that_is_told_of_is_looked_at_though_its_time_has_not_come(
         assert (said.document["schema"], said.document["table"]) == ("amoro.table/v1", "cat.db.t")
     wait_until_seen(coordinator, "cat.db.t", head_of(catalog, "db.t"))
     assert (changed("cat.db.t").status, changed("cat.db.t").err) == (0, "")
-
-
-def test_a_new_table_that_is_told_of_is_found_and_looked_at(
-    coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
-) -> None:
-    writer.append(writer.make_table(catalog, "db.t", SCHEMA), [row(1)])
-    assert coordinator.tables.list_tables() == []
-    assert changed("cat.db.t").status == 0
-    wait_until_seen(coordinator, "cat.db.t", head_of(catalog, "db.t"))
-
-
-def test_a_table_that_does_not_exist_is_named(coordinator: Coordinator, catalog: SqlCatalog, changed: Changed) -> None:
-    writer.make_table(catalog, "db.orders", SCHEMA)
-    assert changed("cat.db.orders").status == 0
-    assert changed("cat.db.order") == Said(
-        3,
-        "",
-        "Error: table cat.db.order does not exist [AMORO-3002]\nHint: Did you mean cat.db.orders?\n",
-    )
-    assert changed("cta.db.orders").status == 3
-    assert [str(one.identifier) for one in coordinator.tables.list_tables()] == ["cat.db.orders"]
 
 
 def test_of_several_tables_those_that_exist_are_looked_at_and_the_others_are_named(
@@ -137,28 +109,6 @@ def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
         wait_until_seen(coordinator, f"cat.db.t{number}", head_of(catalog, f"db.t{number}"))
 
 
-def test_a_commit_that_is_told_is_planned_without_a_wait_of_the_coordinator(
-    tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    coordinator = Coordinator(tmp_path / "home", replace(Settings(), port=0))
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
-    identifier = parse_table("cat.db.t")
-    coordinator.start()
-    try:
-        coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
-        runtime = coordinator.tables.ensure(identifier)
-        coordinator.tables.refresh(runtime.table_id)  # its next look is a minute away
-        for number in range(12):
-            writer.append(table, [row(number)])
-        with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
-            client.TableChanged(pb.TableChangedRequest(table="cat.db.t"))
-        wait_until(lambda: coordinator.optimizing.list_processes(runtime.table_id))
-        assert len(coordinator.optimizing.list_processes(runtime.table_id)) == 1
-    finally:
-        coordinator.stop()
-
-
 PATIENCE_S = 60
 
 
@@ -169,17 +119,6 @@ def rewritten(catalog: SqlCatalog) -> None:
     (file,) = oracle.live_files(table)
     added = tuple(write_data_files(table, [row(1)]))
     commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
-
-
-def test_both_sides_and_their_checksums_are_answered(admin: AdminClient, catalog: SqlCatalog) -> None:
-    rewritten(catalog)
-    found = admin.VerifyTable(pb.VerifyTableRequest(table="cat.db.t"))
-    (comparison,) = found.comparisons
-    (partition,) = comparison.partitions
-    assert (found.sound, found.files, list(comparison.process_ids)) == (True, 1, ["p"])
-    assert (partition.rows_before, partition.rows_after, partition.equal) == (1, 1, True)
-    assert len(partition.checksum_before) == 32
-    assert partition.checksum_before == partition.checksum_after
 
 
 def test_reading_ends_when_the_caller_has_gone(

@@ -94,24 +94,6 @@ def test_every_tool_names_an_operation_and_says_what_it_may_change(coordinator: 
     use(coordinator, look, allow_writes=True)
 
 
-def test_each_reading_tool_answers(coordinator: Coordinator) -> None:
-    async def look(client: Client) -> dict[str, dict[str, Any]]:
-        process = (await call(client, "list_processes"))["processes"]
-        assert process == []
-        names = ("status", "list_conditions", "list_tables", "list_groups", "list_optimizers", "list_events")
-        found = {name: await call(client, name) for name in names}
-        found["get_table"] = await call(client, "get_table", table="cat.db.t")
-        found["explain_plan"] = await call(client, "explain_plan", table="cat.db.t", type="full")
-        return found
-
-    found = use(coordinator, look, Role.VIEWER)
-    assert found["status"]["tables"] == 1
-    assert [table["table"] for table in found["list_tables"]["tables"]] == ["cat.db.t"]
-    assert isinstance(found["get_table"]["snapshot_id"], str)
-    assert found["explain_plan"]["tasks"]
-    assert [group["name"] for group in found["list_groups"]["groups"]] == ["default"]
-
-
 def test_nothing_is_changed_but_by_a_call_that_says_so(coordinator: Coordinator) -> None:
     async def look(client: Client) -> None:
         tried = await call(client, "optimize_table", table="cat.db.t", type="full")
@@ -128,18 +110,6 @@ def test_nothing_is_changed_but_by_a_call_that_says_so(coordinator: Coordinator)
         assert done["done"]["enabled"] is True
 
     use(coordinator, look, Role.OPERATOR, allow_writes=True)
-
-
-def test_who_may_not_is_refused_and_a_server_without_writes_has_no_such_tool(coordinator: Coordinator) -> None:
-    async def look(client: Client) -> str:
-        arguments = {"table": "cat.db.t", "enabled": True, "dry_run": False}
-        result = await client.call_tool("set_enabled", arguments)
-        assert result.is_error
-        return str(result.content[0].text)
-
-    assert "needs the role operator" in use(coordinator, look, Role.VIEWER, allow_writes=True)
-    assert "there is no tool 'set_enabled'" in use(coordinator, look)
-    assert coordinator.tables.list_tables()[0].enabled is False
 
 
 def test_names_and_properties_of_strangers_are_cleaned_data(coordinator: Coordinator) -> None:
