@@ -115,14 +115,7 @@ def test_metrics_that_were_left_packed_are_those_that_pyiceberg_reads(table: Tab
     theirs, ours = manifest.fetch_manifest_entry(table.io), read_manifest(table.io, manifest).entries
     assert len(ours) == len(theirs) == 1
     assert isinstance(ours[0].data_file.lower_bounds, PackedMap)
-    for field in (
-        "column_sizes",
-        "value_counts",
-        "null_value_counts",
-        "nan_value_counts",
-        "lower_bounds",
-        "upper_bounds",
-    ):
+    for field in FIELDS:
         found, expected = (getattr(one[0].data_file, field) for one in (ours, theirs))
         assert dict(found or {}) == dict(expected or {})
     assert ours[0].data_file.lower_bounds

@@ -45,7 +45,6 @@ from tests.engine.writer import (
     expire_snapshots,
     make_catalog,
     make_table,
-    remove_files,
     rollback,
     upsert,
 )
@@ -360,18 +359,6 @@ def test_a_file_is_not_removed_twice(table: Table) -> None:
 # Sending
 
 
-def test_an_append_between_staging_and_sending_conflicts_and_changes_nothing(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-    append(table, rows(5))
-    before, head = live_rows(table), current(table).snapshot_id
-
-    with pytest.raises(CommitConflict, match="the table changed before the commit"):
-        committing.send(fresh.catalog, fresh, attempt.payload)
-
-    assert current(table).snapshot_id == head
-    assert_same_rows(before, live_rows(table))
-
-
 def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table) -> None:
     create_branch(table, "audit")
     fresh, attempt = staged(table, rewritten(table))
@@ -478,16 +465,6 @@ def test_any_other_error_leaves_the_commit_unknown(table: Table, catalog: SqlCat
         assert traced(table, attempt) == Trace.OPEN
 
 
-@pytest.mark.parametrize("error", [answer(500), broken_body(), OSError()], ids=lambda error: type(error).__name__)
-def test_an_unknown_commit_that_was_applied_has_landed(table: Table, catalog: SqlCatalog, error: Exception) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    with pytest.raises(CommitUnknown):
-        committing.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
-
-    assert traced(table, attempt) == Trace.LANDED
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
 def test_what_ends_the_process_passes(table: Table, catalog: SqlCatalog, error: BaseException) -> None:
     fresh, attempt = staged(table, rewritten(table))
@@ -534,22 +511,6 @@ def traced(table: Table, attempt: StagedCommit, found: Table | None = None) -> T
     return status_check.check_commit_status(
         found or loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id
     )
-
-
-def test_an_open_attempt_lands_when_it_is_sent_again(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-    assert traced(table, attempt) == Trace.OPEN
-
-    committing.send(fresh.catalog, fresh, attempt.payload)
-
-    assert traced(table, attempt) == Trace.LANDED
-
-
-def test_an_attempt_is_refuted_once_its_number_is_taken(table: Table) -> None:
-    _, attempt = staged(table, rewritten(table))
-    append(table, rows(5))
-
-    assert traced(table, attempt) == Trace.REFUTED
 
 
 def test_an_attempt_stays_open_after_a_rollback(table: Table) -> None:
@@ -657,17 +618,6 @@ def test_nothing_is_deleted_while_a_manifest_is_missing(table: Table) -> None:
         committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()])
 
     assert stray.exists()
-
-
-def test_a_file_removed_by_another_can_not_be_replaced(table: Table) -> None:
-    plan = rewritten(table)
-    fresh, head, content = content_of(table, plan)
-    remove_files(table, [content.removed_data[0].path])
-    newer = replace(head, snapshot_id=current(table).snapshot_id)
-
-    with pytest.raises(CommitConflict, match="is live 0 times"):
-        rewrite_files.stage(loaded(table), newer, content, {})
-    assert fresh.metadata.current_snapshot_id == head.snapshot_id
 
 
 def test_what_is_older_than_the_files_is_not_read_for_them_and_the_rest_is(table: Table) -> None:

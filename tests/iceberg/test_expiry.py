@@ -158,14 +158,6 @@ def test_what_is_gone_or_held_is_no_more_to_be_removed(table: Table) -> None:
             stage_expiry(table.refresh(), gone, refs, clean=False, own_metadata=True)
 
 
-def test_the_same_bytes_apply_once(table: Table) -> None:
-    first, *rest = ids(table)
-    payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    committing.send(table.catalog, table, payload)
-    committing.send(table.catalog, table, payload)
-    assert (ids(table), trace_of(table, evidence)) == (rest, Trace.LANDED)
-
-
 # What nothing needs any more
 
 
@@ -210,16 +202,6 @@ def test_a_schema_that_an_equality_delete_compares_by_stays(catalog: SqlCatalog)
 
 
 # Tags that are made meanwhile
-
-
-def test_a_tag_made_after_validation_stops_the_expiry_where_we_write_metadata(table: Table) -> None:
-    first, *_ = ids(table)
-    payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    answering(table.catalog, lambda: tag(table, "mine", first))
-    with pytest.raises(CommitConflict):
-        committing.send(table.catalog, table, payload)
-    assert table.refresh().metadata.refs["mine"].snapshot_id == first
-    assert trace_of(table, evidence) is Trace.REFUTED
 
 
 def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_reference(table: Table) -> None:
@@ -445,12 +427,3 @@ def test_a_change_of_something_else_lets_the_same_be_sent_again_on_rest(rest: Ca
     answering(rest, raising(CommitFailedException("somebody was faster")))
     committing.send(rest, seen, payload)
     assert first not in ids(table)
-
-
-def test_an_answer_that_got_lost_is_unknown_and_the_table_tells(table: Table) -> None:
-    first, *_ = ids(table)
-    payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    answering(table.catalog, lambda: None, raising(ConnectionError("cut")))
-    with pytest.raises(CommitUnknown):
-        committing.send(table.catalog, table, payload)
-    assert trace_of(table.refresh(), evidence) is Trace.LANDED

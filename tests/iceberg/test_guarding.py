@@ -395,23 +395,19 @@ def tell_length(table: Table, path: str) -> None:
         rewrite_manifest(snapshot.manifest_list, told)
 
 
-def test_partition_statistics_are_reached_and_named(table: Table) -> None:
+@pytest.mark.parametrize(
+    ("spelled", "path"),
+    [
+        ("file:/x/partition-stats-1.parquet", "/x/partition-stats-1.parquet"),
+        ("file:/x/Zu\u0308%20s.parquet", "/x/Z\u00fc s.parquet"),
+    ],
+)
+def test_partition_statistics_are_reached_and_named_in_any_spelling(table: Table, spelled: str, path: str) -> None:
     found = loaded(table)
-    said = {"snapshot-id": 1, "statistics-path": "file:/x/partition-stats-1.parquet", "file-size-in-bytes": 1}
+    said = {"snapshot-id": 1, "statistics-path": spelled, "file-size-in-bytes": 1}
     changed = {"partition_statistics": [PartitionStatisticsFile(**said)]}
     found.metadata = found.metadata.model_copy(update=changed)
-    path = "/x/partition-stats-1.parquet"
     assert Guard(lambda: found, found).reachable([path]) == {path: "partition statistics of the table"}
-    assert named(found).places_of([path, path + "x"]) == [{("file", "")}, set()]
-
-
-def test_a_name_that_is_spelled_in_another_way_is_reached_and_named(table: Table) -> None:
-    found = loaded(table)
-    said = {"snapshot-id": 1, "statistics-path": "file:/x/Zu\u0308%20s.parquet", "file-size-in-bytes": 1}
-    changed = {"partition_statistics": [PartitionStatisticsFile(**said)]}
-    found.metadata = found.metadata.model_copy(update=changed)
-    path = "/x/Z\u00fc s.parquet"
-    assert list(Guard(lambda: found, found).reachable([path])) == [path]
     assert list(map(bool, named(found).places_of([path, path + "x"]))) == [True, False]
 
 

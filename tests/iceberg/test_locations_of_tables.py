@@ -270,9 +270,3 @@ def test_a_file_that_is_gone_or_no_parquet_is_told(laid: IcebergTable) -> None:
     path.unlink()
     with pytest.raises(DataFileMissing):
         laid.layout_of(file)
-
-
-def test_columns_of_the_table_are_told(laid: IcebergTable) -> None:
-    found = laid.sorting()
-    assert [(one.field_id, one.name, one.kind, one.problem) for one in found.columns] == [(1, "id", "long", "")]
-    assert found.bound_key(1)((5).to_bytes(8, "little")) == 5

@@ -292,16 +292,6 @@ def test_specs_stay_apart(catalog: SqlCatalog) -> None:
     assert_same_rows(before, live_rows(table))
 
 
-def test_a_table_of_format_1_is_merged(catalog: SqlCatalog) -> None:
-    table = filled(catalog, format_version=1)
-    before = live_rows(table)
-
-    optimize_two(table)
-
-    assert counts(table) == [(DATA, 0, 1, 2, 2)]
-    assert_same_rows(before, live_rows(table))
-
-
 def test_partitions_of_a_promoted_column_are_merged_in_its_newest_type(catalog: SqlCatalog) -> None:
     table = make_table(catalog, "db.t", SCHEMA, BY_X, properties=ALWAYS)
     append(table, rows(1))
@@ -315,17 +305,6 @@ def test_partitions_of_a_promoted_column_are_merged_in_its_newest_type(catalog: 
 
     (merged,) = manifests(table)
     assert sorted(one["data_file"]["partition"]["x"] for one in entries(merged)) == [1, 1, 2, 2**40]
-    assert_same_rows(before, live_rows(table))
-
-
-def test_merging_again_drops_what_earlier_snapshots_removed(catalog: SqlCatalog) -> None:
-    table = filled(catalog)
-    optimize_two(table)
-    before = live_rows(table)
-
-    optimize_two(table)
-
-    assert counts(table) == [(DATA, 0, 1, 1, 2)]
     assert_same_rows(before, live_rows(table))
 
 

@@ -11,8 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.errors import CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
 from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileReadCache
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
@@ -20,9 +19,7 @@ from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
 from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
 from amoro_core.model.files import DeleteFile
-from amoro_core.model.maintenance import DELETED, StoredFile
 from amoro_core.model.paths import normalise
-from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import TableFacts, TableIdentifier
@@ -64,16 +61,6 @@ def opened(config: CatalogConfig) -> AnyTable:
     return with_roles(FORMAT.load(config, TABLE), set(Role) - {Role.SERVICE}, "these tests")
 
 
-def test_a_catalog_that_works_passes_its_check(config: CatalogConfig) -> None:
-    FORMAT.check(config)
-    assert FORMAT.commits_refused(config) is None
-
-
-def test_a_catalog_that_does_not_work_fails_its_check(tmp_path: Path) -> None:
-    with pytest.raises(CatalogUnavailable, match="does not exist"):
-        FORMAT.check(CatalogConfig("cat", (("type", "sql"), ("uri", f"sqlite:///{tmp_path}/none.db"))))
-
-
 def test_tables_of_all_namespaces_are_listed_in_order(config: CatalogConfig, catalog: SqlCatalog) -> None:
     for name in ("ns.t", "ns.a", "a.b.c.deep", "a.z", "ns_.like", "nsx.like"):
         make_table(catalog, name, SCHEMA)
@@ -86,11 +73,6 @@ def test_tables_of_all_namespaces_are_listed_in_order(config: CatalogConfig, cat
         "cat.ns_.like",
         "cat.nsx.like",
     ]
-
-
-def test_a_table_that_does_not_exist_is_not_found(config: CatalogConfig) -> None:
-    with pytest.raises(TableNotFound):
-        opened(config)
 
 
 def test_the_facts_of_a_table_before_and_after_its_first_snapshot(config: CatalogConfig, catalog: SqlCatalog) -> None:
@@ -174,37 +156,6 @@ def test_only_properties_of_file_ios_are_vended(config: CatalogConfig, catalog: 
     assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
 
 
-def test_partitions_have_paths(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    make_table(catalog, "ns.t", SCHEMA, SPEC)
-    found = opened(config)
-    assert found.partition_path(PartitionKey(0, (b"a/b",))) == "region=a%2Fb"
-    assert found.partition_path(PartitionKey(0, (None,))) == "region=null"
-
-
-def test_files_outside_are_read_only_where_an_administrator_allowed_it(
-    config: CatalogConfig, catalog: SqlCatalog, tmp_path: Path
-) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, properties={"write.data.path": f"file://{tmp_path}/allowed/x"})
-    append(table, [{"id": 1}])
-    with table.transaction() as transaction:
-        transaction.remove_properties("write.data.path")
-    found = opened(config).scan()
-    assert found is not None
-    assert len(found.files) == 1
-    with pytest.raises(TableRefused, match="/allowed/x") as refused:
-        opened(CatalogConfig("cat", config.properties)).scan()
-    assert refused.value.reason == "location"
-
-
-def test_a_catalog_without_compare_and_set_is_refused_by_name(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    IcebergTable(config, TABLE, table).refuse_unsupported()
-    foreign = CatalogConfig("files", (("type", "hadoop"), ("warehouse", "file:///wh")))
-    with pytest.raises(TableRefused, match=r"through catalog files: .* compare and set") as refused:
-        IcebergTable(foreign, TABLE, table).refuse_unsupported()
-    assert refused.value.reason == "catalog"
-
-
 def committed(table: Table, config: CatalogConfig) -> tuple[AnyTable, Trace]:
     """Merge two files by a commit through the port; returns the table that made it and what its trace says."""
     append(table, [{"id": 1}])
@@ -221,16 +172,6 @@ def committed(table: Table, config: CatalogConfig) -> tuple[AnyTable, Trace]:
     found.send(staged.payload)
     assert second.path in {file.data.path for file in opened(config).scan().files}
     return found, found.trace(evidence)
-
-
-def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    _, trace = committed(table, config)
-    assert trace is Trace.LANDED
-    after = opened(config).scan()
-    assert after is not None
-    assert [(file.data.sequence_number, file.data.record_count) for file in after.files] == [(2, 1), (3, 1)]
-    assert (after.sequence_number, table.refresh().current_snapshot().summary["process"]) == (4, "p")
 
 
 def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
@@ -334,35 +275,3 @@ def test_what_deletes_say_is_read_again_for_files_that_were_not_asked_for(
     assert known.positions(found, [delete], [second])[delete.identity].keys() == {normalise(second.path)}
     Path(delete.path.removeprefix("file://")).unlink()
     assert known.positions(found, [delete], [first]) == {}, "what can't be read again tells nothing"
-
-
-def test_files_that_the_table_reaches_are_not_deleted(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}])
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
-    [file] = scanned.files
-    orphan = f"{table.location()}/data/orphan.parquet"
-    Path(orphan.removeprefix("file://")).write_bytes(b"x")
-    assert found.delete_unreferenced([file.data.path, orphan]) == (orphan,)
-    assert Path(file.data.path.removeprefix("file://")).exists()
-
-
-def test_files_are_deleted_that_the_guard_lets_go(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    made = make_table(catalog, "ns.t", SCHEMA)
-    append(made, [{"id": 1, "region": "n", "gone": None}])
-    (live,) = (entry["file_path"] for entry in made.inspect.files().to_pylist())
-    stray = f"{made.location()}/data/stray.parquet"
-    Path(normalise(stray)).write_bytes(b"xyz")
-    table = opened(config)
-    guard = table.guard()
-    assert dict(guard.reachable([live, stray])).keys() == {live}
-    seen = table.access().stat_many([stray, f"{stray}.none"])
-    assert (seen[stray], seen[f"{stray}.none"]) == (StoredFile(normalise(stray), 3, seen[stray].modified_at), None)
-    assert table.access().delete_many([stray]) == {stray: DELETED}
-    append(made, [{"id": 2, "region": "n", "gone": None}])
-    after = {entry["file_path"] for entry in made.inspect.files().to_pylist()}
-    assert guard.reachable([*after, stray]).keys() == after
-    with pytest.raises(CatalogUnavailable, match="older"):
-        table.guard(sequence_number=9).reachable([])

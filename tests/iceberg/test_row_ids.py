@@ -15,7 +15,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import (
     DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -41,7 +40,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from amoro_core.errors import CommitConflict, CommitRefused, TableRefused
+from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
@@ -49,14 +48,13 @@ from amoro_core.iceberg.maintenance.expiry import LostRef, stage_expiry, stage_r
 from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.avro import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, TableManifestCache
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest, to_data_file
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import counted
 from amoro_core.iceberg.pyiceberg_sandbox import lost_key, refusing_lost_keys
 from amoro_core.iceberg.scan import ManifestSources, scan
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.scan.columns import Gathering
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
@@ -162,26 +160,6 @@ def test_a_scan_tells_the_first_row_id_of_each_file(table: Table) -> None:
     expected = live_ids(table)
     assert sorted(one for one in expected.values() if one is not None) == [0, 2, 5, 9]
     assert {one.data.path: one.data.first_row_id for one in scanned(loaded(table)).files} == expected
-
-
-def test_columns_keep_first_row_ids() -> None:
-    files = [
-        to_data_file(one, ())
-        for one in (_with_all(entry(ADDED, 1, given), f"f{at}") for at, given in enumerate((None, 0, 2**62)))
-    ]
-    gathering = Gathering()
-    for one in files:
-        gathering.add(one)
-    columns = gathering.columns()
-    assert [columns.row(at) for at in range(3)] == files
-    assert [one.first_row_id for one in files] == [None, 0, 2**62]
-
-
-def _with_all(entry: ManifestEntry, path: str) -> ManifestEntry:
-    file = entry.data_file
-    file[1], file[2], file[5], entry.sequence_number = path, FileFormat.PARQUET, 100, 1
-    file.spec_id = 0
-    return entry
 
 
 def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them(
@@ -561,16 +539,6 @@ def test_a_key_of_a_later_format_is_refused_in_an_earlier_one(kept_table: Table,
         load_table(config(tmp_path), TABLE)
 
 
-@pytest.mark.parametrize("kept_table", [2], indirect=True)
-def test_a_key_that_comes_between_staging_and_sending_is_not_lost(kept_table: Table) -> None:
-    fresh, attempt = staged(kept_table, rewritten(kept_table))
-    change(kept_table, at())
-    before = file_of(kept_table).read_bytes()
-    with pytest.raises(CommitRefused, match="the key of-tomorrow, which would be lost"):
-        committing.send(kept_table.catalog, fresh, attempt.payload)
-    assert file_of(kept_table).read_bytes() == before
-
-
 def _made(table: Table, by: Change = lambda said: None) -> str | None:
     said = json.loads(file_of(table).read_text())
     by(said)
@@ -588,18 +556,11 @@ def _made(table: Table, by: Change = lambda said: None) -> str | None:
         lambda said: said["properties"].update({"any": "thing"}),
         lambda said: said["snapshots"][0]["summary"].update({"any": "thing"}),
         lambda said: said["schemas"][0].update({"identifier-field-ids": []}),
+        lambda said: said.update({"current-snapshot-id": -1, "snapshots": [], "snapshot-log": [], "refs": {}}),
     ],
 )
 def test_what_is_null_or_kept_is_not_lost(kept_table: Table, by: Change) -> None:
     assert _made(kept_table, by) is None
-
-
-@pytest.mark.parametrize("kept_table", [2], indirect=True)
-def test_no_current_snapshot_may_be_written_as_minus_one(kept_table: Table) -> None:
-    def emptied(said: dict[str, Any]) -> None:
-        said.update({"current-snapshot-id": -1, "snapshots": [], "snapshot-log": [], "refs": {}})
-
-    assert _made(kept_table, emptied) is None
 
 
 def test_columns_of_every_shape_lose_nothing(sql_catalog: SqlCatalog) -> None:

@@ -35,7 +35,6 @@ from tests.engine.writer import (
     EqualityDelete,
     append,
     copy_on_write,
-    create_branch,
     delete_where,
     make_catalog,
     make_table,
@@ -81,11 +80,6 @@ def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, i
         )
         for file in found.files
     ]
-
-
-def test_a_table_without_snapshot_has_no_scan(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    assert scan(table, read_locations(table.metadata, Grant((table.metadata.location,)))) is None
 
 
 def test_a_format_1_table_has_the_number_0_throughout(catalog: SqlCatalog) -> None:
@@ -200,14 +194,6 @@ def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -
     [file] = scanned(table).files
     assert file.data.partition == (b"a b",)
     assert port(table).partition_path(PartitionKey(0, file.data.partition)) == "region=a+b"
-
-
-def test_other_branches_are_not_scanned(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}])
-    create_branch(table, "audit")
-    append(table, [{"id": 2}], branch="audit")
-    assert seen(scanned(table)) == [(0, 1, 1, [])]
 
 
 def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catalog: SqlCatalog) -> None:

@@ -67,21 +67,6 @@ class Held:
         self._write.result(SECONDS)
 
 
-def test_write_returns_what_the_function_returns_and_keeps_what_it_wrote(store: Store) -> None:
-    assert store.write(_save("admin")) == "admin"
-    assert store.read(lambda db: builders.token_hash(db, "admin")) == "x"
-
-
-def test_write_that_raises_takes_back_what_it_wrote_and_raises_here(store: Store) -> None:
-    def run(db: Connection) -> None:
-        accounts.save_builtin_token(db, "admin", "x")
-        raise KeyError("own")
-
-    with pytest.raises(KeyError, match="own"):
-        store.write(run)
-    assert store.read(_kinds) == []
-
-
 def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itself_back(store: Store) -> None:
     held = Held(store)
     first = store.submit(_save("first"))
@@ -310,22 +295,17 @@ def test_reader_that_outlives_the_store_closes_its_connection(path: Path) -> Non
 def test_paused_coordinator_is_fenced_off_by_a_newer_one(path: Path) -> None:
     with Store.open(path) as old:
         old.write(_save("old"))
+        old.require_own()
         with Store.open(path) as new:
             new.write(_save("new"))
+            with pytest.raises(Fenced, match="another coordinator has opened the state database since"):
+                old.require_own()
+            new.require_own()
             for _ in range(2):
                 with pytest.raises(Fenced):
                     old.write(_save("zombie"))
             assert new.read(_kinds) == ["new", "old"]
             assert old.read(_kinds) == ["new", "old"]
-
-
-def test_a_store_knows_that_a_newer_coordinator_owns_its_database(path: Path) -> None:
-    with Store.open(path) as old:
-        old.require_own()
-        with Store.open(path) as new:
-            with pytest.raises(Fenced, match="another coordinator has opened the state database since"):
-                old.require_own()
-            new.require_own()
 
 
 def _remove(path: Path) -> None:
@@ -461,25 +441,10 @@ def test_a_row_that_another_refers_to_stays_and_one_that_refers_to_nothing_does_
         db.execute_many("INSERT INTO child (parent) VALUES (:parent)", [{"parent": 7}])
 
 
-def test_a_check_that_fails_is_the_stores_own_error(db: Connection) -> None:
-    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        db.execute("INSERT INTO parent (name, size) VALUES ('a', 0)")
-
-
 @pytest.mark.parametrize("call", ["select", "select_one", "execute"])
 def test_parameters_by_position_are_refused(db: Connection, call: str) -> None:
     with pytest.raises(TypeError, match="expected named parameters, got a tuple"):
         getattr(db, call)("SELECT :a", (1,))
-
-
-def test_a_duplicate_that_nobody_expects_fails_its_write_alone(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "amoro.db") as store:
-        change = (
-            "INSERT INTO resource_group (group_name, scheduling_policy, properties_json) VALUES ('default', '', '')"
-        )
-        with pytest.raises(StoreFailed, match=r"UNIQUE constraint failed: resource_group\.group_name"):
-            store.write(lambda db: db.execute(change))
-        assert store.read(lambda db: db.select_one("SELECT count(*) AS groups FROM resource_group")) == {"groups": 1}
 
 
 # Names that a shell completes, read from a state directory that may be in use

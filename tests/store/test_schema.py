@@ -28,7 +28,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, Saving, Ta
 from amoro_core.store import actions, database, processes, table_listing, tables
 from amoro_core.store.database import MIGRATIONS, Connection, ReadingStore, Store, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
-from tests.store.builders import NOW, add_stages, attempt, process, runtime
+from tests.store.builders import NOW, add_stages, attempt, process, query_plan, runtime
 
 
 def _schema(db: Connection) -> list[dict[str, Any]]:
@@ -339,16 +339,7 @@ def test_second_commit_of_a_process_is_refused(store: Store) -> None:
 
 def _scanned(store: Store, ask: Callable[[Connection], object]) -> set[str]:
     """The tables that are read whole for the question, not by an index's condition."""
-    said: list[str] = []
-
-    def read(db: Connection) -> list[str]:
-        db.raw.set_trace_callback(said.append)
-        ask(db)
-        db.raw.set_trace_callback(None)
-        plans = [db.raw.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall() for sql in said if sql.startswith("SELECT")]
-        return [str(step[3]) for plan in plans for step in plan]
-
-    return {step.split()[1] for step in store.read(read) if step.startswith("SCAN table_")}
+    return {step.split()[1] for step in query_plan(store, ask) if step.startswith("SCAN table_")}
 
 
 ASKED: dict[str, Callable[[Connection], object]] = {
