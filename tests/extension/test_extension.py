@@ -14,7 +14,6 @@ from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, I
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
 from amoro_core.store import processes
-from amoro_core.transactions.store_plan import EVALUATION
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
 
@@ -96,18 +95,6 @@ def counted_once(world: World, *counts: int) -> None:
     assert world.look() == []
 
 
-def test_small_files_are_counted_in_the_coordinator(world: World) -> None:
-    world.append(a=SMALL, b=SMALL * 2)
-    [process_id] = world.look()
-    [process] = world.processes()
-    assert (process.type, process.action, process.lane, process.trigger) == ("tally", "tally", "metadata", EVALUATION)
-    assert (process.status, process.reason, world.due) == (
-        ProcessStatus.COMMITTING, "2 files are not counted", [process_id],
-    )  # fmt: skip
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    counted_once(world, 1, 2)
-
-
 def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) -> None:
     world.append(a=LARGE, b=LARGE, c=SMALL)
     [process_id] = world.look()
@@ -121,27 +108,6 @@ def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) 
     ] * 2
     world.work()
     counted_once(world, 20, 20, 1)
-
-
-def test_what_is_written_meanwhile_is_counted_by_the_next_process(world: World) -> None:
-    world.append(a=SMALL)
-    [first] = world.look()
-    world.append(b=SMALL * 3)
-    assert world.services.committing.commit(first) is ProcessStatus.SUCCESS
-    world.look()
-    world.work()
-    assert world.tallies() == [{"a": 1}, {"b": 3}]
-
-
-def test_who_counted_first_wins(world: World) -> None:
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    journal = world.journal()
-    journal.send(journal.stage({"tally": {"a": 1}})[0])
-    assert world.services.committing.commit(process_id) is ProcessStatus.FAILED
-    [process] = world.processes()
-    assert process.failure == "somebody else counted files of lake.db.log meanwhile"
-    assert (world.tallies(), world.look()) == ([{"a": 1}], [])
 
 
 def test_it_can_be_cancelled_and_begun_again_by_name(world: World) -> None:
@@ -185,14 +151,6 @@ def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(wor
     assert (found.uuid, found.format) == (world.journal().facts.uuid, "journal")
 
 
-def test_a_table_that_says_no_is_left_alone(world: World) -> None:
-    world.append(a=SMALL)
-    world.services.tables.set_enabled(TABLE, False)
-    assert world.look() == []
-    world.services.tables.set_enabled(TABLE, True)
-    assert len(world.look()) == 1
-
-
 def test_an_action_that_nobody_installed_is_refused_by_name(world: World) -> None:
     with pytest.raises(InvalidArgument, match="there is no action 'talley'"):
         world.services.maintaining.begin(runtime(world).table_id, "talley", trigger="request")
@@ -208,19 +166,6 @@ def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: boo
     world.restart()
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
     counted_once(world, 1)
-
-
-def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(lossy: World) -> None:
-    world = lossy
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    LossyJournal.losses = ["record"]
-    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.append(b=SMALL)
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
-    assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert world.tallies() == [{"a": 1}]
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["coordinator", "optimizer"])
@@ -242,15 +187,6 @@ def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_o
     world.restart()
     world.work()
     counted_once(world, content.count("\n"))
-
-
-def test_a_journal_that_was_made_anew_ends_the_processes_of_the_one_before(world: World) -> None:
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    world.write_description()
-    assert world.services.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "is another table" in world.processes()[0].failure
-    assert world.tallies() == []
 
 
 POINTS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import product
 
 import pytest
@@ -86,18 +85,6 @@ def test_commit_that_is_applied_after_its_error_lands_once(
     assert len(set(proxy.sent)) == 1
 
 
-def test_commit_that_is_applied_by_the_clock_lands_once(world: World, system: System, proxy: Proxy) -> None:
-    process_id = system.rewritten()
-    proxy.plan(Fault(LATE, 504, 1000))
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    late = threading.Timer(0.05, proxy.release)
-    late.start()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    late.join()
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
-    assert proxy.applied in ([200], [200, 409], [409, 200])
-
-
 def test_late_commit_whose_second_sending_is_called_a_conflict_stays_unknown(
     world: World, system: System, proxy: Proxy
 ) -> None:
@@ -123,21 +110,6 @@ def test_unknown_commit_that_another_writer_overtook_is_refuted_and_made_anew(
     assert system.outcomes(process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert proxy.release() == 1
     assert proxy.applied == [200, 409]
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
-
-
-def test_unknown_commit_in_format_1_that_another_writer_overtook_is_refuted_and_made_anew(
-    catalog: SqlCatalog, system: System, proxy: Proxy
-) -> None:
-    world = World(catalog, version=1)
-    world.fill()
-    process_id = system.rewritten()
-    proxy.plan(Fault(LATE, 502, 1000))
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.append()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    proxy.release()
-    assert proxy.applied.count(200) == 1
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from copy import copy
 from decimal import Decimal
 from pathlib import Path
@@ -59,7 +58,7 @@ from amoro_core.model.files import DataFile
 from amoro_core.model.paths import normalise
 from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths
 from tests.engine.commits import Change, commit
-from tests.engine.writer import append, delete_where, make_catalog, make_table, remove_files, upsert
+from tests.engine.writer import append, delete_where, make_table, remove_files, upsert
 from tests.iceberg.orphan_tables import live_paths, make_site
 from tests.iceberg.test_bounded import _sized, _uncompressed, manifest_of
 from tests.iceberg.test_commit import SCHEMA, rows
@@ -70,13 +69,6 @@ TYPES = (
     FixedType(3),
 )  # fmt: skip
 VALUES = (2**40, "é", Decimal("-1.25"), 19000, True, uuid.UUID(int=7), 2.5, b"\x00\x01", b"abc")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
 
 
 def types_of(table: Table, manifest: ManifestFile) -> PartitionTypes:

@@ -43,7 +43,6 @@ from tests.engine.writer import (
     create_branch,
     delete_where,
     expire_snapshots,
-    make_catalog,
     make_table,
     rollback,
     upsert,
@@ -59,11 +58,6 @@ BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")
 
 def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
     return [{"x": value, "region": region} for value in values]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> SqlCatalog:
-    return make_catalog(tmp_path)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from amoro_core.model.location_policy import Grant
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.parquet_rows import local_path
-from tests.engine.writer import append, make_catalog, make_table, row_delta
+from tests.engine.writer import append, make_table, row_delta
 from tests.faults.rest import RestServer, _json
 
 SCHEMA = Schema(
@@ -37,14 +37,6 @@ SCHEMA = Schema(
 )
 SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 Change = Callable[[dict[str, Any]], Any]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
 
 
 @pytest.fixture

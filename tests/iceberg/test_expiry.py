@@ -41,13 +41,6 @@ from tests.tiers import count
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def rest(catalog: SqlCatalog) -> Iterator[Catalog]:
     with RestServer(catalog) as server:
         made = load_catalog("rest", type="rest", uri=server.uri)

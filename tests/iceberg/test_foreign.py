@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StringType, StructType
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.catalog.catalogs import load_table
 from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
@@ -35,7 +35,7 @@ from amoro_core.scan.columns import FEW, Paths
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes
-from tests.engine.writer import append, create_branch, create_tag, make_catalog, make_table, rollback
+from tests.engine.writer import append, create_branch, create_tag, make_table, rollback
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
 NUMBERS = "file:///w/db.db/t/data/00000-1-11111111-1-1-00001.parquet"  # the digits of a UUID are digits, too
@@ -44,14 +44,11 @@ DELETED = "file:///w/t/data/.5-ED-7-00000-0-1234567890123456789-00002.avro"
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    catalog: SqlCatalog = make_catalog(tmp_path)
+def table(catalog: SqlCatalog) -> Table:
     made = make_table(catalog, "db.t", SCHEMA)
     append(made, [row(1)])
     append(made, [row(2)])
-    yield made.refresh()
-    catalog.close()
-    close_catalogs()
+    return made.refresh()
 
 
 def changed(table: Table, change: Callable[[dict[str, Any]], None]) -> TableMetadata:
@@ -253,14 +250,6 @@ NAMES = Schema(
     NestedField(3, "inner", StructType(NestedField(4, "key", LongType(), required=False)), required=False),
     NestedField(5, "tags", ListType(6, StringType(), element_required=False), required=False),
 )
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,14 @@ from sqlalchemy import text
 
 from amoro_core.errors import AmoroError, CommitRefused, DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.clustering import METADATA_KEY, Layout, LayoutKey, Strategy, layout_text
 from amoro_core.model.commits import CommitContent, SnapshotAdded, Trace
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from tests.engine.writer import append, make_catalog, make_table
+from tests.engine.writer import append, make_table
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
 
 
 @pytest.fixture
@@ -225,19 +216,9 @@ LAYOUT = Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2)))
 
 
 @pytest.fixture
-def laid(tmp_path: Path) -> Iterator[IcebergTable]:
-    catalog = make_catalog(tmp_path)
-    catalog.create_namespace("ns")
-    catalog.create_table("ns.t", Schema(NestedField(1, "id", LongType(), required=False)))
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "warehouse").as_uri(),
-    }
-    config = CatalogConfig("cat", tuple(sorted(properties.items())), ())
-    yield IcebergFormat().load(config, TableIdentifier("cat", ("ns",), "t"))
-    catalog.close()
-    close_catalogs()
+def laid(config: CatalogConfig, catalog: SqlCatalog) -> IcebergTable:
+    make_table(catalog, "ns.t", SCHEMA)
+    return opened(config)
 
 
 def written(table: IcebergTable, name: str, metadata: dict[str, str]) -> DataFile:

@@ -36,7 +36,7 @@ from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
-from tests.engine.writer import append, delete_where, make_catalog, make_table, upsert
+from tests.engine.writer import append, delete_where, make_table, upsert
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
 
 SCHEMA = Schema(
@@ -49,11 +49,6 @@ DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
 def rows(*values: int) -> list[dict[str, Any]]:
     return [{"x": value, "region": "n"} for value in values]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> SqlCatalog:
-    return make_catalog(tmp_path)
 
 
 def filled(catalog: SqlCatalog, properties: Mapping[str, str] = ALWAYS, **more: Any) -> Table:

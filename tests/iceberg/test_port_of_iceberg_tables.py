@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from pyiceberg.types import LongType, NestedField, StringType
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
 from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileReadCache
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
 from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
@@ -25,7 +23,7 @@ from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import TableFacts, TableIdentifier
 from amoro_core.model.task_payload import TableContext
 from tests.engine.oracle import live_rows_with_positions
-from tests.engine.writer import append, delete_where, make_catalog, make_table, row_delta
+from tests.engine.writer import append, delete_where, make_table, row_delta
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -35,14 +33,6 @@ SCHEMA = Schema(
 SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
 TABLE = TableIdentifier("cat", ("ns",), "t")
 FORMAT: TableFormat = IcebergFormat()
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from amoro_core.errors import (
     StorageFull,
     TableRefused,
 )
-from amoro_core.iceberg.catalog.catalogs import catalog_errors, close_catalogs, load_table, open_catalog
+from amoro_core.iceberg.catalog.catalogs import catalog_errors, load_table, open_catalog
 from amoro_core.iceberg.catalog.errors import error_text, is_lock, is_refusal, is_without_rights
 from amoro_core.iceberg.partition_filter import parse_condition
 from amoro_core.model.commits import Trace
@@ -40,16 +40,13 @@ from tests.tiers import sample
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    catalog = writer.make_catalog(tmp_path)
-    yield filled(catalog)
-    catalog.close()
+def table(catalog: SqlCatalog) -> Table:
+    return filled(catalog)
 
 
 @pytest.fixture
-def config(table: Table) -> Iterator[CatalogConfig]:
-    yield with_uri(table, table.catalog.properties["uri"])
-    close_catalogs()
+def config(table: Table) -> CatalogConfig:
+    return with_uri(table, table.catalog.properties["uri"])
 
 
 def with_uri(table: Table, uri: str) -> CatalogConfig:
@@ -237,12 +234,10 @@ def test_a_catalog_that_nobody_serves_says_why_there_is_no_connection() -> None:
 
 
 @pytest.fixture
-def broken(tmp_path: Path) -> Iterator[Table]:
-    catalog = writer.make_catalog(tmp_path)
+def broken(catalog: SqlCatalog) -> Table:
     made = writer.make_table(catalog, "db.t", SCHEMA)
     writer.append(made, [row(1)])
-    yield made
-    catalog.close()
+    return made
 
 
 def error_of(table: Table) -> AmoroError:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import CommitConflict, TableRefused
-from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.catalog.catalogs import load_table
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.maintenance.expiry import LostRef, stage_expiry, stage_restored, stage_return
@@ -64,13 +64,6 @@ from tests.tiers import sample
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -427,17 +420,9 @@ Change = Callable[[dict[str, Any]], None]
 TABLE = TableIdentifier("cat", ("db",), "t")
 
 
-@pytest.fixture
-def sql_catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
-    close_catalogs()
-
-
 @pytest.fixture(params=[1, 2, 3])
-def kept_table(sql_catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
-    made = writer.make_table(sql_catalog, "db.t", SCHEMA, BY_PART, request.param)
+def kept_table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
+    made = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, request.param)
     writer.append(made, [row(1)])
     writer.append(made, [row(2)])
     change(made, with_statistics)
@@ -563,7 +548,7 @@ def test_what_is_null_or_kept_is_not_lost(kept_table: Table, by: Change) -> None
     assert _made(kept_table, by) is None
 
 
-def test_columns_of_every_shape_lose_nothing(sql_catalog: SqlCatalog) -> None:
+def test_columns_of_every_shape_lose_nothing(catalog: SqlCatalog) -> None:
     inner = StructType(
         NestedField(20, "a", DecimalType(9, 2), required=True, doc="said"), NestedField(21, "b", FixedType(4))
     )
@@ -574,7 +559,7 @@ def test_columns_of_every_shape_lose_nothing(sql_catalog: SqlCatalog) -> None:
         NestedField(4, "k", LongType(), required=True),
         identifier_field_ids=[4],
     )
-    table = writer.make_table(sql_catalog, "db.t", schema)
+    table = writer.make_table(catalog, "db.t", schema)
     assert _made(table) is None
     text = file_of(table).read_text().replace('"doc":"said"', '"doc":"said","collation":"x"')
     assert lost_key(text, TableMetadataUtil.parse_raw(text)) == "schemas[0].fields[0].type.element.fields[0].collation"

@@ -36,7 +36,6 @@ from tests.engine.writer import (
     append,
     copy_on_write,
     delete_where,
-    make_catalog,
     make_table,
     remove_files,
     row_delta,
@@ -54,13 +53,6 @@ def by_region(spec_id: int = 0) -> PartitionSpec:
     return PartitionSpec(
         PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"), spec_id=spec_id
     )
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Any:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
 
 
 def scanned(table: Table) -> TableScan:

@@ -33,16 +33,6 @@ def test_every_ref_keeps_its_rows_in_random_schedules(seed: int) -> None:
     assert totals[DECODED]
 
 
-def test_the_same_seed_goes_the_same_way() -> None:
-    first, second, other = Counter[str](), Counter[str](), Counter[str]()
-    machine.run(1, 2, 8, first)
-    machine.run(1, 2, 8, second)
-    machine.run(2, 2, 8, other)
-    assert first["schedules"] == 2
-    assert first == second
-    assert first != other
-
-
 @pytest.mark.parametrize("partitioned", sample([True, False], every=2), ids=lambda given: "parts" if given else "plain")
 def test_rewrites_land_beside_a_writer_that_never_pauses(quick_path: Path, partitioned: bool) -> None:
     """apache/fluss #4352, apache/amoro #1095: with deletes in each commit a strict rewrite never landed."""

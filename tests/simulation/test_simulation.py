@@ -50,16 +50,6 @@ def test_equal_seeds_have_equal_traces_in_any_process() -> None:
     assert other.trace != here.trace
 
 
-class Damaged(Lake):
-    def require_whole(self) -> None:
-        raise AssertionError("a file is gone")
-
-
-def test_a_failure_says_how_to_see_it_again() -> None:
-    with pytest.raises(AssertionError, match="AMORO_SEED=7 AMORO_STEPS=20 pytest tests/simulation -k replay"):
-        run(7, 20, make_lake=Damaged)
-
-
 NOTHING = RewriteOutput((), (), 0, 0, 0, 0, 0, 0, 0)
 TASKS = 400  # of each process: more than are ended, so that both wait all the time
 
