@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -11,9 +11,8 @@ from typing import ClassVar
 import pytest
 
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, InvalidArgument, TableRefused
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.store import processes
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
 
@@ -25,13 +24,12 @@ class Killed(BaseException):
 
 
 @contextmanager
-def dying_at(point: str, meanwhile: Callable[[str], None] = lambda name: None) -> Iterator[list[str]]:
-    """Die at the failpoint, and say which ones were reached; at each of them others may do something."""
+def dying_at(point: str) -> Iterator[list[str]]:
+    """Die at the failpoint, and say which ones were reached."""
     reached: list[str] = []
 
     def reach(name: str) -> None:
         reached.append(name)
-        meanwhile(name)
         if name == point:
             raise Killed
 
@@ -209,61 +207,3 @@ def test_killed_anywhere_every_file_is_counted_once(world: World, point: str, co
     world.look()
     world.work()
     counted_once(world, content.count("\n"))
-
-
-def test_killed_after_others_were_faster_the_commit_is_made_anew(world: World) -> None:
-    def write(name: str) -> None:
-        if name == "commit.after_intent":
-            world.append(b=SMALL * 2)
-
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    with dying_at("commit.after_loss", write) as reached:
-        world.services.committing.commit(process_id)
-    assert reached == ["commit.after_intent", "commit.after_loss"]
-    world.restart()
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
-    assert [one.outcome for one in attempts] == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
-    assert world.tallies() == [{"a": 1}]
-
-
-@pytest.mark.parametrize("applied", [True, False])
-def test_killed_before_an_unknown_commit_is_sent_again_it_is_applied_once(lossy: World, applied: bool) -> None:
-    world = lossy
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    LossyJournal.losses = ["record"]
-    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    with dying_at("commit.before_resend") as reached:
-        world.services.committing.commit(process_id)
-    assert reached == ["commit.before_resend"]
-    [attempt] = world.store.read(lambda db: processes.list_commits(db, process_id))
-    if applied:
-        world.journal().send(attempt.payload)  # it was under way
-    world.restart()
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    counted_once(world, 1)
-
-
-def test_killed_after_a_failure_or_a_cancellation_the_process_stays_ended(world: World) -> None:
-    world.append(a=SMALL)
-    [failed] = world.look()
-    journal = world.journal()
-    journal.send(journal.stage({"tally": {"a": 1}})[0])
-    with dying_at("commit.after_failure") as reached:
-        world.services.committing.commit(failed)
-    assert reached == ["commit.after_failure"]
-    world.restart()
-    world.append(b=LARGE)
-    [cancelled] = world.look()
-    with dying_at("cancel.after_store") as reached:
-        world.services.optimizing.cancel(cancelled, "by hand")
-    assert reached == ["cancel.after_store"]
-    world.restart()
-    for process_id, status in ((failed, ProcessStatus.FAILED), (cancelled, ProcessStatus.CLOSED)):
-        assert world.services.committing.commit(process_id) is status
-    assert world.tallies() == [{"a": 1}]
-    world.look()
-    world.work()
-    assert world.tallies() == [{"a": 1}, {"b": 20}]

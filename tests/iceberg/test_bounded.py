@@ -108,17 +108,6 @@ def test_any_bit_that_turned_is_an_error_or_a_value(table: Table) -> None:
             dict(getattr(file, field) or {})
 
 
-def test_metrics_that_were_left_packed_are_those_that_pyiceberg_reads(table: Table) -> None:
-    manifest = manifest_of(table)
-    theirs, ours = manifest.fetch_manifest_entry(table.io), read_manifest(table.io, manifest).entries
-    assert len(ours) == len(theirs) == 1
-    assert isinstance(ours[0].data_file.lower_bounds, PackedMap)
-    for field in FIELDS:
-        found, expected = (getattr(one[0].data_file, field) for one in (ours, theirs))
-        assert dict(found or {}) == dict(expected or {})
-    assert ours[0].data_file.lower_bounds
-
-
 @pytest.mark.parametrize("blocks", [(3,), (-3,), (1, -2), (200,), (-70, 2, 1)])
 def test_a_packed_map_is_what_pyiceberg_reads_of_its_blocks(blocks: tuple[int, ...]) -> None:
     chance = random.Random(3)

@@ -43,7 +43,6 @@ from amoro_core.iceberg.catalog.catalogs import (
     other_names,
     pyiceberg_catalogs,
     resolved,
-    warehouse_of,
 )
 from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
@@ -190,11 +189,6 @@ def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfi
     assert open_catalog(changed) is not first
 
 
-def test_a_table_is_loaded_and_the_warehouse_is_known(sqlite: CatalogConfig, tmp_path: Path) -> None:
-    assert load_table(sqlite, TABLE).name() == ("ns", "t")
-    assert warehouse_of(sqlite, open_catalog(sqlite)) == ((tmp_path / "warehouse").as_uri(),)
-
-
 @pytest.mark.parametrize(
     "identifier", [TableIdentifier("cat", ("ns",), "gone"), TableIdentifier("cat", ("gone",), "t")]
 )
@@ -229,10 +223,6 @@ def test_a_file_that_is_no_database_of_a_catalog_stays_as_it_is(
     with pytest.raises(CatalogUnavailable, match=words):
         load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
     assert (path.read_bytes() if path.exists() else None) == content
-
-
-def test_a_catalog_in_memory_needs_no_database() -> None:
-    assert open_catalog(config(type="in-memory", warehouse="file:///nowhere")).list_namespaces() == []
 
 
 @pytest.mark.skipif("psycopg2" in sys.modules, reason="psycopg2 is there")
@@ -383,14 +373,6 @@ def test_a_tables_own_token_does_not_stay_with_the_catalog() -> None:
         with pytest.raises(NotImplementedError):  # the server has no POST
             catalog.commit_table(table, (), ())
         assert dict(catalog._session.headers) == before
-
-
-def test_pyicebergs_own_classes_may_be_named(tmp_path: Path) -> None:
-    catalog = make_catalog(tmp_path)
-    named = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    make_table(catalog, "ns.t", SCHEMA, properties=named)
-    catalog.close()
-    assert load_table(own(tmp_path), TABLE).properties == named
 
 
 # A catalog in a file of SQLite: whose tables it has, which of several commits wins, and locks of others

@@ -110,18 +110,6 @@ def assert_same(table: Table) -> int:
     return found
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_files_of_commits_of_every_kind_are_read_at_once(catalog: SqlCatalog, version: int) -> None:
-    table = make_table(catalog, "db.t", SCHEMA, format_version=version)
-    for number in range(3):
-        append(table, rows(number, number + 10, number + 20), files=3)
-    if version == 2:  # the writer of the tests has no vectors
-        upsert(table, rows(1), ["x"])
-        delete_where(table, lambda row: row["x"] == 2)
-    remove_files(table, live_paths(table)[:1])
-    assert assert_same(table) > 9
-
-
 @pytest.mark.parametrize("number", range(3))
 def test_files_of_random_tables_are_read_at_once(catalog: SqlCatalog, number: int) -> None:
     table = make_site(catalog, number, None).table
@@ -303,13 +291,6 @@ def test_random_paths_are_refused_as_one_by_one() -> None:
     assert min(seen.values()) > 200
 
 
-def test_of_paths_only_directories_and_unusual_names_are_kept() -> None:
-    usual = ["s3://b/t/f.parquet", "s3://b/t/g..parquet", "s3://b/f"]
-    odd = ["s3://b/t/..", "s3://b/t/.", "s3://b/t/", "name", "s3://b/a\0b"]
-    shape = of([*usual, *odd]).shape
-    assert (shape.directories, shape.odd) == (("s3://b/t/", "s3://b/", "name"), tuple(odd))
-
-
 def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -366,12 +347,6 @@ def assert_same_paths(table: Table) -> list[EntryPath]:
     for manifest in every:
         assert list(read_paths(table.io, manifest)) == whole(table.io, manifest)
     return [entry for manifest in every for entry in read_paths(table.io, manifest)]
-
-
-def test_entries_with_metrics_and_deletes_are_told(mixed: Table) -> None:
-    found = assert_same_paths(mixed)
-    assert {one.content for one in found} == set(DataFileContent)
-    assert {one.is_live for one in found} == {True, False}
 
 
 @pytest.mark.parametrize("number", range(4))

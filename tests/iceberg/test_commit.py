@@ -1,4 +1,3 @@
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pydantic import BaseModel
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -197,26 +196,6 @@ def test_manifests_without_live_entries_are_not_carried(table: Table) -> None:
     assert len(manifests(table)) == 3
 
 
-def test_each_spec_has_a_manifest_of_its_own(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.specs", SCHEMA)
-    append(table, rows(1))
-    append(table, rows(2))
-    with table.update_spec() as change:
-        change.add_identity("region")
-    append(table, rows(3, 4, region="s"))
-    append(table, rows(5, region="s"))
-    before = live_rows(table)
-
-    optimized(table, rewritten(table))
-
-    added = [one for one in manifests(table) if one.added_files_count]
-    assert [(one.content, one.partition_spec_id) for one in added] == [
-        (ManifestContent.DATA, 0),
-        (ManifestContent.DATA, 1),
-    ]
-    assert_same_rows(before, live_rows(table))
-
-
 def test_the_refs_retention_and_the_tables_statistics_stay(table: Table) -> None:
     head = current(table).snapshot_id
     kept = SetSnapshotRefUpdate(
@@ -255,21 +234,6 @@ def test_the_timestamp_is_after_all_that_the_table_has_seen(table: Table) -> Non
     assert (
         current(table).timestamp_ms == metadata.last_updated_ms == metadata.snapshot_log[-1].timestamp_ms == ahead + 1
     )
-
-
-def test_a_table_of_format_1_is_rewritten(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.old", SCHEMA, BY_REGION, format_version=1)
-    append(table, rows(1, 2))
-    append(table, rows(3, region="s"))
-    append(table, rows(4))
-    before = live_rows(table)
-    plan = rewritten(table)
-
-    optimized(table, plan)
-
-    assert_same_rows(before, live_rows(table))
-    assert (plan.sequence_number, len(live_files(table))) == (0, 2)
-    assert "sequence-number" not in json.loads(staged(table, rewritten(table))[1].payload)["updates"][0]["snapshot"]
 
 
 def test_lists_of_format_1_that_count_nothing_are_counted_after_the_upgrade(catalog: SqlCatalog) -> None:
@@ -364,27 +328,6 @@ def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table)
     assert traced(table, attempt) == Trace.REFUTED
 
 
-def test_the_same_payload_sent_twice_is_applied_once(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    append(table, rows(5))
-    committing.send(fresh.catalog, fresh, attempt.payload)
-
-    ids = [snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots]
-    assert ids.count(attempt.snapshot_id) == 1
-    assert len(ids) == 4
-
-
-def test_a_conflict_reported_for_a_commit_that_landed_is_no_conflict(table: Table, catalog: SqlCatalog) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    committing.send(Between(catalog, after=raising(CommitFailedException("409"))), fresh, attempt.payload)
-
-    assert current(table).snapshot_id == attempt.snapshot_id
-
-
 def test_a_table_that_is_gone_conflicts(table: Table, catalog: SqlCatalog) -> None:
     fresh, attempt = staged(table, rewritten(table))
     catalog.drop_table("db.t")
@@ -459,14 +402,6 @@ def test_any_other_error_leaves_the_commit_unknown(table: Table, catalog: SqlCat
         assert traced(table, attempt) == Trace.OPEN
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_what_ends_the_process_passes(table: Table, catalog: SqlCatalog, error: BaseException) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    with pytest.raises(type(error)):
-        committing.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
-
-
 def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, catalog: SqlCatalog) -> None:
     class Blind(Between):
         def load_table(self, identifier: Any) -> Table:
@@ -514,17 +449,6 @@ def test_an_attempt_stays_open_after_a_rollback(table: Table) -> None:
     rollback(table, first)
 
     assert traced(table, attempt) == Trace.OPEN
-
-
-def test_an_attempt_that_was_expired_is_known_by_its_files(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    append(table, rows(5))
-    expire_snapshots(table)
-    ids = {snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots}
-    assert attempt.snapshot_id not in ids
-
-    assert traced(table, attempt) == Trace.LANDED
 
 
 def test_an_attempt_that_only_a_branch_reaches_has_landed(table: Table) -> None:

@@ -152,16 +152,6 @@ def test_file_is_selected_when_it_may_hold_a_row_of_the_condition(condition: str
     assert selects(condition, FILE) is expected
 
 
-def test_constants_are_left_as_they_are() -> None:
-    file = file_of(name=["a date '`"])
-    assert selects("name = 'a date ''`'", file)
-    assert not selects("name = 'a '", file)
-
-
-def test_file_without_metrics_is_selected() -> None:
-    assert selects("id = 4 AND name IS NULL AND price > 1", file_of())
-
-
 def bounded(column: str, bound: bytes) -> DataFile:
     bounds = {IDS[column]: bound}
     return DataFile("/t/a", FileFormat.PARQUET, 0, (), 1, 1, 1, ColumnMetrics(lower_bounds=bounds, upper_bounds=bounds))
@@ -209,10 +199,6 @@ def test_bucket_tells_equality_only() -> None:
     other = file_of((to_bytes(IntegerType(), (home + 1) % 8),))
     assert selects("id > 5", other, table)
     assert not selects("id IN (5)", other, table)
-
-
-def test_void_partition_tells_nothing() -> None:
-    assert selects("id = 5", file_of((None,)), metadata(("id", VoidTransform())))
 
 
 @pytest.mark.parametrize(
@@ -358,11 +344,6 @@ def test_buckets_tell_what_is_equal_and_no_order() -> None:
     assert sum(chooses(of(number(bucket))) for bucket in range(4)) == 1
     with pytest.raises(InvalidArgument, match="can't decide its condition on id"):
         port(table).chooses("id > 5")
-
-
-def test_truncated_texts_are_told_by_their_beginning() -> None:
-    chooses = port(metadata(("name", TruncateTransform(2)))).chooses("name >= 'da'")
-    assert [chooses(of(text)) for text in (b"bo", b"da", b"ev")] == [False, True, True]
 
 
 def test_a_field_that_was_dropped_and_a_table_without_partitions_tell_nothing() -> None:

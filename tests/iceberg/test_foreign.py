@@ -272,16 +272,6 @@ def files_refusal(table: Table) -> tuple[str, str]:
     return refused.value.reason, refused.value.message
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_ordinary_table_is_not_refused(catalog: SqlCatalog, version: int) -> None:
-    table = make_table(catalog, "ns.t", NAMES, format_version=version)
-    append(table, [{"id": 1}])
-    refuse_table(table.metadata)
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
-    refuse_files(table.metadata, found)
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "reason", "problem"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -274,15 +273,6 @@ def test_a_state_of_the_same_number_is_no_older_one_though_the_log_has_forgotten
     assert set(guard.reachable(data_of(table))) == set(data_of(table))
 
 
-def test_a_file_that_a_later_manifest_carries_over_is_reached(table: Table) -> None:
-    before = set(data_of(table))
-    append(table, rows(5, 6), files=2)
-    gone, kept = sorted(set(data_of(table)) - before)
-    remove_files(table, [f"file://{gone}"])
-    expire_snapshots(table)
-    assert set(guard_of(table).reachable([gone, kept])) == {kept}
-
-
 def test_an_older_state_after_a_newer_one_stops_everything(table: Table) -> None:
     states = [loaded(table)]
     append(table, rows(5))
@@ -335,12 +325,6 @@ def manifest_list_of(table: Table) -> str:
     found = table.metadata.current_snapshot()
     assert found is not None
     return found.manifest_list
-
-
-def test_a_table_without_snapshots_reaches_its_metadata_alone(tmp_path: Path) -> None:
-    made = make_table(make_catalog(tmp_path), "db.t", SCHEMA)
-    (metadata,) = stored(made)
-    assert set(guard_of(made).reachable([metadata, "/x"])) == {metadata}
 
 
 def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
@@ -590,15 +574,3 @@ def test_what_somebody_else_removed_of_the_gone_ones_is_passed_over(own_table: T
     assert left == [one for one in every if one.kind is not FileKind.DATA]
     Path(local_path(base.snapshots[0].manifest_list)).unlink()
     assert {one.kind for one in released(base, {first}, own_table)} == {FileKind.MANIFEST_LIST}
-
-
-def test_nothing_is_shared_between_threads(own_table: Table) -> None:
-    first = frozenset({own_table.metadata.snapshots[0].snapshot_id})
-    found: list[list[Released]] = []
-    threads = [threading.Thread(target=lambda: found.append(list(would_release(own_table, first)))) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(found) == 4
-    assert all(one == found[0] for one in found)

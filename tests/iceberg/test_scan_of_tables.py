@@ -34,7 +34,6 @@ from tests.engine.commits import Change, commit
 from tests.engine.writer import (
     EqualityDelete,
     append,
-    copy_on_write,
     delete_where,
     make_table,
     remove_files,
@@ -72,15 +71,6 @@ def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, i
         )
         for file in found.files
     ]
-
-
-def test_a_format_1_table_has_the_number_0_throughout(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, format_version=1)
-    append(table, [{"id": 1}, {"id": 2}])
-    append(table, [{"id": 3}])
-    found = scanned(table)
-    assert (found.snapshot_id, found.sequence_number) == (table.metadata.current_snapshot_id, 0)
-    assert sorted(seen(found)) == [(0, 0, 1, []), (0, 0, 2, [])]
 
 
 def test_a_data_file_is_what_its_manifest_says(catalog: SqlCatalog) -> None:
@@ -132,13 +122,6 @@ def test_files_removed_from_the_table_are_gone_and_leave_dangling_deletes(catalo
     found = scanned(table)
     assert seen(found) == [(0, 2, 1, [])]
     assert [(delete.kind, delete.sequence_number) for delete in found.dangling] == [(DeleteKind.EQUALITY, 2)]
-
-
-def test_rewritten_entries_keep_their_numbers(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}, {"id": 2}], files=2)
-    copy_on_write(table, lambda row: row["id"] == 2, lambda row: {**row, "region": "new"})
-    assert seen(scanned(table)) == [(0, 1, 1, []), (0, 2, 1, [])]
 
 
 def test_files_keep_their_own_spec_when_the_spec_evolves(catalog: SqlCatalog) -> None:

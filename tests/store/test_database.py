@@ -404,21 +404,6 @@ def db() -> Iterator[Connection]:
     made.close()
 
 
-def test_rows_come_by_name_and_an_insert_tells_its_number(db: Connection) -> None:
-    assert db.insert("parent", {"name": "a", "size": 1}) == 1
-    assert db.execute_many("INSERT INTO parent (name, size) VALUES (:name, :size)", [{"name": "b", "size": 2}]) == 1
-    assert db.select("SELECT name, size FROM parent ORDER BY id") == [
-        {"name": "a", "size": 1},
-        {"name": "b", "size": 2},
-    ]
-    assert db.select_one("SELECT id FROM parent WHERE name = :name", {"name": "b"}) == {"id": 2}
-    assert db.select_one("SELECT id FROM parent WHERE name = :name", {"name": "c"}) is None
-    assert db.execute("UPDATE parent SET size = size + 1") == 2
-    rows = [{"name": name} for name in ("a", "b", "c")]
-    assert db.execute_many("UPDATE parent SET size = 5 WHERE name = :name", rows) == 2
-    assert db.execute_many("UPDATE parent SET size = 5 WHERE name = :name", []) == 0
-
-
 @pytest.mark.parametrize(
     "statement",
     [

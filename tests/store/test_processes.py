@@ -169,19 +169,6 @@ def test_task_in_each_status_survives_a_restart(path: Path) -> None:
         assert store.read(lambda db: tasks.read_input(db, made[2].task_id)) == b"input 3"
 
 
-def test_tasks_are_counted_by_status(store: Store) -> None:
-    owner = store.write(add_stages)[0].task_id.process_id
-    assert store.read(lambda db: queue_stats.count_by_status(db, owner)) == dict.fromkeys(TaskStatus, 1)
-    assert store.read(lambda db: queue_stats.count_by_status(db, "nobody")) == dict.fromkeys(TaskStatus, 0)
-
-
-def test_held_tasks_are_the_scheduled_and_the_acked_ones(store: Store) -> None:
-    made = store.write(add_stages)
-    assert store.read(tasks.list_assigned) == made[1:3]
-    assert store.read(lambda db: tasks.list_assigned(db, "optimizer-1")) == made[1:3]
-    assert store.read(lambda db: tasks.list_assigned(db, "optimizer-2")) == []
-
-
 def test_output_of_a_later_attempt_replaces_the_one_before(store: Store) -> None:
     task_id = store.write(add_stages)[3].task_id
     assert store.read(lambda db: tasks.read_output(db, task_id)) is None

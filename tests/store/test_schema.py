@@ -199,17 +199,6 @@ def test_a_status_and_a_lane_of_its_own_are_rows(store: Store) -> None:
         store.write(lambda db: processes.save(db, replace(own, finished_at=own.created_at)))
 
 
-def test_beside_each_other_are_processes_of_different_lanes(store: Store) -> None:
-    table = store.write(lambda db: tables.add(db, runtime()))
-    beside = [store.write(lambda db, lane=lane: processes.add(db, process(table, lane, lane=lane))) for lane in LANES]
-    assert store.read(lambda db: processes.list_active_of(db, table.table_id)) == sorted(
-        beside, key=lambda one: one.process_id
-    )
-    for lane in LANES:
-        with pytest.raises(TableBusy, match=f"process {lane} on the table is running"):
-            store.write(lambda db, lane=lane: processes.add(db, process(table, f"{lane}-2", lane=lane)))
-
-
 HELD = "optimizer_id = 'optimizer-1', thread_id = 1"
 FREE = "optimizer_id = NULL, thread_id = NULL"
 

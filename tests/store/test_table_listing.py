@@ -160,11 +160,6 @@ def test_totals_are_exact_up_to_the_limit(store: Store, limits: Limits) -> None:
         store.write(lambda db, number=number: tables.add(db, runtime(f"t{number}")))
 
 
-def test_a_table_that_is_gone_is_not_listed(store: Store, known: list[TableRuntime]) -> None:
-    store.write(lambda db: tables.remove(db, known[0].table_id))
-    assert store.read(lambda db: table_listing.count(db, TableFilter(), 1000)) == len(known) - 1
-
-
 def test_saving_a_runtime_whose_figures_stay_writes_no_listing(store: Store, known: list[TableRuntime]) -> None:
     def writes(db: Connection, one: TableRuntime) -> int:
         before = db.raw.total_changes

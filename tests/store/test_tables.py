@@ -25,11 +25,10 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.store import accounts, catalogs, groups, pending_deletions, processes, table_stats, tables
+from amoro_core.store import catalogs, groups, pending_deletions, processes, table_stats, tables
 from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
-from tests.store import builders
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
 # Locations
@@ -281,15 +280,6 @@ def test_optimizer_that_holds_tasks_is_not_removed(store: Store) -> None:
     with pytest.raises(IllegalState, match="optimizer-1 still holds tasks"):
         store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
     assert store.read(groups.list_optimizers) == [optimizer()]
-
-
-def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:
-    store.write(lambda db: accounts.save_builtin_token(db, "admin", "one"))
-    store.write(lambda db: accounts.save_builtin_token(db, "enrolment", "two"))
-    store.write(lambda db: accounts.save_builtin_token(db, "admin", "three"))
-    assert store.read(lambda db: builders.token_hash(db, "admin")) == "three"
-    assert store.read(lambda db: builders.token_hash(db, "enrolment")) == "two"
-    assert store.read(lambda db: builders.token_hash(db, "other")) is None
 
 
 # How tables were read, day by day
