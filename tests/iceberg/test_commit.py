@@ -10,13 +10,11 @@ from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, UpgradeFormatVersionUpdate
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from requests import ConnectionError as RequestsConnectionError
 from requests import HTTPError, Response
@@ -52,7 +50,6 @@ SCHEMA = Schema(
     NestedField(1, "x", LongType(), required=False),
     NestedField(2, "region", StringType(), required=False),
 )
-BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
 def rows(*values: int, region: str = "n") -> list[dict[str, object]]:

@@ -227,10 +227,6 @@ def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catal
     )
 
 
-def local(path: str) -> Path:
-    return Path(path.removeprefix("file://"))
-
-
 def commit_moved(table: Table, change: Any) -> str:
     """Append a row whose entry is changed before it is committed; returns the entry's path."""
     [file] = engine_files.write_data_files(table, [{"id": 1}])

@@ -19,7 +19,6 @@ from amoro_core.files.storage.stores import ArrowStorage
 from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended
 
 HDFS = os.environ.get("AMORO_HDFS", "").rstrip("/")
-PROPERTIES = {"maintenance.clean-orphan-files.trash-keep": "0", "table-trash.enabled": "true"}
 
 
 @pytest.fixture

@@ -35,6 +35,3 @@ def test_equal_seeds_have_equal_traces_in_any_process() -> None:
     here, other = run(7), run(8)
     assert said == f"{here.trace} {here.steps}\n"
     assert other.trace != here.trace
-
-
-TASKS = 400  # of each process: more than are ended, so that both wait all the time

@@ -227,12 +227,28 @@ def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionK
 # Groups, optimizers, tokens
 
 
-def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) -> None:
+def test_an_optimizer_of_an_id_and_a_token_is_added_once_saved_and_removed(store: Store) -> None:
     made = optimizer(labels=(("b", "1"), ("a", "2")))
+    with pytest.raises(GroupNotFound, match="'nowhere'"):
+        store.write(lambda db: groups.add_optimizer(db, replace(made, group="nowhere")))
     store.write(lambda db: groups.add_optimizer(db, made))
     assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == made
     assert store.read(lambda db: groups.find_by_token_hash(db, "hash-of-optimizer-1")) == made
     assert store.read(lambda db: groups.find_by_token_hash(db, "another")) is None
+    same_id = replace(optimizer("optimizer-9"), optimizer_id="optimizer-1")
+    same_token = replace(optimizer(), optimizer_id="optimizer-9")
+    for twin in (same_id, same_token):
+        with pytest.raises(AlreadyExists, match="optimizer-1"):
+            store.write(partial(groups.add_optimizer, optimizer=twin))
+    changed = optimizer(threads=0, memory_bytes=1)
+    assert store.write(lambda db: groups.save_optimizer(db, changed)) == changed
+    assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == changed
+    for _ in range(2):
+        store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
+    with pytest.raises(UnknownToken):
+        store.read(lambda db: groups.get_optimizer(db, "optimizer-1"))
+    with pytest.raises(UnknownToken):
+        store.write(lambda db: groups.save_optimizer(db, changed))
 
 
 def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store) -> None:
@@ -246,33 +262,6 @@ def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store)
     assert [each.optimizer_id for each in store.read(groups.list_optimizers)] == ["c", "a", "b"]
     of_group = store.read(lambda db: groups.list_optimizers(db, "default"))
     assert [each.optimizer_id for each in of_group] == ["a", "b"]
-
-
-def test_optimizer_of_an_unknown_group_is_refused_by_name(store: Store) -> None:
-    with pytest.raises(GroupNotFound, match="'nowhere'"):
-        store.write(lambda db: groups.add_optimizer(db, optimizer(group="nowhere")))
-
-
-def test_second_optimizer_of_an_id_or_token_is_refused(store: Store) -> None:
-    store.write(lambda db: groups.add_optimizer(db, optimizer()))
-    same_id = replace(optimizer("optimizer-9"), optimizer_id="optimizer-1")
-    same_token = replace(optimizer(), optimizer_id="optimizer-9")
-    for twin in (same_id, same_token):
-        with pytest.raises(AlreadyExists, match="optimizer-1"):
-            store.write(partial(groups.add_optimizer, optimizer=twin))
-
-
-def test_optimizer_is_saved_and_removed(store: Store) -> None:
-    store.write(lambda db: groups.add_optimizer(db, optimizer()))
-    changed = optimizer(threads=0, memory_bytes=1)
-    assert store.write(lambda db: groups.save_optimizer(db, changed)) == changed
-    assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == changed
-    for _ in range(2):
-        store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
-    with pytest.raises(UnknownToken):
-        store.read(lambda db: groups.get_optimizer(db, "optimizer-1"))
-    with pytest.raises(UnknownToken):
-        store.write(lambda db: groups.save_optimizer(db, changed))
 
 
 def test_optimizer_that_holds_tasks_is_not_removed(store: Store) -> None:
