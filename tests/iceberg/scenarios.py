@@ -28,8 +28,8 @@ SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, 
 TABLE = TableIdentifier("cat", ("db",), "t")
 
 
-def rows(*values: int) -> list[dict[str, object]]:
-    return [{"x": value, "region": "n"} for value in values]
+def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
+    return [{"x": value, "region": region} for value in values]
 
 
 def filled(catalog: Catalog) -> Table:

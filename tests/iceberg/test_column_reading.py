@@ -60,8 +60,8 @@ from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, delete_where, make_table, remove_files, upsert
 from tests.iceberg.orphan_tables import live_paths, make_site
+from tests.iceberg.scenarios import SCHEMA, rows
 from tests.iceberg.test_bounded import _sized, _uncompressed, manifest_of
-from tests.iceberg.test_commit import SCHEMA, rows
 from tests.tiers import count
 
 TYPES = (

@@ -10,12 +10,10 @@ from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, UpgradeFormatVersionUpdate
-from pyiceberg.types import LongType, NestedField, StringType
 from requests import ConnectionError as RequestsConnectionError
 from requests import HTTPError, Response
 from sqlalchemy.exc import OperationalError
@@ -45,23 +43,7 @@ from tests.engine.writer import (
     upsert,
 )
 from tests.iceberg.rewriting import PROCESS, loaded, optimized, rewritten, scanned, staged
-
-SCHEMA = Schema(
-    NestedField(1, "x", LongType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-)
-
-
-def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
-    return [{"x": value, "region": region} for value in values]
-
-
-@pytest.fixture
-def table(catalog: SqlCatalog) -> Table:
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
+from tests.iceberg.scenarios import SCHEMA, rows
 
 
 def current(table: Table) -> Snapshot:
@@ -155,30 +137,6 @@ def test_a_replace_snapshot_says_what_was_done(table: Table) -> None:
     assert (file.data_sequence, file.file_sequence, file.record_count) == (4, 5, 4)
     assert after.summary["total-files-size"] == str(file.file_size_bytes)
     assert_same_rows(rows_before, live_rows(table))
-
-
-def test_untouched_manifests_are_reused_and_touched_ones_say_what_went(table: Table) -> None:
-    append(table, rows(5, 6, 7), files=3)
-    paths = [file.path for file in live_files(table)]
-    reused = [file.manifest_path for file in manifests(table)][1:]
-    plan = rewritten(table, only=paths[2:4])
-
-    optimized(table, plan)
-
-    after = manifests(table)
-    assert [file.manifest_path for file in after[2:]] == reused
-    assert {file.sequence_number for file in after} == {1, 2, 4}
-    assert [(one.added_files_count, one.existing_files_count, one.deleted_files_count) for one in after[:2]] == [
-        (1, 0, 0),
-        (0, 1, 2),
-    ]
-    entries = read_manifest(table.io, after[1]).entries
-    ours = current(table).snapshot_id
-    assert sorted((entry.status, entry.sequence_number, entry.snapshot_id == ours) for entry in entries) == [
-        (ManifestEntryStatus.EXISTING, 3, False),
-        (ManifestEntryStatus.DELETED, 3, True),
-        (ManifestEntryStatus.DELETED, 3, True),
-    ]
 
 
 def test_manifests_without_live_entries_are_not_carried(table: Table) -> None:
@@ -499,15 +457,6 @@ def test_files_that_only_an_old_snapshot_names_are_kept(table: Table) -> None:
 
     assert committing.delete_unreferenced(loaded(table), access(table), [path]) == ()
     assert committing.delete_unreferenced(loaded(table), access(table), [path.replace("file:///", "file:/")]) == ()
-
-
-def test_files_of_a_landed_attempt_are_kept_when_main_was_rolled_back(table: Table) -> None:
-    base = current(table).snapshot_id
-    fresh, attempt = staged(table, rewritten(table))
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    rollback(table, base)
-
-    assert committing.delete_unreferenced(loaded(table), access(table), attempt.metadata_files) == ()
 
 
 def test_files_elsewhere_are_never_deleted(table: Table, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DoubleType,
-    FloatType,
     IntegerType,
     LongType,
     NestedField,
@@ -141,12 +140,6 @@ def test_file_is_selected_when_it_may_hold_a_row_of_the_condition(condition: str
 def bounded(column: str, bound: bytes) -> DataFile:
     bounds = {IDS[column]: bound}
     return DataFile("/t/a", FileFormat.PARQUET, 0, (), 1, 1, 1, ColumnMetrics(lower_bounds=bounds, upper_bounds=bounds))
-
-
-def test_bounds_from_before_a_columns_type_was_widened_are_read() -> None:
-    whole, real = bounded("id", to_bytes(IntegerType(), 5)), bounded("price", to_bytes(FloatType(), 1.5))
-    assert [selects(condition, whole) for condition in ("id = 5", "id = 4")] == [True, False]
-    assert [selects(condition, real) for condition in ("price = 1.5", "price = 4")] == [True, False]
 
 
 def test_bounds_that_are_no_values_tell_nothing() -> None:

@@ -47,16 +47,7 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
 from tests.faults.storage import shortened
 from tests.iceberg.rewriting import loaded
-from tests.iceberg.test_commit import SCHEMA, rows
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    catalog: SqlCatalog = make_catalog(tmp_path)
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
+from tests.iceberg.scenarios import SCHEMA, rows
 
 
 def guard_of(table: Table, load: Callable[[], Table] | None = None, sequence_number: int = 0) -> Guard:

@@ -13,8 +13,6 @@ from pyiceberg.types import LongType, NestedField, StringType
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
 from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileReadCache
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
-from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
 from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.paths import normalise
@@ -162,27 +160,6 @@ def committed(table: Table, config: CatalogConfig) -> tuple[AnyTable, Trace]:
     found.send(staged.payload)
     assert second.path in {file.data.path for file in opened(config).scan().files}
     return found, found.trace(evidence)
-
-
-def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
-    config: CatalogConfig, catalog: SqlCatalog
-) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, properties={MIN_COUNT_KEY: "2"})
-    for at in range(3):
-        append(table, [{"id": at}])
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
-    gone = scanned.files[0].data
-    content = CommitContent((1,), (gone,), (), (), ())
-    head = found.head(scanned.snapshot_id)
-    lists = [found.stage(head, content, {}).manifest_list]
-    for manifest in table.refresh().current_snapshot().manifests(table.io):
-        # The one that loses the file is read each time as it is stored, to carry over the rest of its entries.
-        if {entry.data_file.file_path for entry in read_manifest(table.io, manifest).entries} != {gone.path}:
-            Path(manifest.manifest_path.removeprefix("file://")).unlink()
-    lists.append(found.stage(head, content, {}).manifest_list)
-    assert [len(read_list(table.io, one)) for one in lists] == [1, 3]
 
 
 def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlCatalog) -> None:

@@ -34,24 +34,9 @@ from tests.engine.writer import (
     upsert,
 )
 from tests.iceberg.rewriting import head_of, loaded, optimized, rewritten, scanned
+from tests.iceberg.scenarios import SCHEMA, rows
 
-SCHEMA = Schema(
-    NestedField(1, "x", LongType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-)
 BY_REGION = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    made = make_table(make_catalog(tmp_path), "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
-
-
-def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
-    return [{"x": value, "region": region} for value in values]
 
 
 def values(table: Table) -> list[int]:

@@ -17,7 +17,6 @@ from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.metadata import snapshot_facts
 from amoro_core.model.commits import (
     RefAt,
-    SnapshotAdded,
     SnapshotsRemoved,
     StagedCommit,
     StatisticsNamed,
@@ -32,16 +31,8 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_tag, expire_snapshots, make_catalog, make_table, remove_files, rollback
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
 from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
-from tests.iceberg.test_commit import SCHEMA, rows, traced
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    catalog: SqlCatalog = make_catalog(tmp_path)
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
+from tests.iceberg.scenarios import SCHEMA, rows
+from tests.iceberg.test_commit import traced
 
 
 def landed_and_replaced(table: Table) -> StagedCommit:
@@ -195,13 +186,6 @@ def parts_table(catalog: SqlCatalog) -> Table:
 
 def ids(table: Table) -> list[int]:
     return [one.snapshot_id for one in table.metadata.snapshots]
-
-
-def test_a_snapshot_that_is_known_has_landed(parts_table: Table) -> None:
-    _, second, last = parts_table.metadata.snapshots
-    assert trace_of(parts_table, SnapshotAdded(last.snapshot_id, second.snapshot_id, 3)) is Trace.LANDED
-    assert trace_of(parts_table, SnapshotAdded(7, second.snapshot_id, 3)) is Trace.REFUTED
-    assert trace_of(parts_table, SnapshotAdded(7, last.snapshot_id, 4)) is Trace.OPEN
 
 
 def test_snapshots_are_gone_together_or_may_still_go(parts_table: Table) -> None:

@@ -30,8 +30,7 @@ from tests.engine.commits import Change, commit
 from tests.engine.writer import append, make_table
 from tests.formats.paimon_tables import File, PaimonDirectory
 from tests.iceberg.orphan_tables import file_of
-from tests.iceberg.scenarios import http_server
-from tests.iceberg.test_commit import SCHEMA, rows
+from tests.iceberg.scenarios import SCHEMA, http_server, rows
 from tests.iceberg.test_orphans import condemned, planned
 from tests.objectstore.store import BUCKET, Store, bucket, properties, warehouse
 
