@@ -5,28 +5,20 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
-    DecimalType,
     DoubleType,
-    FloatType,
     IntegerType,
-    LongType,
     NestedField,
-    StringType,
 )
 
 from tests.engine import writer
-from tests.engine.builders import as_pyiceberg_reads, ids, make, row
-from tests.engine.commits import Change, commit
-from tests.engine.files import write_data_files, write_position_deletes
+from tests.engine.builders import make, row
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.engine.values import rows_of
 
@@ -88,41 +80,3 @@ def test_null_equals_null_and_floats_compare_by_bits_with_one_nan(catalog):
     writer.append(table, [{"f": value, "n": at} for at, value in enumerate(values)])
     writer.row_delta(table, equality_deletes=[(["f"], [{"f": None}, {"f": math.nan}, {"f": 0.0}])])
     assert live_rows(table) == Counter({((1.0).hex(), 0): 1, ("-0x0.0p+0", 4): 1, ((5.0).hex(), 5): 1})
-
-
-def test_evolved_schema_is_read_by_field_id(catalog):
-    schema = Schema(
-        NestedField(1, "i", IntegerType(), required=False),
-        NestedField(2, "f", FloatType(), required=False),
-        NestedField(3, "d", DecimalType(5, 2), required=False),
-    )
-    table = make(catalog, schema=schema)
-    writer.append(table, [{"i": 7, "f": 0.1, "d": Decimal("1.50")}])
-    with table.update_schema() as update:
-        update.update_column("i", LongType())
-        update.update_column("f", DoubleType())
-        update.update_column("d", DecimalType(10, 2))
-    with table.update_schema() as update:
-        update.rename_column("i", "renamed")
-        update.add_column("late", StringType())
-        update.move_first("d")
-    writer.append(table, [{"renamed": 8, "f": 0.1, "d": Decimal("2.50"), "late": "x"}])
-    narrow = pa.scalar(0.1, pa.float32()).as_py()
-    expected = Counter({(Decimal("1.50"), 7, narrow.hex(), None): 1, (Decimal("2.50"), 8, (0.1).hex(), "x"): 1})
-    assert live_rows(table) == expected
-    assert as_pyiceberg_reads(table) == expected
-    writer.row_delta(table, equality_deletes=[(["renamed", "f"], [{"renamed": 7, "f": narrow}])])
-    assert live_rows(table) == Counter({(Decimal("2.50"), 8, (0.1).hex(), "x"): 1})
-
-
-def test_position_deletes_older_than_their_data_file_do_nothing(catalog):
-    table = make(catalog)
-    [file] = write_data_files(table, [row(1), row(2)])
-    deletes = [write_position_deletes(table, 0, (), [(file.file_path, position)]) for position in (0, 1)]
-    commit(table, lambda head: Change((deletes[0],)))
-    commit(table, lambda head: Change((file,)))
-    assert ids(table) == [1, 2]
-    assert as_pyiceberg_reads(table) == live_rows(table)
-    commit(table, lambda head: Change((deletes[1],)))
-    assert ids(table) == [1]
-    assert as_pyiceberg_reads(table) == live_rows(table)

@@ -48,7 +48,7 @@ from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import make_catalog, make_table
-from tests.iceberg.scenarios import Answer, http_server
+from tests.iceberg.scenarios import Answer, http_server, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -56,12 +56,6 @@ TABLE = TableIdentifier("cat", ("ns",), "t")
 
 def config(name: str = "cat", **properties: str) -> CatalogConfig:
     return CatalogConfig(name, tuple(sorted((key.replace("_", "-"), value) for key, value in properties.items())))
-
-
-def own(tmp_path: Path) -> CatalogConfig:
-    """The catalog of `make_catalog`, with its warehouse."""
-    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
-    return config(type="sql", uri=uri, warehouse=(tmp_path / "warehouse").as_uri())
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +70,7 @@ def sqlite(tmp_path: Path) -> CatalogConfig:
     catalog = make_catalog(tmp_path)
     make_table(catalog, "ns.t", SCHEMA)
     catalog.close()
-    return config(type="sql", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=(tmp_path / "warehouse").as_uri())
+    return sql_config(tmp_path)
 
 
 @pytest.fixture
@@ -299,7 +293,7 @@ def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Ca
     set_foreign_property(make_table(catalog, "ns.t", SCHEMA), "py-io-impl", canary.name)
     catalog.close()
     with pytest.raises(TableRefused, match=f"FileIO {canary.name} is not one of pyiceberg's own") as refused:
-        load_table(own(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
     assert refused.value.reason == "foreign-code"
     assert not canary.was_imported()
 

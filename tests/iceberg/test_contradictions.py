@@ -30,6 +30,7 @@ from amoro_core.model.tables import TableIdentifier
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_table, row_delta
 from tests.faults.rest import RestServer, _json
+from tests.iceberg.scenarios import sql_config
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -376,10 +377,8 @@ def test_what_the_model_lacks_is_refused_when_a_table_is_loaded(
     plain: Table, tmp_path: Path, change: Rewrite, reason: str, said: str
 ) -> None:
     Path(plain.metadata_location.removeprefix("file://")).write_text(as_format_3(plain, change))
-    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
-    config = CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
     with pytest.raises(TableRefused) as refused:
-        load_table(config, TableIdentifier("cat", ("ns",), "t"))
+        load_table(sql_config(tmp_path), TableIdentifier("cat", ("ns",), "t"))
     assert (refused.value.reason, said in refused.value.message) == (reason, True), refused.value.message
 
 

@@ -29,13 +29,13 @@ from amoro_core.iceberg.table_support import (
     unpublished_branch,
 )
 from amoro_core.model.location_policy import Grant
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.scan.columns import FEW, Paths
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes
 from tests.engine.writer import append, create_branch, create_tag, make_table, rollback
+from tests.iceberg.scenarios import sql_config
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
 NUMBERS = "file:///w/db.db/t/data/00000-1-11111111-1-1-00001.parquet"  # the digits of a UUID are digits, too
@@ -301,9 +301,7 @@ def rewrite_metadata_file(table: Table, change: Callable[[dict[str, Any]], None]
 
 
 def reloaded(tmp_path: Path) -> Table:
-    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
-    config = CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
-    return load_table(config, TableIdentifier("cat", ("ns",), "t"))
+    return load_table(sql_config(tmp_path), TableIdentifier("cat", ("ns",), "t"))
 
 
 @pytest.mark.parametrize(

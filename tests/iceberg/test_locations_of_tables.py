@@ -26,15 +26,14 @@ from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import append, make_table
+from tests.iceberg.scenarios import sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
 
 @pytest.fixture
 def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
-    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
-    warehouse = (tmp_path / "warehouse").as_uri()
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+    return sql_config(tmp_path)
 
 
 @pytest.fixture

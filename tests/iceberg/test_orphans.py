@@ -22,17 +22,12 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.iceberg import random_sweeps
 from tests.iceberg.orphan_tables import NOW, Site, live_paths, make_site, place_of
+from tests.iceberg.scenarios import sql_config
 from tests.tiers import count, sample
 
 
-def config(tmp_path: Path, **more: str) -> CatalogConfig:
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "warehouse").as_uri(),
-        **more,
-    }
-    return CatalogConfig("cat", tuple(sorted(properties.items())), (f"file://{tmp_path}",))
+def config(tmp_path: Path) -> CatalogConfig:
+    return sql_config(tmp_path, f"file://{tmp_path}")
 
 
 def opened(catalog: CatalogConfig, site: Site) -> IcebergTable:

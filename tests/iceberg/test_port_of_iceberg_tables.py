@@ -22,6 +22,7 @@ from amoro_core.model.tables import TableFacts, TableIdentifier
 from amoro_core.model.task_payload import TableContext
 from tests.engine.oracle import live_rows_with_positions
 from tests.engine.writer import append, delete_where, make_table, row_delta
+from tests.iceberg.scenarios import sql_config
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -35,14 +36,8 @@ FORMAT: TableFormat = IcebergFormat()
 
 @pytest.fixture
 def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "warehouse").as_uri(),
-        "s3.endpoint": "http://store",
-        "token": "not to be vended",
-    }
-    return CatalogConfig("cat", tuple(sorted(properties.items())), (f"file://{tmp_path}/allowed",))
+    more = {"s3.endpoint": "http://store", "token": "not to be vended"}
+    return sql_config(tmp_path, f"file://{tmp_path}/allowed", **more)
 
 
 def opened(config: CatalogConfig) -> AnyTable:

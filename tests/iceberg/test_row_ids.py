@@ -53,13 +53,13 @@ from amoro_core.iceberg.manifest.writing import counted
 from amoro_core.iceberg.pyiceberg_sandbox import lost_key, refusing_lost_keys
 from amoro_core.iceberg.scan import ManifestSources, scan
 from amoro_core.model.files import DataFile
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import upgrade
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
+from tests.iceberg.scenarios import sql_config
 from tests.tiers import sample
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
@@ -429,11 +429,6 @@ def kept_table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
     return made
 
 
-def config(tmp_path: Path) -> CatalogConfig:
-    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
-
-
 def file_of(table: Table) -> Path:
     return Path(local_path(loaded(table).metadata_location))
 
@@ -497,7 +492,7 @@ PLACES: list[tuple[Any, ...]] = [
 def test_an_unknown_key_at_any_place_is_named(kept_table: Table, tmp_path: Path, place: tuple[Any, ...]) -> None:
     change(kept_table, at(*place))
     with pytest.raises(TableRefused) as refused:
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
     path = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in (*place, "of-tomorrow")).removeprefix(
         "."
     )
@@ -508,20 +503,20 @@ def test_an_unknown_key_at_any_place_is_named(kept_table: Table, tmp_path: Path,
 
 
 def test_in_every_format_an_unknown_key_is_refused_and_known_ones_are_not(kept_table: Table, tmp_path: Path) -> None:
-    assert load_table(config(tmp_path), TABLE).metadata == loaded(kept_table).metadata
+    assert load_table(sql_config(tmp_path), TABLE).metadata == loaded(kept_table).metadata
     change(kept_table, at("snapshots", 0))
     with pytest.raises(TableRefused, match=r"the key snapshots\[0\]\.of-tomorrow"):
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
 
 
 def test_a_key_of_a_later_format_is_refused_in_an_earlier_one(kept_table: Table, tmp_path: Path) -> None:
     version = kept_table.metadata.format_version
     change(kept_table, lambda said: said.update({"next-row-id": 4}))
     if version == 3:
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
         return
     with pytest.raises(TableRefused, match="the key next-row-id"):
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
 
 
 def _made(table: Table, by: Change = lambda said: None) -> str | None:
