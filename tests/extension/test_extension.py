@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, InvalidArgument, TableRefused
+from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, TableRefused
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
@@ -147,11 +147,6 @@ def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(wor
     found = world.services.tables.find(TABLE)
     assert (found.table_id, found.status, found.refusal) == (0, OptimizingStatus.REFUSED, "format")
     assert (found.uuid, found.format) == (world.journal().facts.uuid, "journal")
-
-
-def test_an_action_that_nobody_installed_is_refused_by_name(world: World) -> None:
-    with pytest.raises(InvalidArgument, match="there is no action 'talley'"):
-        world.services.maintaining.begin(runtime(world).table_id, "talley", trigger="request")
 
 
 @pytest.mark.parametrize("arrives", [True, False])

@@ -205,21 +205,6 @@ def test_small_manifests_become_one_with_the_numbers_of_their_files(catalog: Sql
     assert sorted(loaded(table).scan().to_arrow()["x"].to_pylist()) == [1, 2, 3, 4]
 
 
-def test_by_default_ninety_nine_manifests_stay_and_a_hundred_are_merged(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.t", SCHEMA)
-    for value in range(98):
-        append(table, rows(value))
-    first = live_files(table)[0].path
-
-    _, kept = staged(table, rewritten(table, only=[first]))  # one added, one with the removed file, 97 untouched
-    append(table, rows(98))
-    _, merged = staged(table, rewritten(table, only=[first]))
-
-    assert len(read_list(table.io, kept.manifest_list)) == 99
-    (one,) = read_list(table.io, merged.manifest_list)
-    assert (one.added_files_count, one.existing_files_count, one.deleted_files_count) == (1, 98, 1)
-
-
 def test_what_was_written_only_to_be_merged_is_gone(catalog: SqlCatalog) -> None:
     table = filled(catalog)
     metadata = Path(local_path(table.metadata.location), "metadata")

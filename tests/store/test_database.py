@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
 from amoro_core.store import accounts, catalogs, groups, processes, tables
 from amoro_core.store.completion import names_in
-from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
 from tests.store import builders
 from tests.store.builders import process, runtime, services
@@ -389,47 +388,10 @@ def test_killed_process_keeps_every_acknowledged_write(path: Path, least: int) -
         assert store.read(lambda db: _pragma(db, "integrity_check")) == "ok"
 
 
-# The connection that the store's modules use: named parameters, and errors of its own
-
-
-@pytest.fixture
-def db() -> Iterator[Connection]:
-    made = Connection(sqlite3.connect(":memory:", isolation_level=None))
-    made.execute("PRAGMA foreign_keys = ON")
-    made.execute(
-        "CREATE TABLE parent (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, size INTEGER CHECK (size > 0))"
-    )
-    made.execute("CREATE TABLE child (parent INTEGER REFERENCES parent (id))")
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO parent (id, name, size) VALUES (1, 'b', 1)",
-        "INSERT INTO parent (name, size) VALUES ('a', 1)",
-    ],
-)
-def test_a_key_or_a_unique_value_that_is_there_is_a_duplicate(db: Connection, statement: str) -> None:
-    db.execute("INSERT INTO parent (name, size) VALUES ('a', 1)")
-    with pytest.raises(Duplicate, match="UNIQUE constraint failed"):
-        db.execute(statement)
-
-
-def test_a_row_that_another_refers_to_stays_and_one_that_refers_to_nothing_does_not_come(db: Connection) -> None:
-    db.execute("INSERT INTO parent (name, size) VALUES ('a', 1)")
-    db.execute("INSERT INTO child (parent) VALUES (1)")
-    with pytest.raises(Referenced, match="FOREIGN KEY"):
-        db.execute("DELETE FROM parent")
-    with pytest.raises(Referenced, match="FOREIGN KEY"):
-        db.execute_many("INSERT INTO child (parent) VALUES (:parent)", [{"parent": 7}])
-
-
 @pytest.mark.parametrize("call", ["select", "select_one", "execute"])
-def test_parameters_by_position_are_refused(db: Connection, call: str) -> None:
+def test_parameters_by_position_are_refused(store: Store, call: str) -> None:
     with pytest.raises(TypeError, match="expected named parameters, got a tuple"):
-        getattr(db, call)("SELECT :a", (1,))
+        store.read(lambda db: getattr(db, call)("SELECT :a", (1,)))
 
 
 # Names that a shell completes, read from a state directory that may be in use
