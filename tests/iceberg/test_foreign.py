@@ -35,6 +35,7 @@ from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes
 from tests.engine.writer import append, create_branch, create_tag, make_table, rollback
+from tests.iceberg.rewriting import scanned
 from tests.iceberg.scenarios import sql_config
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
@@ -265,8 +266,7 @@ def named(catalog: SqlCatalog) -> Table:
 
 
 def files_refusal(table: Table) -> tuple[str, str]:
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
+    found = scanned(table)
     with pytest.raises(TableRefused) as refused:
         refuse_files(table.metadata, found)
     return refused.value.reason, refused.value.message
@@ -404,8 +404,7 @@ def test_equality_ids_of_nested_and_of_dropped_columns_are_handled(named: Table)
     add(named, *write_equality_deletes(named, [2, 5], [{"name": "b", "inner": {"key": 1}}], (), 0))
     with named.update_schema(allow_incompatible_changes=True) as change:
         change.delete_column("name")
-    found = scan(named, read_locations(named.metadata, Grant((named.metadata.location,))))
-    assert found is not None
+    found = scanned(named)
     refuse_files(named.metadata, found)
     assert found.files[0].deletes[0].equality_ids == (2, 5)
 
@@ -416,8 +415,7 @@ def test_equality_ids_of_a_column_dropped_from_a_struct_are_handled(named: Table
     with named.update_schema(allow_incompatible_changes=True) as change:
         change.add_column(("inner", "other"), LongType())
         change.delete_column(("inner", "key"))
-    found = scan(named, read_locations(named.metadata, Grant((named.metadata.location,))))
-    assert found is not None
+    found = scanned(named)
     refuse_files(named.metadata, found)
     (dropped,) = context(named, TableIdentifier("c", ("ns",), "t"), 0, equality_ids(found), ()).dropped_fields_json
     field = NestedField.model_validate_json(dropped)
@@ -463,8 +461,7 @@ def test_a_delete_by_a_float_that_applies_to_nothing_is_no_reason_to_refuse(cata
     table = make_table(catalog, "ns.m", MEASURED)
     add(table, *write_equality_deletes(table, [2], [{"short": math.nan}], (), 0))
     add(table, *write_data_files(table, [{"id": 1}]))
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
+    found = scanned(table)
     assert len(found.dangling) == 1
     refuse_files(table.metadata, found)
 

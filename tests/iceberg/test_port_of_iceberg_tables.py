@@ -6,15 +6,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
 from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileReadCache
-from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
-from amoro_core.model.files import DeleteFile
+from amoro_core.model.commits import FileFacts
+from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
@@ -42,6 +41,13 @@ def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
 
 def opened(config: CatalogConfig) -> AnyTable:
     return with_roles(FORMAT.load(config, TABLE), set(Role) - {Role.SERVICE}, "these tests")
+
+
+def read(config: CatalogConfig) -> tuple[AnyTable, TableScan]:
+    found = opened(config)
+    scanned = found.scan()
+    assert scanned is not None
+    return found, scanned
 
 
 def test_tables_of_all_namespaces_are_listed_in_order(config: CatalogConfig, catalog: SqlCatalog) -> None:
@@ -139,39 +145,17 @@ def test_only_properties_of_file_ios_are_vended(config: CatalogConfig, catalog: 
     assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
 
 
-def committed(table: Table, config: CatalogConfig) -> tuple[AnyTable, Trace]:
-    """Merge two files by a commit through the port; returns the table that made it and what its trace says."""
-    append(table, [{"id": 1}])
-    append(table, [{"id": 2}])
-    found = opened(config)
-    planned = found.scan()
-    assert planned is not None
-    append(table, [{"id": 3}])
-    head = found.head(planned.snapshot_id)
-    first, second = (file.data for file in planned.files)
-    staged = found.stage(head, CommitContent((1,), (first,), (), (), ()), {"process": "p"})
-    evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
-    assert found.trace(evidence) is Trace.OPEN
-    found.send(staged.payload)
-    assert second.path in {file.data.path for file in opened(config).scan().files}
-    return found, found.trace(evidence)
-
-
 def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": None}])
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
+    found, scanned = read(config)
     [file] = scanned.files
     assert found.file_facts(file.data.path) == FileFacts(
         file.data.size_bytes, 2, {1: 2, 2: 2, 3: 2}, {1: 1, 2: 2, 3: 2}
     )
 
 
-def deletes_of(table: AnyTable) -> list[DeleteFile]:
-    scanned = table.scan()
-    assert scanned is not None
+def deletes_of(scanned: TableScan) -> list[DeleteFile]:
     return sorted({one for file in scanned.files for one in file.deletes}, key=lambda one: one.path)
 
 
@@ -179,12 +163,10 @@ def test_what_a_position_delete_names_is_read_from_its_file(config: CatalogConfi
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": 2}, {"id": 3}], files=3)
     delete_where(table, lambda item: item["id"] != 2, with_bounds=False)
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
+    found, scanned = read(config)
     kept = {one.path for one in live_rows_with_positions(table) if one.record["id"] == 2}
     files = [scanned_file.data for scanned_file in scanned.files]
-    [delete] = deletes_of(found)
+    [delete] = deletes_of(scanned)
     gone, first = {normalise(file.path) for file in files} - {normalise(path) for path in kept}, PositionSet.of([0])
     assert FileReadCache().positions(found, [delete], files) == {delete.identity: dict.fromkeys(gone, first)}
     assert len(kept) == 1
@@ -195,9 +177,8 @@ def test_a_position_behind_the_end_of_a_file_deletes_nothing(config: CatalogConf
     append(table, [{"id": 1}, {"id": 2}])
     [path] = {one.path for one in live_rows_with_positions(table)}
     row_delta(table, position_deletes=[(path, [1, 2, 3])])
-    found = opened(config)
-    [delete], scanned = deletes_of(found), found.scan()
-    assert scanned is not None
+    found, scanned = read(config)
+    [delete] = deletes_of(scanned)
     positions = FileReadCache().positions(found, [delete], [scanned_file.data for scanned_file in scanned.files])
     assert positions == {delete.identity: {normalise(path): PositionSet.of([1])}}
 
@@ -206,11 +187,9 @@ def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogCo
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}])
     delete_where(table, lambda item: item["id"] == 1, with_bounds=False)
-    found, known = opened(config), FileReadCache()
-    scanned = found.scan()
-    assert scanned is not None
+    (found, scanned), known = read(config), FileReadCache()
     [data] = [file.data for file in scanned.files]
-    [delete] = deletes_of(found)
+    [delete] = deletes_of(scanned)
     beyond = [replace(delete, size_bytes=MAX_NAMING_BYTES + 1), replace(delete, record_count=MAX_NAMING_ROWS + 1)]
     gone = replace(delete, path=f"{delete.path}.gone")
     assert known.positions(found, [*beyond, gone], [data]) == {}
@@ -228,11 +207,9 @@ def test_what_deletes_say_is_read_again_for_files_that_were_not_asked_for(
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": 2}], files=2)
     delete_where(table, lambda item: True, with_bounds=False)
-    found, known = opened(config), FileReadCache()
-    scanned = found.scan()
-    assert scanned is not None
+    (found, scanned), known = read(config), FileReadCache()
     first, second = (file.data for file in scanned.files)
-    [delete] = deletes_of(found)
+    [delete] = deletes_of(scanned)
     assert known.positions(found, [delete], [first])[delete.identity].keys() == {normalise(first.path)}
     assert known.positions(found, [delete], [second])[delete.identity].keys() == {normalise(second.path)}
     Path(delete.path.removeprefix("file://")).unlink()

@@ -39,6 +39,7 @@ from tests.engine.writer import (
     remove_files,
     row_delta,
 )
+from tests.iceberg.rewriting import scanned
 from tests.iceberg.scenarios import port
 
 SCHEMA = Schema(
@@ -48,16 +49,8 @@ SCHEMA = Schema(
 )
 
 
-def by_region(spec_id: int = 0) -> PartitionSpec:
-    return PartitionSpec(
-        PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"), spec_id=spec_id
-    )
-
-
-def scanned(table: Table) -> TableScan:
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
-    return found
+def by_region() -> PartitionSpec:
+    return PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
 def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, int]]]]:
