@@ -121,12 +121,8 @@ def row_delta(
     equality_deletes: Iterable[EqualityDelete | tuple[Any, ...]] = (),
     position_deletes: Iterable[tuple[str, Sequence[int]]] = (),
     *,
-    files: int = 1,
     per_file: bool = False,
     sort: bool = True,
-    with_bounds: bool = True,
-    branch: str = MAIN,
-    summary: Mapping[str, str] | None = None,
 ) -> Snapshot | None:
     """Add data and deletes in one snapshot, so with one sequence number.
 
@@ -134,17 +130,16 @@ def row_delta(
     given unless sorted. Raises ValueError where a data file to be deleted from is not live (any more).
     """
     table.refresh()
-    added = write_data_files(table, appends, files)
+    added = write_data_files(table, appends)
     for one in equality_deletes:
         added += _equality_files(table, one if isinstance(one, EqualityDelete) else EqualityDelete(*one))
     wanted = [(path, position) for path, positions in position_deletes for position in positions]
 
     def build(head: Table) -> Change | None:
-        deletes = _position_files(head, branch, wanted, per_file, sort, with_bounds)
-        every = (*added, *deletes)
-        return Change(every, summary=summary or {}) if every else None
+        every = (*added, *_position_files(head, wanted, per_file, sort))
+        return Change(every) if every else None
 
-    return commit(table, build, branch)
+    return commit(table, build)
 
 
 def upsert(
@@ -180,10 +175,8 @@ def delete_where(
     predicate: Predicate,
     *,
     per_file: bool = False,
-    sort: bool = True,
     with_bounds: bool = True,
     with_rows: bool = False,
-    branch: str = MAIN,
 ) -> Snapshot | None:
     """Delete by position the live rows for which the predicate of a dictionary holds, seen on the head committed on.
 
@@ -191,21 +184,17 @@ def delete_where(
     """
 
     def build(head: Table) -> Change | None:
-        live = oracle.rows_in(head.metadata, _head_of(head.metadata, branch))
+        live = oracle.rows_in(head.metadata, _head_of(head.metadata))
         wanted = {(one.path, one.position): one.record for one in live if predicate(one.record)}
         rows = wanted if with_rows else None
-        files = _position_files(head, branch, list(wanted), per_file, sort, with_bounds, rows)
+        files = _position_files(head, list(wanted), per_file, True, with_bounds, rows)
         return Change(tuple(files)) if files else None
 
-    return commit(table, build, branch)
+    return commit(table, build)
 
 
 def copy_on_write(
-    table: Table,
-    predicate: Predicate,
-    update: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-    *,
-    branch: str = MAIN,
+    table: Table, predicate: Predicate, update: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 ) -> Snapshot | None:
     """Rewrite the data files that hold matching live rows, without those rows or with their updated versions.
 
@@ -214,7 +203,7 @@ def copy_on_write(
     """
 
     def build(head: Table) -> Change | None:
-        live = oracle.rows_in(head.metadata, _head_of(head.metadata, branch))
+        live = oracle.rows_in(head.metadata, _head_of(head.metadata))
         touched = {one.path for one in live if predicate(one.record)}
         added: list[DataFile] = []
         for _, group in groupby((one for one in live if one.path in touched), key=lambda one: one.path):
@@ -222,7 +211,7 @@ def copy_on_write(
             added += write_data_files(head, kept)
         return Change(tuple(added), frozenset(touched)) if touched else None
 
-    return commit(table, build, branch)
+    return commit(table, build)
 
 
 def _after(
@@ -233,10 +222,10 @@ def _after(
     return update(record) if update else None
 
 
-def remove_files(table: Table, paths: Iterable[str], *, branch: str = MAIN) -> Snapshot | None:
+def remove_files(table: Table, paths: Iterable[str]) -> Snapshot | None:
     """Remove live files, data or deletes, from the table's metadata; raises ValueError where one is not live."""
     gone = frozenset(paths)
-    return commit(table, lambda head: Change(removed_paths=gone) if gone else None, branch)
+    return commit(table, lambda head: Change(removed_paths=gone) if gone else None)
 
 
 def compact_position_deletes(
@@ -248,18 +237,18 @@ def compact_position_deletes(
     """
 
     def build(head: Table) -> Change | None:
-        files = oracle.files_in(head.metadata, _head_of(head.metadata, MAIN))
+        files = oracle.files_in(head.metadata, _head_of(head.metadata))
         old = frozenset(file.path for file in files if file.content == oracle.POSITION_DELETES)
         deleted = deleted_by_position(head)
         wanted = [place for place, record in deleted.items() if without is None or not without(record)]
-        return Change(tuple(_position_files(head, MAIN, wanted, per_file, True, True)), old) if old else None
+        return Change(tuple(_position_files(head, wanted, per_file, True)), old) if old else None
 
     return commit(table, build, MAIN)
 
 
 def deleted_by_position(table: Table) -> dict[tuple[str, int], dict[str, Any]]:
     """The rows that position deletes of main hide, as they stand in their live data files, by path and position."""
-    files = oracle.files_in(table.metadata, _head_of(table.metadata, MAIN))
+    files = oracle.files_in(table.metadata, _head_of(table.metadata))
     live = {file.path for file in files if file.content == oracle.DATA}
     paths = sorted(file.path for file in files if file.content == oracle.POSITION_DELETES)
     read = [pq.read_table(path.removeprefix("file://"), columns=["file_path", "pos"]).to_pylist() for path in paths]
@@ -298,9 +287,9 @@ def create_branch(table: Table, name: str, snapshot_id: int | None = None, **ret
     _create_ref(table, name, SnapshotRefType.BRANCH, snapshot_id, **retention)
 
 
-def rollback(table: Table, snapshot_id: int, branch: str = MAIN) -> None:
-    """Set the branch back to a snapshot; its retention stays."""
-    _update_refs(table, lambda metadata: (moved_ref(branch, metadata.refs.get(branch), snapshot_id),))
+def rollback(table: Table, snapshot_id: int) -> None:
+    """Set main back to a snapshot; its retention stays."""
+    _update_refs(table, lambda metadata: (moved_ref(MAIN, metadata.refs.get(MAIN), snapshot_id),))
 
 
 def _create_ref(
@@ -342,15 +331,14 @@ def _equality_files(table: Table, delete: EqualityDelete) -> list[DataFile]:
 
 def _position_files(
     table: Table,
-    branch: str,
     wanted: Sequence[tuple[str, int]],
     per_file: bool,
     sort: bool,
-    with_bounds: bool,
+    with_bounds: bool = True,
     rows: Mapping[tuple[str, int], Any] | None = None,
 ) -> list[DataFile]:
     """One delete file for each partition of the data files, or for each of them."""
-    files = oracle.files_in(table.metadata, _head_of(table.metadata, branch))
+    files = oracle.files_in(table.metadata, _head_of(table.metadata))
     homes = {file.path: file for file in files if file.content == oracle.DATA}
     if missing := {path for path, _ in wanted} - homes.keys():
         raise ValueError(f"data files to delete from are not live: {sorted(missing)}")
@@ -382,10 +370,7 @@ def _split_superseded(table: Table, records: Records, key: Key) -> tuple[Records
     return last, [record for at, record in enumerate(records) if newest[keys[at]] != at]
 
 
-def _head_of(metadata: TableMetadata, branch: str) -> int | None:
-    """The branch's head; None for main before its first snapshot. Raises ValueError for an unknown branch."""
-    if ref := metadata.refs.get(branch):
-        return ref.snapshot_id
-    if branch != MAIN:
-        raise ValueError(f"the table has no branch {branch}")
-    return None
+def _head_of(metadata: TableMetadata) -> int | None:
+    """Main's head; None before its first snapshot."""
+    ref = metadata.refs.get(MAIN)
+    return None if ref is None else ref.snapshot_id

@@ -92,10 +92,6 @@ class World:
         self.store.close()
         self._open()
 
-    def write_description(self) -> None:
-        """The table, as another one than before."""
-        (self.place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
-
     def journal(self) -> JournalTable:
         return JournalTable(TABLE, self.place)
 

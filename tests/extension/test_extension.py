@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, InvalidArgument, TableRefused
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, TableRefused
+from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.store import processes
-from amoro_core.transactions.store_plan import EVALUATION
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
 
@@ -26,13 +24,12 @@ class Killed(BaseException):
 
 
 @contextmanager
-def dying_at(point: str, meanwhile: Callable[[str], None] = lambda name: None) -> Iterator[list[str]]:
-    """Die at the failpoint, and say which ones were reached; at each of them others may do something."""
+def dying_at(point: str) -> Iterator[list[str]]:
+    """Die at the failpoint, and say which ones were reached."""
     reached: list[str] = []
 
     def reach(name: str) -> None:
         reached.append(name)
-        meanwhile(name)
         if name == point:
             raise Killed
 
@@ -96,18 +93,6 @@ def counted_once(world: World, *counts: int) -> None:
     assert world.look() == []
 
 
-def test_small_files_are_counted_in_the_coordinator(world: World) -> None:
-    world.append(a=SMALL, b=SMALL * 2)
-    [process_id] = world.look()
-    [process] = world.processes()
-    assert (process.type, process.action, process.lane, process.trigger) == ("tally", "tally", "metadata", EVALUATION)
-    assert (process.status, process.reason, world.due) == (
-        ProcessStatus.COMMITTING, "2 files are not counted", [process_id],
-    )  # fmt: skip
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    counted_once(world, 1, 2)
-
-
 def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) -> None:
     world.append(a=LARGE, b=LARGE, c=SMALL)
     [process_id] = world.look()
@@ -121,27 +106,6 @@ def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) 
     ] * 2
     world.work()
     counted_once(world, 20, 20, 1)
-
-
-def test_what_is_written_meanwhile_is_counted_by_the_next_process(world: World) -> None:
-    world.append(a=SMALL)
-    [first] = world.look()
-    world.append(b=SMALL * 3)
-    assert world.services.committing.commit(first) is ProcessStatus.SUCCESS
-    world.look()
-    world.work()
-    assert world.tallies() == [{"a": 1}, {"b": 3}]
-
-
-def test_who_counted_first_wins(world: World) -> None:
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    journal = world.journal()
-    journal.send(journal.stage({"tally": {"a": 1}})[0])
-    assert world.services.committing.commit(process_id) is ProcessStatus.FAILED
-    [process] = world.processes()
-    assert process.failure == "somebody else counted files of lake.db.log meanwhile"
-    assert (world.tallies(), world.look()) == ([{"a": 1}], [])
 
 
 def test_it_can_be_cancelled_and_begun_again_by_name(world: World) -> None:
@@ -185,19 +149,6 @@ def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(wor
     assert (found.uuid, found.format) == (world.journal().facts.uuid, "journal")
 
 
-def test_a_table_that_says_no_is_left_alone(world: World) -> None:
-    world.append(a=SMALL)
-    world.services.tables.set_enabled(TABLE, False)
-    assert world.look() == []
-    world.services.tables.set_enabled(TABLE, True)
-    assert len(world.look()) == 1
-
-
-def test_an_action_that_nobody_installed_is_refused_by_name(world: World) -> None:
-    with pytest.raises(InvalidArgument, match="there is no action 'talley'"):
-        world.services.maintaining.begin(runtime(world).table_id, "talley", trigger="request")
-
-
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: bool) -> None:
     world = lossy
@@ -208,19 +159,6 @@ def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: boo
     world.restart()
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
     counted_once(world, 1)
-
-
-def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(lossy: World) -> None:
-    world = lossy
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    LossyJournal.losses = ["record"]
-    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.append(b=SMALL)
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
-    assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert world.tallies() == [{"a": 1}]
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["coordinator", "optimizer"])
@@ -244,15 +182,6 @@ def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_o
     counted_once(world, content.count("\n"))
 
 
-def test_a_journal_that_was_made_anew_ends_the_processes_of_the_one_before(world: World) -> None:
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    world.write_description()
-    assert world.services.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "is another table" in world.processes()[0].failure
-    assert world.tallies() == []
-
-
 POINTS = (
     "plan.after_mark", "plan.before_store", "plan.after_store", "poll.after_store", "ack.after_store",
     "complete.before_store", "complete.after_store", "commit.after_intent", "commit.after_send", "commit.after_done",
@@ -273,61 +202,3 @@ def test_killed_anywhere_every_file_is_counted_once(world: World, point: str, co
     world.look()
     world.work()
     counted_once(world, content.count("\n"))
-
-
-def test_killed_after_others_were_faster_the_commit_is_made_anew(world: World) -> None:
-    def write(name: str) -> None:
-        if name == "commit.after_intent":
-            world.append(b=SMALL * 2)
-
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    with dying_at("commit.after_loss", write) as reached:
-        world.services.committing.commit(process_id)
-    assert reached == ["commit.after_intent", "commit.after_loss"]
-    world.restart()
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
-    assert [one.outcome for one in attempts] == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
-    assert world.tallies() == [{"a": 1}]
-
-
-@pytest.mark.parametrize("applied", [True, False])
-def test_killed_before_an_unknown_commit_is_sent_again_it_is_applied_once(lossy: World, applied: bool) -> None:
-    world = lossy
-    world.append(a=SMALL)
-    [process_id] = world.look()
-    LossyJournal.losses = ["record"]
-    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    with dying_at("commit.before_resend") as reached:
-        world.services.committing.commit(process_id)
-    assert reached == ["commit.before_resend"]
-    [attempt] = world.store.read(lambda db: processes.list_commits(db, process_id))
-    if applied:
-        world.journal().send(attempt.payload)  # it was under way
-    world.restart()
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    counted_once(world, 1)
-
-
-def test_killed_after_a_failure_or_a_cancellation_the_process_stays_ended(world: World) -> None:
-    world.append(a=SMALL)
-    [failed] = world.look()
-    journal = world.journal()
-    journal.send(journal.stage({"tally": {"a": 1}})[0])
-    with dying_at("commit.after_failure") as reached:
-        world.services.committing.commit(failed)
-    assert reached == ["commit.after_failure"]
-    world.restart()
-    world.append(b=LARGE)
-    [cancelled] = world.look()
-    with dying_at("cancel.after_store") as reached:
-        world.services.optimizing.cancel(cancelled, "by hand")
-    assert reached == ["cancel.after_store"]
-    world.restart()
-    for process_id, status in ((failed, ProcessStatus.FAILED), (cancelled, ProcessStatus.CLOSED)):
-        assert world.services.committing.commit(process_id) is status
-    assert world.tallies() == [{"a": 1}]
-    world.look()
-    world.work()
-    assert world.tallies() == [{"a": 1}, {"b": 20}]

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
@@ -65,15 +65,6 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, plugged_in: None) -> It
     made.catalog.close()
 
 
-def test_both_are_listed_each_with_its_format(lake: Lake) -> None:
-    lake.insert(1)
-    lake.append(a=LARGE)
-    lake.look()
-    known = lake.services.tables.list_tables("lake")
-    assert [(one.identifier, one.format) for one in known] == [(EVENTS, "iceberg"), (TABLE, "journal")]
-    assert [one.uuid for one in known] == [str(lake.events.metadata.table_uuid), lake.journal().facts.uuid]
-
-
 def test_both_are_planned_and_optimized_at_the_same_time(lake: Lake) -> None:
     lake.insert(1, 2, 3)
     lake.append(a=LARGE, b=LARGE)
@@ -90,24 +81,6 @@ def test_both_are_planned_and_optimized_at_the_same_time(lake: Lake) -> None:
     oracle.assert_same_rows(before, oracle.live_rows(lake.events))
 
 
-def test_both_are_cancelled_and_begun_again(lake: Lake) -> None:
-    lake.insert(1, 2)
-    lake.append(a=LARGE)
-    head = lake.events.metadata.current_snapshot_id
-    begun = [lake.optimize(), lake.tally()]
-    for process_id in begun:
-        lake.services.optimizing.cancel(process_id, "by hand")
-        found = lake.services.optimizing.find_process(process_id)
-        assert found.process.status is ProcessStatus.CLOSED
-        assert {task.status for task in found.tasks} == {TaskStatus.CANCELED}
-    lake.work()
-    lake.events.refresh()
-    assert (lake.events.metadata.current_snapshot_id, lake.tallies()) == (head, [])
-    again = [lake.optimize(), lake.tally()]
-    lake.work()
-    assert [lake.status(process_id) for process_id in again] == [ProcessStatus.SUCCESS] * 2
-
-
 def test_what_one_format_lacks_is_refused_for_its_table_alone(lake: Lake) -> None:
     lake.insert(1, 2)
     lake.append(a=LARGE)
@@ -121,15 +94,6 @@ def test_what_one_format_lacks_is_refused_for_its_table_alone(lake: Lake) -> Non
     lake.optimize()
     lake.work()
     assert {one.type: one.status for one in lake.processes()} == dict.fromkeys(("full", "tally"), ProcessStatus.SUCCESS)
-
-
-def test_after_a_restart_both_continue(lake: Lake) -> None:
-    lake.insert(1, 2)
-    lake.append(a=LARGE)
-    begun = [lake.optimize(), lake.tally()]
-    lake.restart()
-    lake.work()
-    assert [lake.status(process_id) for process_id in begun] == [ProcessStatus.SUCCESS] * 2
 
 
 def test_a_table_keeps_its_format_when_the_other_one_gets_a_table_of_its_name(lake: Lake) -> None:

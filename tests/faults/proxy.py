@@ -112,10 +112,6 @@ class Proxy:
                 self._apply(one.forward)
             return len(late)
 
-    @property
-    def has_late(self) -> bool:
-        return bool(self._late)
-
     def _other(self, forward: Callable[[], Response]) -> Reply:
         status = self.loads.popleft() if self.loads else 0
         return Reply(_faulty(status) if status else forward())

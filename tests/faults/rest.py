@@ -49,8 +49,8 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
 class RestServer:
     """The server and its threads, from entering to leaving the context."""
 
-    def __init__(self, catalog: SqlCatalog, proxy: Proxy | None = None) -> None:
-        self.proxy = proxy or Proxy()
+    def __init__(self, catalog: SqlCatalog) -> None:
+        self.proxy = Proxy()
         #: What the server says that it knows; nothing where it is empty, as old servers do.
         self.endpoints: list[str] = []
         self._catalog = catalog

@@ -9,12 +9,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError
 from amoro_core.model.processes import Attempt, CatalogConfig, CommitAttempt, OptimizingProcess, ProcessStatus
-from amoro_core.model.tables import OptimizingType, TableIdentifier
+from amoro_core.model.tables import OptimizingType
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store import processes
 from tests.services.world import World as Services
-
-TABLE = TableIdentifier("cat", ("db",), "t")
 
 
 class System(Services):

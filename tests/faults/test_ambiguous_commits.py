@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import product
 
 import pytest
@@ -37,12 +36,13 @@ def world(catalog: SqlCatalog) -> World:
     return made
 
 
+@pytest.mark.parametrize("applied", [NOW, NEVER])
 @pytest.mark.parametrize("answer", UNCLEAR)
-def test_commit_that_was_applied_and_answered_with_an_error_is_found(
-    world: World, system: System, proxy: Proxy, answer: int | Cut
+def test_commit_that_was_answered_with_an_error_is_found_or_sent_again_byte_for_byte(
+    world: World, system: System, proxy: Proxy, answer: int | Cut, applied: Applied
 ) -> None:
     process_id = system.rewritten()
-    proxy.plan(Fault(NOW, answer))
+    proxy.plan(Fault(applied, answer))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.require_consistent(system, process_id)
     assert system.outcomes(process_id) == [CommitOutcome.UNKNOWN]
@@ -51,23 +51,8 @@ def test_commit_that_was_applied_and_answered_with_an_error_is_found(
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
     assert system.outcomes(process_id) == [CommitOutcome.DONE]
     assert proxy.applied == [200]
-
-
-@pytest.mark.parametrize("answer", UNCLEAR)
-def test_commit_that_was_not_applied_is_sent_again_byte_for_byte(
-    world: World, system: System, proxy: Proxy, answer: int | Cut
-) -> None:
-    process_id = system.rewritten()
-    proxy.plan(Fault(NEVER, answer))
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.require_consistent(system, process_id)
-    system.restart()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
-    assert system.outcomes(process_id) == [CommitOutcome.DONE]
-    assert proxy.applied == [200]
-    assert len(proxy.sent) == 2
-    assert proxy.sent[0] == proxy.sent[1]
+    assert len(proxy.sent) == (1 if applied is NOW else 2)
+    assert len(set(proxy.sent)) == 1
 
 
 @pytest.mark.parametrize("after", sample(range(5), every=4))
@@ -84,18 +69,6 @@ def test_commit_that_is_applied_after_its_error_lands_once(
     assert proxy.applied.count(200) == 1
     assert set(proxy.applied) <= {200, 409}
     assert len(set(proxy.sent)) == 1
-
-
-def test_commit_that_is_applied_by_the_clock_lands_once(world: World, system: System, proxy: Proxy) -> None:
-    process_id = system.rewritten()
-    proxy.plan(Fault(LATE, 504, 1000))
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    late = threading.Timer(0.05, proxy.release)
-    late.start()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    late.join()
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
-    assert proxy.applied in ([200], [200, 409], [409, 200])
 
 
 def test_late_commit_whose_second_sending_is_called_a_conflict_stays_unknown(
@@ -123,21 +96,6 @@ def test_unknown_commit_that_another_writer_overtook_is_refuted_and_made_anew(
     assert system.outcomes(process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert proxy.release() == 1
     assert proxy.applied == [200, 409]
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
-
-
-def test_unknown_commit_in_format_1_that_another_writer_overtook_is_refuted_and_made_anew(
-    catalog: SqlCatalog, system: System, proxy: Proxy
-) -> None:
-    world = World(catalog, version=1)
-    world.fill()
-    process_id = system.rewritten()
-    proxy.plan(Fault(LATE, 502, 1000))
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.append()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    proxy.release()
-    assert proxy.applied.count(200) == 1
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
 
 
@@ -180,26 +138,19 @@ def test_refuted_commit_can_not_be_applied_even_when_main_is_set_back_to_its_par
     world.require_rows_only()
 
 
-@pytest.mark.parametrize("status", REFUSALS)
+@pytest.mark.parametrize("statuses", [*((status,) for status in REFUSALS), (401, 401)])
 def test_refused_commit_fails_the_process_and_leaves_nothing_behind(
-    world: World, system: System, proxy: Proxy, status: int
+    world: World, system: System, proxy: Proxy, statuses: tuple[int, ...]
 ) -> None:
+    """For its token the client sends it again by itself."""
     process_id = system.rewritten()
-    proxy.plan(Fault(NEVER, status))
+    proxy.plan(*(Fault(NEVER, status) for status in statuses))
     assert system.commit(process_id) is ProcessStatus.FAILED
     assert world.require_ended(system, process_id) is ProcessStatus.FAILED
     assert system.process(process_id).failure_code == "AMORO-1006"
     assert system.outcomes(process_id) == [CommitOutcome.REFUSED]
     assert proxy.applied == []
     assert world.require_ended(system, system.optimized().process_id) is ProcessStatus.SUCCESS
-
-
-def test_commit_refused_for_its_token_twice_fails_the_process(world: World, system: System, proxy: Proxy) -> None:
-    process_id = system.rewritten()
-    # The client sends it again by itself.
-    proxy.plan(Fault(NEVER, 401), Fault(NEVER, 401))
-    assert system.commit(process_id) is ProcessStatus.FAILED
-    assert world.require_ended(system, process_id) is ProcessStatus.FAILED
 
 
 @pytest.mark.parametrize("status", [*REFUSALS, 409])

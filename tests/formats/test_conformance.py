@@ -1,7 +1,7 @@
 """What every format promises, role by role: Iceberg, the simulation's lake, and the format of the extension."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from amoro_core.formats.ports import (
 )
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.commits import CommitContent, Trace
-from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened, stage_tag
+from tests.formats.subjects import SUBJECTS, TABLE, Staged, Subject, having, opened, stage_tag
 
 OF_ROLE = {
     Role.READ: Readable,
@@ -43,6 +43,20 @@ committing = pytest.mark.parametrize("subject", having(Role.COMMIT), indirect=Tr
 maintaining = pytest.mark.parametrize("subject", having(Role.MAINTAIN), indirect=True)
 reading = pytest.mark.parametrize("subject", having(Role.READ), indirect=True)
 rewriting = pytest.mark.parametrize("subject", having(Role.REWRITE), indirect=True)
+
+
+def stage_change(subject: Subject) -> Staged:
+    return subject.stage(opened(subject))
+
+
+def stage_v1(subject: Subject) -> Staged:
+    return stage_tag(opened(subject), "v1")
+
+
+#: A change of what a table holds, or a tag, where its format has them.
+SENT = [*((name, stage_change) for name in having(Role.COMMIT)), *((name, stage_v1) for name in having(Role.MAINTAIN))]
+sending = pytest.mark.parametrize(("subject", "stage"), SENT, indirect=["subject"])
+Stage = Callable[[Subject], Staged]
 
 
 @pytest.fixture(params=SUBJECTS)
@@ -101,29 +115,20 @@ def test_a_change_by_another_writer_is_seen_by_who_loads_anew(subject: Subject) 
 # Commit
 
 
-@committing
-def test_a_change_lands_once_however_often_it_is_sent(subject: Subject) -> None:
+@sending
+def test_a_change_lands_once_however_often_it_is_sent(subject: Subject, stage: Stage) -> None:
     before = subject.state()
-    change = subject.stage(opened(subject))
+    change = stage(subject)
     assert (subject.state(), change.table.trace(change.evidence)) == (before, Trace.OPEN)
     change.table.send(change.payload)
     after = subject.state()
     assert (after != before, change.table.trace(change.evidence)) == (True, Trace.LANDED)
-    for table in (change.table, opened(subject)):
+    for table in (change.table, opened(subject), change.table):
         with suppress(CommitConflict):
             table.send(change.payload)
         assert (subject.state(), table.trace(change.evidence)) == (after, Trace.LANDED)
-
-
-@committing
-def test_a_change_lands_once_also_after_others_went_on(subject: Subject) -> None:
-    change = subject.stage(opened(subject))
-    change.table.send(change.payload)
-    subject.append()
-    after = subject.state()
-    with suppress(CommitConflict):
-        change.table.send(change.payload)
-    assert (subject.state(), opened(subject).trace(change.evidence)) == (after, Trace.LANDED)
+        subject.append()
+        after = subject.state()
 
 
 @committing
@@ -161,16 +166,20 @@ def test_of_changes_that_are_sent_at_once_one_lands(subject: Subject) -> None:
     assert traces == {one.payload: Trace.LANDED if one.payload in landed else Trace.REFUTED for one in changes}
 
 
-@committing
-def test_a_change_whose_answer_was_lost_is_unknown_and_traced_as_landed(subject: Subject) -> None:
-    change = subject.stage(opened(subject))
-    with subject.lost(applied=True), pytest.raises(CommitUnknown):
+@sending
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_change_of_which_nothing_is_known_is_traced_and_lands_once(
+    subject: Subject, stage: Stage, applied: bool
+) -> None:
+    change = stage(subject)
+    with subject.lost(applied=applied), pytest.raises(CommitUnknown):
         change.table.send(change.payload)
     after = subject.state()
-    assert change.table.trace(change.evidence) is Trace.LANDED
+    assert change.table.trace(change.evidence) is (Trace.LANDED if applied else Trace.OPEN)
     with suppress(CommitConflict):
         change.table.send(change.payload)
-    assert subject.state() == after
+    assert (subject.state() == after) is applied
+    assert opened(subject).trace(change.evidence) is Trace.LANDED
 
 
 @committing
@@ -186,9 +195,11 @@ def test_a_change_that_never_arrived_is_open_until_it_is_sent_again_or_overtaken
     assert opened(subject).trace(second.evidence) is Trace.REFUTED
 
 
-@committing
-def test_nothing_is_sent_concluded_or_removed_by_the_word_of_another_table_of_the_name(subject: Subject) -> None:
-    change = subject.stage(opened(subject))
+@sending
+def test_nothing_is_sent_concluded_or_removed_by_the_word_of_another_table_of_the_name(
+    subject: Subject, stage: Stage
+) -> None:
+    change = stage(subject)
     subject.drop()
     subject.create()
     subject.append()
@@ -321,23 +332,17 @@ def test_a_file_says_what_it_holds_and_one_that_is_missing_is_told(subject: Subj
 
 
 @maintaining
-def test_a_tag_is_made_once_and_adds_no_snapshot(subject: Subject) -> None:
-    tag = stage_tag(opened(subject), "v1")
-    facts, scan, before = tag.table.facts, tag.table.scan(), subject.state()
-    assert tag.table.trace(tag.evidence) is Trace.OPEN
+def test_a_tag_adds_no_snapshot(subject: Subject) -> None:
+    tag = stage_v1(subject)
+    facts, scan = tag.table.facts, tag.table.scan()
     tag.table.send(tag.payload)
-    after, now = subject.state(), opened(subject)
-    assert after != before
+    now = opened(subject)
     assert (now.facts.snapshot_id, len(now.snapshots()), now.scan()) == (facts.snapshot_id, 1, scan)
-    for table in (tag.table, now):
-        with suppress(CommitConflict):
-            table.send(tag.payload)
-        assert (subject.state(), table.trace(tag.evidence)) == (after, Trace.LANDED)
 
 
 @maintaining
 def test_a_tag_lands_beside_what_others_write_meanwhile(subject: Subject) -> None:
-    tag = stage_tag(opened(subject), "v1")
+    tag = stage_v1(subject)
     subject.append()
     change = subject.stage(opened(subject))
     tag.table.send(tag.payload)
@@ -348,9 +353,9 @@ def test_a_tag_lands_beside_what_others_write_meanwhile(subject: Subject) -> Non
 
 @maintaining
 def test_a_name_that_is_given_already_is_a_conflict_then_and_later(subject: Subject) -> None:
-    late = stage_tag(opened(subject), "v1")
+    late = stage_v1(subject)
     subject.append()
-    first = stage_tag(opened(subject), "v1")
+    first = stage_v1(subject)
     first.table.send(first.payload)
     after = subject.state()
     with pytest.raises(CommitConflict):
@@ -366,29 +371,3 @@ def test_a_tag_of_a_snapshot_that_is_not_there_is_a_conflict(subject: Subject) -
     table = opened(subject)
     with pytest.raises(CommitConflict):
         table.stage_tag("v1", (table.facts.snapshot_id or 0) + 1, None)
-
-
-@maintaining
-@pytest.mark.parametrize("applied", [True, False])
-def test_a_tag_of_which_nothing_is_known_is_traced_and_made_once(subject: Subject, applied: bool) -> None:
-    tag = stage_tag(opened(subject), "v1")
-    with subject.lost(applied=applied), pytest.raises(CommitUnknown):
-        tag.table.send(tag.payload)
-    assert tag.table.trace(tag.evidence) is (Trace.LANDED if applied else Trace.OPEN)
-    with suppress(CommitConflict):
-        tag.table.send(tag.payload)
-    assert opened(subject).trace(tag.evidence) is Trace.LANDED
-
-
-@maintaining
-def test_a_tag_is_not_made_on_another_table_of_the_name(subject: Subject) -> None:
-    tag = stage_tag(opened(subject), "v1")
-    subject.drop()
-    subject.create()
-    subject.append()
-    before = subject.state()
-    with pytest.raises(CommitConflict):
-        tag.table.send(tag.payload)
-    with pytest.raises(CommitConflict):
-        tag.table.trace(tag.evidence)
-    assert subject.state() == before

@@ -125,24 +125,12 @@ def _truncate(made: HudiTableOnDisk) -> None:
     properties.write_text(properties.read_text()[:33])
 
 
-def _cut_name(made: HudiTableOnDisk) -> None:
-    made.properties["hoodie.table.name"] = "other"
-    made.write_properties()
+def _with(name: str, value: str) -> Any:
+    def change(made: HudiTableOnDisk) -> None:
+        made.properties[f"hoodie.table.{name}"] = value
+        made.write_properties()
 
-
-def _odd_version(made: HudiTableOnDisk) -> None:
-    made.properties["hoodie.table.version"] = "eight"
-    made.write_properties()
-
-
-def _old_version(made: HudiTableOnDisk) -> None:
-    made.properties["hoodie.table.version"] = "5"
-    made.write_properties()
-
-
-def _no_schema(made: HudiTableOnDisk) -> None:
-    made.properties["hoodie.table.create.schema"] = "{"
-    made.write_properties()
+    return change
 
 
 def _read_all(place: Path) -> None:
@@ -157,10 +145,10 @@ def _read_all(place: Path) -> None:
     [
         (_truncate, "metadata", r"hoodie\.properties is malformed or truncated: the line '.*' is no property"),
         (lambda made: made.properties.clear() or made.write_properties(), "metadata", "hoodie.table.name is missing"),
-        (_cut_name, "metadata", r"hoodie\.table\.checksum is \d+, and not that of 'other'"),
-        (_odd_version, "metadata", "the versions are eight and 2"),
-        (_old_version, "format-version", "Hudi tables of version 5 are not supported, but 6, 8, 9"),
-        (_no_schema, "metadata", "the schema can't be read"),
+        (_with("name", "other"), "metadata", r"hoodie\.table\.checksum is \d+, and not that of 'other'"),
+        (_with("version", "eight"), "metadata", "the versions are eight and 2"),
+        (_with("version", "5"), "format-version", "Hudi tables of version 5 are not supported, but 6, 8, 9"),
+        (_with("create.schema", "{"), "metadata", "the schema can't be read"),
         (
             lambda made: (made.timeline / "20261130070001000.deltacommit.done").touch(),
             "metadata",

@@ -61,12 +61,6 @@ def known(format: str, uuid: str) -> TableRuntime:
     return replace(new_table(TABLE, datetime(2026, 1, 1, tzinfo=UTC)), format=format, uuid=uuid)
 
 
-def test_a_catalog_that_says_nothing_has_tables_of_iceberg_alone() -> None:
-    ours, other = Fake("iceberg", "u1"), Fake("paimon", "u2")
-    assert formats(other, ours).load(catalog(), TABLE).facts.format == "iceberg"
-    assert (ours.asked, other.asked) == (1, 0)
-
-
 def test_a_catalog_of_a_format_s_own_type_has_tables_of_that_format() -> None:
     own, ours = Fake("hudi", "u1"), Fake("iceberg", "u2")
     both = formats(own, ours)

@@ -25,7 +25,8 @@ from moto.glue.models import glue_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from thrift.protocol import TBinaryProtocol
 from thrift.transport import TSocket, TTransport
-from werkzeug.serving import WSGIRequestHandler, make_server
+
+from tests.objectstore.store import served as served_application
 
 
 class Metastore:
@@ -195,27 +196,17 @@ def _answer(respond: Responder, status: str, body: bytes) -> Iterable[bytes]:
     return [body]
 
 
-class Silent(WSGIRequestHandler):
-    def log(self, type: str, message: str, *args: Any) -> None:
-        """Nothing: requests are no news."""
-
-
 @contextmanager
 def served_glue(glue: Glue) -> Iterator[dict[str, str]]:
     """The properties of a catalog of it while it is served."""
     for account in glue_backends.values():  # moto keeps what earlier tests made
         account.reset()
-    server = make_server("127.0.0.1", 0, glue, threaded=True, request_handler=Silent)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield {
-        "type": "glue",
-        "glue.endpoint": f"http://127.0.0.1:{server.server_port}",
-        "glue.region": "eu-west-1",
-        "glue.access-key-id": "key",
-        "glue.secret-access-key": "secret",
-        "glue.max-retries": "2",
-    }
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served_application(glue) as address:
+        yield {
+            "type": "glue",
+            "glue.endpoint": address,
+            "glue.region": "eu-west-1",
+            "glue.access-key-id": "key",
+            "glue.secret-access-key": "secret",
+            "glue.max-retries": "2",
+        }

@@ -14,7 +14,7 @@ from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.iceberg.metadata import context, data_location, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
-from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord, StagedCommit, Validation
+from amoro_core.model.commits import Group, Head, PlanRecord, StagedCommit, Validation
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile, TableScan
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.tables import TableIdentifier
@@ -144,17 +144,6 @@ def _write(table: Table, number: int, schema: Schema, rows: Records) -> tuple[st
     kinds = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
     metrics = ColumnMetrics(**{kind: dict(found[kind]) for kind in kinds})
     return path, local.stat().st_size, metrics, tuple(found["split_offsets"])
-
-
-def facts_of(record: PlanRecord) -> dict[str, FileFacts]:
-    """What the written files say, which in these tests is what was reported."""
-    return {
-        file.path: FileFacts(
-            file.size_bytes, file.record_count, file.metrics.value_counts, file.metrics.null_value_counts
-        )
-        for group in record.groups
-        for file in (*group.output.data_files, *group.output.delete_files)
-    }
 
 
 def staged(table: Table, record: PlanRecord) -> tuple[Table, StagedCommit]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -28,8 +29,15 @@ SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, 
 TABLE = TableIdentifier("cat", ("db",), "t")
 
 
-def rows(*values: int) -> list[dict[str, object]]:
-    return [{"x": value, "region": "n"} for value in values]
+def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
+    return [{"x": value, "region": region} for value in values]
+
+
+def sql_config(place: Path, *allowed: str, **more: str) -> CatalogConfig:
+    """The catalog that `make_catalog` makes in the directory, as a coordinator knows it."""
+    uri, warehouse = f"sqlite:///{place / 'catalog.db'}", (place / "warehouse").as_uri()
+    properties = {"type": "sql", "uri": uri, "warehouse": warehouse, **more}
+    return CatalogConfig("cat", tuple(sorted(properties.items())), allowed)
 
 
 def filled(catalog: Catalog) -> Table:

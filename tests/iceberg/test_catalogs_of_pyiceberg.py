@@ -43,13 +43,12 @@ from amoro_core.iceberg.catalog.catalogs import (
     other_names,
     pyiceberg_catalogs,
     resolved,
-    warehouse_of,
 )
 from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import make_catalog, make_table
-from tests.iceberg.scenarios import Answer, http_server
+from tests.iceberg.scenarios import Answer, http_server, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -57,12 +56,6 @@ TABLE = TableIdentifier("cat", ("ns",), "t")
 
 def config(name: str = "cat", **properties: str) -> CatalogConfig:
     return CatalogConfig(name, tuple(sorted((key.replace("_", "-"), value) for key, value in properties.items())))
-
-
-def own(tmp_path: Path) -> CatalogConfig:
-    """The catalog of `make_catalog`, with its warehouse."""
-    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
-    return config(type="sql", uri=uri, warehouse=(tmp_path / "warehouse").as_uri())
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +70,7 @@ def sqlite(tmp_path: Path) -> CatalogConfig:
     catalog = make_catalog(tmp_path)
     make_table(catalog, "ns.t", SCHEMA)
     catalog.close()
-    return config(type="sql", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=(tmp_path / "warehouse").as_uri())
+    return sql_config(tmp_path)
 
 
 @pytest.fixture
@@ -92,40 +85,27 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_pyiceberg_catalogs_come_from_the_home_directory(own_environment: Path) -> None:
-    (own_environment / "home" / ".pyiceberg.yaml").write_text(
-        "catalog:\n  Zoo:\n    URI: http://zoo\n  alpha:\n    uri: sqlite:///a.db\n    ssl:\n      cabundle: /ca\n"
-    )
-    assert pyiceberg_catalogs() == [
-        CatalogConfig("alpha", (("ssl", '{"cabundle": "/ca"}'), ("uri", "sqlite:///a.db")), origin="pyiceberg"),
-        CatalogConfig("zoo", (("uri", "http://zoo"),), origin="pyiceberg"),
-    ]
-
-
-def test_the_directory_of_pyiceberg_home_comes_before_the_home_directory(
+def test_pyiceberg_catalogs_come_from_its_own_home_or_the_home_directory_and_from_variables(
     own_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (own_environment / "home" / ".pyiceberg.yaml").write_text("catalog:\n  home:\n    uri: http://home\n")
-    (own_environment / "named" / ".pyiceberg.yaml").write_text("catalog:\n  named:\n    uri: http://named\n")
-    monkeypatch.setenv("PYICEBERG_HOME", str(own_environment / "named"))
-    assert [one.name for one in pyiceberg_catalogs()] == ["named"]
-
-
-def test_variables_of_the_environment_win_over_the_file(own_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (own_environment / "home" / ".pyiceberg.yaml").write_text(
-        "catalog:\n  prod:\n    uri: http://file\n    warehouse: w\n"
-    )
-    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "http://env")
-    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__S3__ACCESS_KEY_ID", "id")
-    assert pyiceberg_catalogs() == [
-        CatalogConfig("other", (("s3.access-key-id", "id"),), origin="pyiceberg"),
-        CatalogConfig("prod", (("uri", "http://env"), ("warehouse", "w")), origin="pyiceberg"),
-    ]
-
-
-def test_a_file_in_the_current_directory_is_not_read(own_environment: Path) -> None:
+    """What a file in the current directory says is not read."""
     (own_environment / "here" / ".pyiceberg.yaml").write_text("catalog:\n  evil:\n    uri: http://evil\n")
     assert pyiceberg_catalogs() == []
+    (own_environment / "home" / ".pyiceberg.yaml").write_text(
+        "catalog:\n  Zoo:\n    URI: http://zoo\n    warehouse: w\n  alpha:\n    ssl:\n      cabundle: /ca\n"
+    )
+    alpha = CatalogConfig("alpha", (("ssl", '{"cabundle": "/ca"}'),), origin="pyiceberg")
+    zoo = CatalogConfig("zoo", (("uri", "http://zoo"), ("warehouse", "w")), origin="pyiceberg")
+    assert pyiceberg_catalogs() == [alpha, zoo]
+    monkeypatch.setenv("PYICEBERG_CATALOG__ZOO__URI", "http://env")
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__S3__ACCESS_KEY_ID", "id")
+    other = CatalogConfig("other", (("s3.access-key-id", "id"),), origin="pyiceberg")
+    zoo = CatalogConfig("zoo", (("uri", "http://env"), ("warehouse", "w")), origin="pyiceberg")
+    assert pyiceberg_catalogs() == [alpha, other, zoo]
+    (own_environment / "named" / ".pyiceberg.yaml").write_text("catalog:\n  named:\n    uri: http://named\n")
+    monkeypatch.setenv("PYICEBERG_HOME", str(own_environment / "named"))
+    assert "named" in [one.name for one in pyiceberg_catalogs()]
+    assert alpha not in pyiceberg_catalogs()
 
 
 def test_a_malformed_file_is_named(own_environment: Path) -> None:
@@ -203,11 +183,6 @@ def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfi
     assert open_catalog(changed) is not first
 
 
-def test_a_table_is_loaded_and_the_warehouse_is_known(sqlite: CatalogConfig, tmp_path: Path) -> None:
-    assert load_table(sqlite, TABLE).name() == ("ns", "t")
-    assert warehouse_of(sqlite, open_catalog(sqlite)) == ((tmp_path / "warehouse").as_uri(),)
-
-
 @pytest.mark.parametrize(
     "identifier", [TableIdentifier("cat", ("ns",), "gone"), TableIdentifier("cat", ("gone",), "t")]
 )
@@ -225,30 +200,23 @@ def test_a_missing_metadata_file_is_no_missing_table(sqlite: CatalogConfig) -> N
         load_table(sqlite, TABLE)
 
 
-def test_a_database_that_is_gone_does_not_become_an_empty_catalog(tmp_path: Path) -> None:
-    path = tmp_path / "gone.db"
-    with pytest.raises(CatalogUnavailable, match=f"the database {path} does not exist"):
-        load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
-    assert not path.exists()
-
-
-def test_a_database_without_tables_of_a_catalog_is_not_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "does not exist"),
+        (b"", "no such table: iceberg_tables"),
+        (b"this is no database at all" * 100, "file is not a database"),
+    ],
+)
+def test_a_file_that_is_no_database_of_a_catalog_stays_as_it_is(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
     path = tmp_path / "other.db"
-    path.touch()
-    with pytest.raises(CatalogUnavailable, match="no such table: iceberg_tables"):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CatalogUnavailable, match=words):
         load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
-    assert path.stat().st_size == 0
-
-
-def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
-    path = tmp_path / "other.db"
-    path.write_bytes(b"this is no database at all" * 100)
-    with pytest.raises(CatalogUnavailable, match="file is not a database"):
-        load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
-
-
-def test_a_catalog_in_memory_needs_no_database() -> None:
-    assert open_catalog(config(type="in-memory", warehouse="file:///nowhere")).list_namespaces() == []
+    assert (path.read_bytes() if path.exists() else None) == content
 
 
 @pytest.mark.skipif("psycopg2" in sys.modules, reason="psycopg2 is there")
@@ -325,7 +293,7 @@ def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Ca
     set_foreign_property(make_table(catalog, "ns.t", SCHEMA), "py-io-impl", canary.name)
     catalog.close()
     with pytest.raises(TableRefused, match=f"FileIO {canary.name} is not one of pyiceberg's own") as refused:
-        load_table(own(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
     assert refused.value.reason == "foreign-code"
     assert not canary.was_imported()
 
@@ -399,14 +367,6 @@ def test_a_tables_own_token_does_not_stay_with_the_catalog() -> None:
         with pytest.raises(NotImplementedError):  # the server has no POST
             catalog.commit_table(table, (), ())
         assert dict(catalog._session.headers) == before
-
-
-def test_pyicebergs_own_classes_may_be_named(tmp_path: Path) -> None:
-    catalog = make_catalog(tmp_path)
-    named = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    make_table(catalog, "ns.t", SCHEMA, properties=named)
-    catalog.close()
-    assert load_table(own(tmp_path), TABLE).properties == named
 
 
 # A catalog in a file of SQLite: whose tables it has, which of several commits wins, and locks of others

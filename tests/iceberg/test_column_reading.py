@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from copy import copy
 from decimal import Decimal
 from pathlib import Path
@@ -59,10 +58,10 @@ from amoro_core.model.files import DataFile
 from amoro_core.model.paths import normalise
 from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths
 from tests.engine.commits import Change, commit
-from tests.engine.writer import append, delete_where, make_catalog, make_table, remove_files, upsert
+from tests.engine.writer import append, delete_where, make_table, remove_files, upsert
 from tests.iceberg.orphan_tables import live_paths, make_site
+from tests.iceberg.scenarios import SCHEMA, rows
 from tests.iceberg.test_bounded import _sized, _uncompressed, manifest_of
-from tests.iceberg.test_commit import SCHEMA, rows
 from tests.tiers import count
 
 TYPES = (
@@ -70,13 +69,6 @@ TYPES = (
     FixedType(3),
 )  # fmt: skip
 VALUES = (2**40, "é", Decimal("-1.25"), 19000, True, uuid.UUID(int=7), 2.5, b"\x00\x01", b"abc")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
 
 
 def types_of(table: Table, manifest: ManifestFile) -> PartitionTypes:
@@ -116,18 +108,6 @@ def assert_same(table: Table) -> int:
         assert at_once(table, manifest) == expected
         found += len(expected)
     return found
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_files_of_commits_of_every_kind_are_read_at_once(catalog: SqlCatalog, version: int) -> None:
-    table = make_table(catalog, "db.t", SCHEMA, format_version=version)
-    for number in range(3):
-        append(table, rows(number, number + 10, number + 20), files=3)
-    if version == 2:  # the writer of the tests has no vectors
-        upsert(table, rows(1), ["x"])
-        delete_where(table, lambda row: row["x"] == 2)
-    remove_files(table, live_paths(table)[:1])
-    assert assert_same(table) > 9
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -311,13 +291,6 @@ def test_random_paths_are_refused_as_one_by_one() -> None:
     assert min(seen.values()) > 200
 
 
-def test_of_paths_only_directories_and_unusual_names_are_kept() -> None:
-    usual = ["s3://b/t/f.parquet", "s3://b/t/g..parquet", "s3://b/f"]
-    odd = ["s3://b/t/..", "s3://b/t/.", "s3://b/t/", "name", "s3://b/a\0b"]
-    shape = of([*usual, *odd]).shape
-    assert (shape.directories, shape.odd) == (("s3://b/t/", "s3://b/", "name"), tuple(odd))
-
-
 def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -376,12 +349,6 @@ def assert_same_paths(table: Table) -> list[EntryPath]:
     return [entry for manifest in every for entry in read_paths(table.io, manifest)]
 
 
-def test_entries_with_metrics_and_deletes_are_told(mixed: Table) -> None:
-    found = assert_same_paths(mixed)
-    assert {one.content for one in found} == set(DataFileContent)
-    assert {one.is_live for one in found} == {True, False}
-
-
 @pytest.mark.parametrize("number", range(4))
 def test_entries_of_random_tables_are_told(catalog: SqlCatalog, number: int) -> None:
     assert assert_same_paths(make_site(catalog, number, None).table)
@@ -390,26 +357,10 @@ def test_entries_of_random_tables_are_told(catalog: SqlCatalog, number: int) -> 
 @pytest.mark.parametrize("version", [1, 2])
 def test_partitions_of_every_type_are_passed_over(catalog: SqlCatalog, version: int) -> None:
     fields = [NestedField(at, f"c{at}", kind, required=False) for at, kind in enumerate(TYPES, 1)]
-    spec = PartitionSpec(
-        *(PartitionField(one.field_id, 1000 + one.field_id, IdentityTransform(), f"p{one.field_id}") for one in fields)
-    )
-    made = make_table(catalog, "db.t", Schema(*fields), spec, version)
-    for values in (VALUES, [None] * len(VALUES)):
-        file = EntryFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"file:/x/{uuid.uuid4()}",
-            file_format=FileFormat.PARQUET,
-            partition=Record(*values),
-            record_count=2**40,
-            file_size_in_bytes=2**50,
-            split_offsets=[4, 2**33],
-            value_counts={1: 2**40, 2: 0},
-            lower_bounds={1: b"", 2: b"abc" * 90},
-            key_metadata=b"k",
-        )
-        file.spec_id = made.spec().spec_id
-        commit(made, lambda head, file=file: Change((file,)))
-    assert {one.size_bytes for one in assert_same_paths(made)} == {2**50}
+    partitions = (Record(*VALUES), Record(*[None] * len(VALUES)))
+    files = [made_up(random.Random(at), at, one) for at, one in enumerate(partitions)]
+    files[0][NAMES.index("key_metadata")] = b"k"
+    assert len(assert_same_paths(made_of(catalog, files, fields, version))) == 2
 
 
 def test_a_cut_anywhere_is_an_error_but_behind_the_header(mixed: Table) -> None:

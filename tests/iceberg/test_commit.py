@@ -1,4 +1,3 @@
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,19 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, UpgradeFormatVersionUpdate
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
 from requests import ConnectionError as RequestsConnectionError
 from requests import HTTPError, Response
 from sqlalchemy.exc import OperationalError
@@ -43,36 +37,12 @@ from tests.engine.writer import (
     create_branch,
     delete_where,
     expire_snapshots,
-    make_catalog,
     make_table,
-    remove_files,
     rollback,
     upsert,
 )
 from tests.iceberg.rewriting import PROCESS, loaded, optimized, rewritten, scanned, staged
-
-SCHEMA = Schema(
-    NestedField(1, "x", LongType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-)
-BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-
-
-def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
-    return [{"x": value, "region": region} for value in values]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> SqlCatalog:
-    return make_catalog(tmp_path)
-
-
-@pytest.fixture
-def table(catalog: SqlCatalog) -> Table:
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
+from tests.iceberg.scenarios import SCHEMA, rows
 
 
 def current(table: Table) -> Snapshot:
@@ -168,30 +138,6 @@ def test_a_replace_snapshot_says_what_was_done(table: Table) -> None:
     assert_same_rows(rows_before, live_rows(table))
 
 
-def test_untouched_manifests_are_reused_and_touched_ones_say_what_went(table: Table) -> None:
-    append(table, rows(5, 6, 7), files=3)
-    paths = [file.path for file in live_files(table)]
-    reused = [file.manifest_path for file in manifests(table)][1:]
-    plan = rewritten(table, only=paths[2:4])
-
-    optimized(table, plan)
-
-    after = manifests(table)
-    assert [file.manifest_path for file in after[2:]] == reused
-    assert {file.sequence_number for file in after} == {1, 2, 4}
-    assert [(one.added_files_count, one.existing_files_count, one.deleted_files_count) for one in after[:2]] == [
-        (1, 0, 0),
-        (0, 1, 2),
-    ]
-    entries = read_manifest(table.io, after[1]).entries
-    ours = current(table).snapshot_id
-    assert sorted((entry.status, entry.sequence_number, entry.snapshot_id == ours) for entry in entries) == [
-        (ManifestEntryStatus.EXISTING, 3, False),
-        (ManifestEntryStatus.DELETED, 3, True),
-        (ManifestEntryStatus.DELETED, 3, True),
-    ]
-
-
 def test_manifests_without_live_entries_are_not_carried(table: Table) -> None:
     optimized(table, rewritten(table))
     assert len(manifests(table)) == 3
@@ -202,26 +148,6 @@ def test_manifests_without_live_entries_are_not_carried(table: Table) -> None:
     dead = [one for one in manifests(table) if not (one.has_added_files() or one.has_existing_files())]
     assert {one.added_snapshot_id for one in dead} == {current(table).snapshot_id}
     assert len(manifests(table)) == 3
-
-
-def test_each_spec_has_a_manifest_of_its_own(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.specs", SCHEMA)
-    append(table, rows(1))
-    append(table, rows(2))
-    with table.update_spec() as change:
-        change.add_identity("region")
-    append(table, rows(3, 4, region="s"))
-    append(table, rows(5, region="s"))
-    before = live_rows(table)
-
-    optimized(table, rewritten(table))
-
-    added = [one for one in manifests(table) if one.added_files_count]
-    assert [(one.content, one.partition_spec_id) for one in added] == [
-        (ManifestContent.DATA, 0),
-        (ManifestContent.DATA, 1),
-    ]
-    assert_same_rows(before, live_rows(table))
 
 
 def test_the_refs_retention_and_the_tables_statistics_stay(table: Table) -> None:
@@ -262,21 +188,6 @@ def test_the_timestamp_is_after_all_that_the_table_has_seen(table: Table) -> Non
     assert (
         current(table).timestamp_ms == metadata.last_updated_ms == metadata.snapshot_log[-1].timestamp_ms == ahead + 1
     )
-
-
-def test_a_table_of_format_1_is_rewritten(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.old", SCHEMA, BY_REGION, format_version=1)
-    append(table, rows(1, 2))
-    append(table, rows(3, region="s"))
-    append(table, rows(4))
-    before = live_rows(table)
-    plan = rewritten(table)
-
-    optimized(table, plan)
-
-    assert_same_rows(before, live_rows(table))
-    assert (plan.sequence_number, len(live_files(table))) == (0, 2)
-    assert "sequence-number" not in json.loads(staged(table, rewritten(table))[1].payload)["updates"][0]["snapshot"]
 
 
 def test_lists_of_format_1_that_count_nothing_are_counted_after_the_upgrade(catalog: SqlCatalog) -> None:
@@ -360,18 +271,6 @@ def test_a_file_is_not_removed_twice(table: Table) -> None:
 # Sending
 
 
-def test_an_append_between_staging_and_sending_conflicts_and_changes_nothing(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-    append(table, rows(5))
-    before, head = live_rows(table), current(table).snapshot_id
-
-    with pytest.raises(CommitConflict, match="the table changed before the commit"):
-        committing.send(fresh.catalog, fresh, attempt.payload)
-
-    assert current(table).snapshot_id == head
-    assert_same_rows(before, live_rows(table))
-
-
 def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table) -> None:
     create_branch(table, "audit")
     fresh, attempt = staged(table, rewritten(table))
@@ -381,27 +280,6 @@ def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table)
         committing.send(fresh.catalog, fresh, attempt.payload)
 
     assert traced(table, attempt) == Trace.REFUTED
-
-
-def test_the_same_payload_sent_twice_is_applied_once(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    append(table, rows(5))
-    committing.send(fresh.catalog, fresh, attempt.payload)
-
-    ids = [snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots]
-    assert ids.count(attempt.snapshot_id) == 1
-    assert len(ids) == 4
-
-
-def test_a_conflict_reported_for_a_commit_that_landed_is_no_conflict(table: Table, catalog: SqlCatalog) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    committing.send(Between(catalog, after=raising(CommitFailedException("409"))), fresh, attempt.payload)
-
-    assert current(table).snapshot_id == attempt.snapshot_id
 
 
 def test_a_table_that_is_gone_conflicts(table: Table, catalog: SqlCatalog) -> None:
@@ -425,28 +303,6 @@ def answer(status: int, body: str = '{"error": {"message": "m", "type": "t", "co
         return error
 
 
-def without_answer() -> Exception:
-    try:
-        try:
-            raise HTTPError("x")
-        except HTTPError as error:
-            _handle_non_200_response(error, {})
-    except ValueError as error:
-        return error
-    raise AssertionError
-
-
-def broken_body() -> Exception:
-    class Wanted(BaseModel):
-        metadata: int
-
-    try:
-        Wanted.model_validate_json("{")
-    except ValueError as error:
-        return error
-    raise AssertionError
-
-
 def test_a_refusal_is_known_not_to_be_applied(table: Table, catalog: SqlCatalog) -> None:
     fresh, attempt = staged(table, rewritten(table))
 
@@ -458,8 +314,6 @@ def test_a_refusal_is_known_not_to_be_applied(table: Table, catalog: SqlCatalog)
 UNCLEAR = [
     *(answer(status) for status in (418, 419, 500, 501, 502, 503, 504, 507)),
     answer(500, "no json"),
-    without_answer(),
-    broken_body(),
     RequestsConnectionError("reset"),
     OperationalError("commit", {}, Exception("database is locked")),
     OSError("broken pipe"),
@@ -476,24 +330,6 @@ def test_any_other_error_leaves_the_commit_unknown(table: Table, catalog: SqlCat
         with pytest.raises(CommitUnknown, match="does not tell whether the commit landed"):
             committing.send(Between(catalog, before=raising(error)), fresh, attempt.payload)
         assert traced(table, attempt) == Trace.OPEN
-
-
-@pytest.mark.parametrize("error", [answer(500), broken_body(), OSError()], ids=lambda error: type(error).__name__)
-def test_an_unknown_commit_that_was_applied_has_landed(table: Table, catalog: SqlCatalog, error: Exception) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    with pytest.raises(CommitUnknown):
-        committing.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
-
-    assert traced(table, attempt) == Trace.LANDED
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_what_ends_the_process_passes(table: Table, catalog: SqlCatalog, error: BaseException) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    with pytest.raises(type(error)):
-        committing.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
 
 
 def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, catalog: SqlCatalog) -> None:
@@ -536,22 +372,6 @@ def traced(table: Table, attempt: StagedCommit, found: Table | None = None) -> T
     )
 
 
-def test_an_open_attempt_lands_when_it_is_sent_again(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-    assert traced(table, attempt) == Trace.OPEN
-
-    committing.send(fresh.catalog, fresh, attempt.payload)
-
-    assert traced(table, attempt) == Trace.LANDED
-
-
-def test_an_attempt_is_refuted_once_its_number_is_taken(table: Table) -> None:
-    _, attempt = staged(table, rewritten(table))
-    append(table, rows(5))
-
-    assert traced(table, attempt) == Trace.REFUTED
-
-
 def test_an_attempt_stays_open_after_a_rollback(table: Table) -> None:
     """The same parent may become the head again, so that only the sequence number refutes."""
     first = table.refresh().metadata.snapshots[0].snapshot_id
@@ -559,17 +379,6 @@ def test_an_attempt_stays_open_after_a_rollback(table: Table) -> None:
     rollback(table, first)
 
     assert traced(table, attempt) == Trace.OPEN
-
-
-def test_an_attempt_that_was_expired_is_known_by_its_files(table: Table) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    append(table, rows(5))
-    expire_snapshots(table)
-    ids = {snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots}
-    assert attempt.snapshot_id not in ids
-
-    assert traced(table, attempt) == Trace.LANDED
 
 
 def test_an_attempt_that_only_a_branch_reaches_has_landed(table: Table) -> None:
@@ -625,15 +434,6 @@ def test_files_that_only_an_old_snapshot_names_are_kept(table: Table) -> None:
     assert committing.delete_unreferenced(loaded(table), access(table), [path.replace("file:///", "file:/")]) == ()
 
 
-def test_files_of_a_landed_attempt_are_kept_when_main_was_rolled_back(table: Table) -> None:
-    base = current(table).snapshot_id
-    fresh, attempt = staged(table, rewritten(table))
-    committing.send(fresh.catalog, fresh, attempt.payload)
-    rollback(table, base)
-
-    assert committing.delete_unreferenced(loaded(table), access(table), attempt.metadata_files) == ()
-
-
 def test_files_elsewhere_are_never_deleted(table: Table, tmp_path: Path) -> None:
     other = tmp_path / "warehouse" / "db" / "t2.parquet"
     other.write_bytes(b"x")
@@ -657,17 +457,6 @@ def test_nothing_is_deleted_while_a_manifest_is_missing(table: Table) -> None:
         committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()])
 
     assert stray.exists()
-
-
-def test_a_file_removed_by_another_can_not_be_replaced(table: Table) -> None:
-    plan = rewritten(table)
-    fresh, head, content = content_of(table, plan)
-    remove_files(table, [content.removed_data[0].path])
-    newer = replace(head, snapshot_id=current(table).snapshot_id)
-
-    with pytest.raises(CommitConflict, match="is live 0 times"):
-        rewrite_files.stage(loaded(table), newer, content, {})
-    assert fresh.metadata.current_snapshot_id == head.snapshot_id
 
 
 def test_what_is_older_than_the_files_is_not_read_for_them_and_the_rest_is(table: Table) -> None:

@@ -41,13 +41,6 @@ from tests.tiers import count
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def rest(catalog: SqlCatalog) -> Iterator[Catalog]:
     with RestServer(catalog) as server:
         made = load_catalog("rest", type="rest", uri=server.uri)
@@ -116,16 +109,16 @@ def test_statistics_of_both_kinds_go_with_their_snapshot(table: Table) -> None:
     with table.update_statistics() as update:
         for one in (first, third):
             update.set_statistics(StatisticsFile(snapshot_id=one, **_statistics(f"{one}.puffin"), **_FOOTER))
-    parts = (
-        SetPartitionStatisticsUpdate(
-            partition_statistics=PartitionStatisticsFile(snapshot_id=one, **_statistics(f"{one}.parquet"))
-        )
-        for one in (first, third)
-    )
-    table.catalog.commit_table(table.refresh(), (), tuple(parts))
+    with_partition_statistics(table, first, third)
     expire(table, first)
     assert [one.snapshot_id for one in table.metadata.statistics] == [third]
     assert [one.snapshot_id for one in table.metadata.partition_statistics] == [third]
+
+
+def with_partition_statistics(table: Table, *snapshot_ids: int) -> None:
+    files = (PartitionStatisticsFile(snapshot_id=one, **_statistics(f"{one}.parquet")) for one in snapshot_ids)
+    updates = tuple(SetPartitionStatisticsUpdate(partition_statistics=one) for one in files)
+    table.catalog.commit_table(table.refresh(), (), updates)
 
 
 _FOOTER: dict[str, Any] = {"file-footer-size-in-bytes": 1, "blob-metadata": []}
@@ -156,14 +149,6 @@ def test_what_is_gone_or_held_is_no_more_to_be_removed(table: Table) -> None:
     ):
         with pytest.raises(CommitConflict, match=told):
             stage_expiry(table.refresh(), gone, refs, clean=False, own_metadata=True)
-
-
-def test_the_same_bytes_apply_once(table: Table) -> None:
-    first, *rest = ids(table)
-    payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    committing.send(table.catalog, table, payload)
-    committing.send(table.catalog, table, payload)
-    assert (ids(table), trace_of(table, evidence)) == (rest, Trace.LANDED)
 
 
 # What nothing needs any more
@@ -212,16 +197,6 @@ def test_a_schema_that_an_equality_delete_compares_by_stays(catalog: SqlCatalog)
 # Tags that are made meanwhile
 
 
-def test_a_tag_made_after_validation_stops_the_expiry_where_we_write_metadata(table: Table) -> None:
-    first, *_ = ids(table)
-    payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    answering(table.catalog, lambda: tag(table, "mine", first))
-    with pytest.raises(CommitConflict):
-        committing.send(table.catalog, table, payload)
-    assert table.refresh().metadata.refs["mine"].snapshot_id == first
-    assert trace_of(table, evidence) is Trace.REFUTED
-
-
 def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_reference(table: Table) -> None:
     first, *_ = ids(table)
     payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=False)
@@ -229,16 +204,6 @@ def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_refe
     with pytest.raises((CommitConflict, CommitUnknown)):
         committing.send(table.catalog, table, payload)
     assert table.refresh().metadata.refs["mine"].snapshot_id == first
-
-
-def test_any_other_change_is_a_conflict_too_and_the_next_attempt_lands(table: Table) -> None:
-    first, *_ = ids(table)
-    payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    answering(table.catalog, lambda: writer.append(table, [row(9)]))
-    with pytest.raises(CommitConflict):
-        committing.send(table.catalog, table, payload)
-    expire(table, first)
-    assert first not in ids(table)
 
 
 class Watched(InMemoryCatalog):
@@ -351,13 +316,7 @@ def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_
 def test_by_rest_partition_statistics_go_by_their_own_word(rest: Catalog, table: Table) -> None:
     """A server that is as pyiceberg leaves them behind."""
     first, _, third, _ = ids(table)
-    parts = (
-        SetPartitionStatisticsUpdate(
-            partition_statistics=PartitionStatisticsFile(snapshot_id=one, **_statistics(f"{one}.parquet"))
-        )
-        for one in (first, third)
-    )
-    table.catalog.commit_table(table.refresh(), (), tuple(parts))
+    with_partition_statistics(table, first, third)
     seen = rest.load_table("db.t")
     payload, evidence = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
     committing.send(rest, seen, payload)
@@ -445,12 +404,3 @@ def test_a_change_of_something_else_lets_the_same_be_sent_again_on_rest(rest: Ca
     answering(rest, raising(CommitFailedException("somebody was faster")))
     committing.send(rest, seen, payload)
     assert first not in ids(table)
-
-
-def test_an_answer_that_got_lost_is_unknown_and_the_table_tells(table: Table) -> None:
-    first, *_ = ids(table)
-    payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    answering(table.catalog, lambda: None, raising(ConnectionError("cut")))
-    with pytest.raises(CommitUnknown):
-        committing.send(table.catalog, table, payload)
-    assert trace_of(table.refresh(), evidence) is Trace.LANDED

@@ -27,7 +27,6 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DoubleType,
-    FloatType,
     IntegerType,
     LongType,
     NestedField,
@@ -109,38 +108,24 @@ FILE = file_of(
     [
         ("id = 5", True),
         ("id = 4", False),
-        ("id == 10", False),
-        ("id <> 4", True),
-        ("id > 9", False),
         ("id >= 9", True),
-        ("id < 5", False),
-        ("id <= 5", True),
         ("9 < id", False),
-        ("id BETWEEN 1 AND 4", False),
         ("id between 9 and 20", True),
         ("NOT id BETWEEN 5 AND 9", False),
         ("id IN (1, 2, 3)", False),
         ("id IN (1, 7)", True),
-        ("id NOT IN (7)", True),
         ("id IS NULL", False),
         ("name IS NULL", True),
-        ("name IS NOT NULL", True),
         ("good IS NOT NULL", True),
         ("good = false", False),
-        ("name = 'zoe'", False),
         ("name = 'it''s'", False),
-        ("name >= 'bob' AND id > 9", False),
         ("name >= 'bob' OR id > 9", True),
-        ("NOT (name >= 'bob' OR id > 9)", False),
         ("(id = 4 OR id = 5) AND price < 2", True),
         ("price > 2.5", False),
-        ("price > 3", False),
-        ("op_time >= '2026-01-31T00:00:00'", True),
         ("op_time > '2026-01-31T12:00:00'", False),
         ("op_time > TIMESTAMP '2026-01-31T12:00:00.000001'", False),
         ("seen_at >= '2026-01-31T00:00:00+00:00'", True),
         ("seen_at > '2026-01-31T13:00:00+01:00'", False),
-        ("day > '2026-01-31'", False),
         ("day = DATE '2026-01-31'", True),
         ("day in (date '2026-02-01', date '2026-02-02')", False),
         ("`id` = 4", False),
@@ -152,25 +137,9 @@ def test_file_is_selected_when_it_may_hold_a_row_of_the_condition(condition: str
     assert selects(condition, FILE) is expected
 
 
-def test_constants_are_left_as_they_are() -> None:
-    file = file_of(name=["a date '`"])
-    assert selects("name = 'a date ''`'", file)
-    assert not selects("name = 'a '", file)
-
-
-def test_file_without_metrics_is_selected() -> None:
-    assert selects("id = 4 AND name IS NULL AND price > 1", file_of())
-
-
 def bounded(column: str, bound: bytes) -> DataFile:
     bounds = {IDS[column]: bound}
     return DataFile("/t/a", FileFormat.PARQUET, 0, (), 1, 1, 1, ColumnMetrics(lower_bounds=bounds, upper_bounds=bounds))
-
-
-def test_bounds_from_before_a_columns_type_was_widened_are_read() -> None:
-    whole, real = bounded("id", to_bytes(IntegerType(), 5)), bounded("price", to_bytes(FloatType(), 1.5))
-    assert [selects(condition, whole) for condition in ("id = 5", "id = 4")] == [True, False]
-    assert [selects(condition, real) for condition in ("price = 1.5", "price = 4")] == [True, False]
 
 
 def test_bounds_that_are_no_values_tell_nothing() -> None:
@@ -211,27 +180,17 @@ def test_bucket_tells_equality_only() -> None:
     assert not selects("id IN (5)", other, table)
 
 
-def test_void_partition_tells_nothing() -> None:
-    assert selects("id = 5", file_of((None,)), metadata(("id", VoidTransform())))
-
-
 @pytest.mark.parametrize(
     "condition",
     [
         "id =",
-        "id = 1 AND",
         "SELECT 1",
         "nothing = 1",
-        "ID = 1",
-        "id = 'five'",
         "name = 5",
-        "op_time > 'yesterday'",
         "op_time > '2026-01-01T00:00:00+00:00'",
         "seen_at > '2026-01-01T00:00:00'",
-        "max(id) = 5",
         "id NOT BETWEEN 1 AND 2",
         "id = 1; DROP TABLE t",
-        "5",
         "name = 'open",
         "(" * 40 + "id = 1" + ")" * 39,
     ],
@@ -358,11 +317,6 @@ def test_buckets_tell_what_is_equal_and_no_order() -> None:
     assert sum(chooses(of(number(bucket))) for bucket in range(4)) == 1
     with pytest.raises(InvalidArgument, match="can't decide its condition on id"):
         port(table).chooses("id > 5")
-
-
-def test_truncated_texts_are_told_by_their_beginning() -> None:
-    chooses = port(metadata(("name", TruncateTransform(2)))).chooses("name >= 'da'")
-    assert [chooses(of(text)) for text in (b"bo", b"da", b"ev")] == [False, True, True]
 
 
 def test_a_field_that_was_dropped_and_a_table_without_partitions_tell_nothing() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StringType, StructType
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.catalog.catalogs import load_table
 from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
@@ -29,13 +29,14 @@ from amoro_core.iceberg.table_support import (
     unpublished_branch,
 )
 from amoro_core.model.location_policy import Grant
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.scan.columns import FEW, Paths
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes
-from tests.engine.writer import append, create_branch, create_tag, make_catalog, make_table, rollback
+from tests.engine.writer import append, create_branch, create_tag, make_table, rollback
+from tests.iceberg.rewriting import scanned
+from tests.iceberg.scenarios import sql_config
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
 NUMBERS = "file:///w/db.db/t/data/00000-1-11111111-1-1-00001.parquet"  # the digits of a UUID are digits, too
@@ -44,14 +45,11 @@ DELETED = "file:///w/t/data/.5-ED-7-00000-0-1234567890123456789-00002.avro"
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    catalog: SqlCatalog = make_catalog(tmp_path)
+def table(catalog: SqlCatalog) -> Table:
     made = make_table(catalog, "db.t", SCHEMA)
     append(made, [row(1)])
     append(made, [row(2)])
-    yield made.refresh()
-    catalog.close()
-    close_catalogs()
+    return made.refresh()
 
 
 def changed(table: Table, change: Callable[[dict[str, Any]], None]) -> TableMetadata:
@@ -256,14 +254,6 @@ NAMES = Schema(
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
-
-
-@pytest.fixture
 def named(catalog: SqlCatalog) -> Table:
     made = make_table(catalog, "ns.t", NAMES)
     assert [made.schema().find_field(name).field_id for name in ("id", "name", "inner.key", "tags.element")] == [
@@ -276,21 +266,10 @@ def named(catalog: SqlCatalog) -> Table:
 
 
 def files_refusal(table: Table) -> tuple[str, str]:
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
+    found = scanned(table)
     with pytest.raises(TableRefused) as refused:
         refuse_files(table.metadata, found)
     return refused.value.reason, refused.value.message
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_ordinary_table_is_not_refused(catalog: SqlCatalog, version: int) -> None:
-    table = make_table(catalog, "ns.t", NAMES, format_version=version)
-    append(table, [{"id": 1}])
-    refuse_table(table.metadata)
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
-    refuse_files(table.metadata, found)
 
 
 @pytest.mark.parametrize(
@@ -322,9 +301,7 @@ def rewrite_metadata_file(table: Table, change: Callable[[dict[str, Any]], None]
 
 
 def reloaded(tmp_path: Path) -> Table:
-    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
-    config = CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
-    return load_table(config, TableIdentifier("cat", ("ns",), "t"))
+    return load_table(sql_config(tmp_path), TableIdentifier("cat", ("ns",), "t"))
 
 
 @pytest.mark.parametrize(
@@ -427,8 +404,7 @@ def test_equality_ids_of_nested_and_of_dropped_columns_are_handled(named: Table)
     add(named, *write_equality_deletes(named, [2, 5], [{"name": "b", "inner": {"key": 1}}], (), 0))
     with named.update_schema(allow_incompatible_changes=True) as change:
         change.delete_column("name")
-    found = scan(named, read_locations(named.metadata, Grant((named.metadata.location,))))
-    assert found is not None
+    found = scanned(named)
     refuse_files(named.metadata, found)
     assert found.files[0].deletes[0].equality_ids == (2, 5)
 
@@ -439,8 +415,7 @@ def test_equality_ids_of_a_column_dropped_from_a_struct_are_handled(named: Table
     with named.update_schema(allow_incompatible_changes=True) as change:
         change.add_column(("inner", "other"), LongType())
         change.delete_column(("inner", "key"))
-    found = scan(named, read_locations(named.metadata, Grant((named.metadata.location,))))
-    assert found is not None
+    found = scanned(named)
     refuse_files(named.metadata, found)
     (dropped,) = context(named, TableIdentifier("c", ("ns",), "t"), 0, equality_ids(found), ()).dropped_fields_json
     field = NestedField.model_validate_json(dropped)
@@ -486,8 +461,7 @@ def test_a_delete_by_a_float_that_applies_to_nothing_is_no_reason_to_refuse(cata
     table = make_table(catalog, "ns.m", MEASURED)
     add(table, *write_equality_deletes(table, [2], [{"short": math.nan}], (), 0))
     add(table, *write_data_files(table, [{"id": 1}]))
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
+    found = scanned(table)
     assert len(found.dangling) == 1
     refuse_files(table.metadata, found)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -48,16 +47,7 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
 from tests.faults.storage import shortened
 from tests.iceberg.rewriting import loaded
-from tests.iceberg.test_commit import SCHEMA, rows
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    catalog: SqlCatalog = make_catalog(tmp_path)
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
+from tests.iceberg.scenarios import SCHEMA, rows
 
 
 def guard_of(table: Table, load: Callable[[], Table] | None = None, sequence_number: int = 0) -> Guard:
@@ -274,15 +264,6 @@ def test_a_state_of_the_same_number_is_no_older_one_though_the_log_has_forgotten
     assert set(guard.reachable(data_of(table))) == set(data_of(table))
 
 
-def test_a_file_that_a_later_manifest_carries_over_is_reached(table: Table) -> None:
-    before = set(data_of(table))
-    append(table, rows(5, 6), files=2)
-    gone, kept = sorted(set(data_of(table)) - before)
-    remove_files(table, [f"file://{gone}"])
-    expire_snapshots(table)
-    assert set(guard_of(table).reachable([gone, kept])) == {kept}
-
-
 def test_an_older_state_after_a_newer_one_stops_everything(table: Table) -> None:
     states = [loaded(table)]
     append(table, rows(5))
@@ -337,12 +318,6 @@ def manifest_list_of(table: Table) -> str:
     return found.manifest_list
 
 
-def test_a_table_without_snapshots_reaches_its_metadata_alone(tmp_path: Path) -> None:
-    made = make_table(make_catalog(tmp_path), "db.t", SCHEMA)
-    (metadata,) = stored(made)
-    assert set(guard_of(made).reachable([metadata, "/x"])) == {metadata}
-
-
 def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
     found = loaded(table)
     directory = Path(normalise(found.metadata_location)).parent
@@ -395,23 +370,19 @@ def tell_length(table: Table, path: str) -> None:
         rewrite_manifest(snapshot.manifest_list, told)
 
 
-def test_partition_statistics_are_reached_and_named(table: Table) -> None:
+@pytest.mark.parametrize(
+    ("spelled", "path"),
+    [
+        ("file:/x/partition-stats-1.parquet", "/x/partition-stats-1.parquet"),
+        ("file:/x/Zu\u0308%20s.parquet", "/x/Z\u00fc s.parquet"),
+    ],
+)
+def test_partition_statistics_are_reached_and_named_in_any_spelling(table: Table, spelled: str, path: str) -> None:
     found = loaded(table)
-    said = {"snapshot-id": 1, "statistics-path": "file:/x/partition-stats-1.parquet", "file-size-in-bytes": 1}
+    said = {"snapshot-id": 1, "statistics-path": spelled, "file-size-in-bytes": 1}
     changed = {"partition_statistics": [PartitionStatisticsFile(**said)]}
     found.metadata = found.metadata.model_copy(update=changed)
-    path = "/x/partition-stats-1.parquet"
     assert Guard(lambda: found, found).reachable([path]) == {path: "partition statistics of the table"}
-    assert named(found).places_of([path, path + "x"]) == [{("file", "")}, set()]
-
-
-def test_a_name_that_is_spelled_in_another_way_is_reached_and_named(table: Table) -> None:
-    found = loaded(table)
-    said = {"snapshot-id": 1, "statistics-path": "file:/x/Zu\u0308%20s.parquet", "file-size-in-bytes": 1}
-    changed = {"partition_statistics": [PartitionStatisticsFile(**said)]}
-    found.metadata = found.metadata.model_copy(update=changed)
-    path = "/x/Z\u00fc s.parquet"
-    assert list(Guard(lambda: found, found).reachable([path])) == [path]
     assert list(map(bool, named(found).places_of([path, path + "x"]))) == [True, False]
 
 
@@ -594,15 +565,3 @@ def test_what_somebody_else_removed_of_the_gone_ones_is_passed_over(own_table: T
     assert left == [one for one in every if one.kind is not FileKind.DATA]
     Path(local_path(base.snapshots[0].manifest_list)).unlink()
     assert {one.kind for one in released(base, {first}, own_table)} == {FileKind.MANIFEST_LIST}
-
-
-def test_nothing_is_shared_between_threads(own_table: Table) -> None:
-    first = frozenset({own_table.metadata.snapshots[0].snapshot_id})
-    found: list[list[Released]] = []
-    threads = [threading.Thread(target=lambda: found.append(list(would_release(own_table, first)))) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(found) == 4
-    assert all(one == found[0] for one in found)

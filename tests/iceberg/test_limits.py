@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import sql
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import create_engine
 
@@ -222,10 +223,8 @@ class Rest:
 
 
 @pytest.fixture
-def rest(tmp_path: Path) -> Iterator[Rest]:
-    catalog = writer.make_catalog(tmp_path)
-    yield Rest(writer.make_table(catalog, "db.t", SCHEMA))
-    catalog.close()
+def rest(catalog: SqlCatalog) -> Rest:
+    return Rest(writer.make_table(catalog, "db.t", SCHEMA))
 
 
 @pytest.fixture
@@ -284,11 +283,10 @@ def test_no_more_etags_are_kept_than_there_may_be() -> None:
 
 
 def test_the_refresh_of_an_unchanged_table_is_spared_until_something_comes_due(
-    rest: Rest, rest_config: CatalogConfig, tmp_path: Path
+    rest: Rest, rest_config: CatalogConfig, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    catalog = writer.make_catalog(tmp_path)
     world = World(home, catalog, config=rest_config)
     try:
         table_id = world.table().table_id
@@ -310,4 +308,3 @@ def test_the_refresh_of_an_unchanged_table_is_spared_until_something_comes_due(
         assert world.discovery.compare("cat") is None
     finally:
         world.close()
-        catalog.close()

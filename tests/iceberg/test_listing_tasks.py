@@ -26,7 +26,6 @@ from amoro_core.model.task_payload import Work
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_optimizer.work_kinds import BlobName, Kinds, Run
 from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
-from tests.iceberg.test_orphans import catalog as catalog
 from tests.iceberg.test_orphans import condemned, config, opened, planned
 from tests.large import count_as_large
 from tests.services.rigs import Limits

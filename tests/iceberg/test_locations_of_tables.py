@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,30 +20,20 @@ from sqlalchemy import text
 
 from amoro_core.errors import AmoroError, CommitRefused, DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.clustering import METADATA_KEY, Layout, LayoutKey, Strategy, layout_text
 from amoro_core.model.commits import CommitContent, SnapshotAdded, Trace
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from tests.engine.writer import append, make_catalog, make_table
+from tests.engine.writer import append, make_table
+from tests.iceberg.scenarios import sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
-
-
-@pytest.fixture
 def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
-    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
-    warehouse = (tmp_path / "warehouse").as_uri()
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+    return sql_config(tmp_path)
 
 
 @pytest.fixture
@@ -225,19 +215,9 @@ LAYOUT = Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2)))
 
 
 @pytest.fixture
-def laid(tmp_path: Path) -> Iterator[IcebergTable]:
-    catalog = make_catalog(tmp_path)
-    catalog.create_namespace("ns")
-    catalog.create_table("ns.t", Schema(NestedField(1, "id", LongType(), required=False)))
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "warehouse").as_uri(),
-    }
-    config = CatalogConfig("cat", tuple(sorted(properties.items())), ())
-    yield IcebergFormat().load(config, TableIdentifier("cat", ("ns",), "t"))
-    catalog.close()
-    close_catalogs()
+def laid(config: CatalogConfig, catalog: SqlCatalog) -> IcebergTable:
+    make_table(catalog, "ns.t", SCHEMA)
+    return opened(config)
 
 
 def written(table: IcebergTable, name: str, metadata: dict[str, str]) -> DataFile:
@@ -270,9 +250,3 @@ def test_a_file_that_is_gone_or_no_parquet_is_told(laid: IcebergTable) -> None:
     path.unlink()
     with pytest.raises(DataFileMissing):
         laid.layout_of(file)
-
-
-def test_columns_of_the_table_are_told(laid: IcebergTable) -> None:
-    found = laid.sorting()
-    assert [(one.field_id, one.name, one.kind, one.problem) for one in found.columns] == [(1, "id", "long", "")]
-    assert found.bound_key(1)((5).to_bytes(8, "little")) == 5

@@ -151,17 +151,6 @@ def test_a_data_file_comes_back_with_every_value(table: Table) -> None:
     assert [row["file_sequence_number"] for row in avro(manifest.manifest_path)] == [None, None]
 
 
-def test_a_partition_of_every_type_is_written_as_avro_has_it(table: Table) -> None:
-    manifest = written(table, [added_entry(data(place=partition()), new_header(table.metadata, 0), OURS)])
-
-    (row,) = avro(manifest.manifest_path)
-
-    stored = list(row["data_file"]["partition"].values())
-    assert stored[9:13] == ["é/=", uuid.UUID(int=7).bytes, b"abc", b"\x00\xff"]
-    assert stored[13:] == [Decimal("-12.34"), Decimal("123456789012345678.901")]
-    assert [one.contains_nan for one in manifest.partitions or ()].index(True) == 4
-
-
 def test_deletes_come_back_with_equality_ids_and_the_file_they_name(plain: Table) -> None:
     header = new_header(plain.metadata, 0)
     equality = DeleteFile(
@@ -177,15 +166,7 @@ def test_deletes_come_back_with_equality_ids_and_the_file_they_name(plain: Table
 
     assert [to_delete_file(entry, ()) for entry in back.entries] == [equality, named]
     assert [row["data_file"]["referenced_data_file"] for row in avro(manifest.manifest_path)] == [None, "file:///a"]
-
-
-def test_equality_ids_are_ints_and_every_field_has_its_id(plain: Table) -> None:
-    equality = DeleteFile("e", DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), 3, 100, 5, equality_ids=(1,))
-    header = new_header(plain.metadata, 0)
-
-    manifest = written(plain, [added_entry(equality, header, OURS)], content=ManifestContent.DELETES)
     schema = avro(manifest.manifest_path).writer_schema
-
     assert avro_field(schema, "data_file", "equality_ids") == {"type": "array", "element-id": 136, "items": "int"}
     fields = next(one for one in schema["fields"] if one["name"] == "data_file")["type"]["fields"]
     assert {one["name"]: one["field-id"] for one in fields}["referenced_data_file"] == 143

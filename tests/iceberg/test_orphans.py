@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -14,35 +14,20 @@ from amoro_core.actions import orphans
 from amoro_core.actions.action_api import Plan, PlanningContext, Request, TriggerVerdict
 from amoro_core.actions.orphans import CLEAN_ORPHANS, CleanOrphanFiles
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.maintenance.orphans import Search
 from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import Options, Surroundings
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from tests.engine.writer import make_catalog
 from tests.iceberg import random_sweeps
 from tests.iceberg.orphan_tables import NOW, Site, live_paths, make_site, place_of
+from tests.iceberg.scenarios import sql_config
 from tests.tiers import count, sample
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
-
-
-def config(tmp_path: Path, **more: str) -> CatalogConfig:
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "warehouse").as_uri(),
-        **more,
-    }
-    return CatalogConfig("cat", tuple(sorted(properties.items())), (f"file://{tmp_path}",))
+def config(tmp_path: Path) -> CatalogConfig:
+    return sql_config(tmp_path, f"file://{tmp_path}")
 
 
 def opened(catalog: CatalogConfig, site: Site) -> IcebergTable:

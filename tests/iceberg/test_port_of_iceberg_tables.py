@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,28 +6,22 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.errors import CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
 from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileReadCache
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
-from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
-from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
-from amoro_core.model.files import DeleteFile
-from amoro_core.model.maintenance import DELETED, StoredFile
+from amoro_core.model.commits import FileFacts
+from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import normalise
-from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import TableFacts, TableIdentifier
 from amoro_core.model.task_payload import TableContext
 from tests.engine.oracle import live_rows_with_positions
-from tests.engine.writer import append, delete_where, make_catalog, make_table, row_delta
+from tests.engine.writer import append, delete_where, make_table, row_delta
+from tests.iceberg.scenarios import sql_config
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -41,37 +34,20 @@ FORMAT: TableFormat = IcebergFormat()
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-    close_catalogs()
-
-
-@pytest.fixture
 def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
-        "warehouse": (tmp_path / "warehouse").as_uri(),
-        "s3.endpoint": "http://store",
-        "token": "not to be vended",
-    }
-    return CatalogConfig("cat", tuple(sorted(properties.items())), (f"file://{tmp_path}/allowed",))
+    more = {"s3.endpoint": "http://store", "token": "not to be vended"}
+    return sql_config(tmp_path, f"file://{tmp_path}/allowed", **more)
 
 
 def opened(config: CatalogConfig) -> AnyTable:
     return with_roles(FORMAT.load(config, TABLE), set(Role) - {Role.SERVICE}, "these tests")
 
 
-def test_a_catalog_that_works_passes_its_check(config: CatalogConfig) -> None:
-    FORMAT.check(config)
-    assert FORMAT.commits_refused(config) is None
-
-
-def test_a_catalog_that_does_not_work_fails_its_check(tmp_path: Path) -> None:
-    with pytest.raises(CatalogUnavailable, match="does not exist"):
-        FORMAT.check(CatalogConfig("cat", (("type", "sql"), ("uri", f"sqlite:///{tmp_path}/none.db"))))
+def read(config: CatalogConfig) -> tuple[AnyTable, TableScan]:
+    found = opened(config)
+    scanned = found.scan()
+    assert scanned is not None
+    return found, scanned
 
 
 def test_tables_of_all_namespaces_are_listed_in_order(config: CatalogConfig, catalog: SqlCatalog) -> None:
@@ -86,11 +62,6 @@ def test_tables_of_all_namespaces_are_listed_in_order(config: CatalogConfig, cat
         "cat.ns_.like",
         "cat.nsx.like",
     ]
-
-
-def test_a_table_that_does_not_exist_is_not_found(config: CatalogConfig) -> None:
-    with pytest.raises(TableNotFound):
-        opened(config)
 
 
 def test_the_facts_of_a_table_before_and_after_its_first_snapshot(config: CatalogConfig, catalog: SqlCatalog) -> None:
@@ -174,101 +145,17 @@ def test_only_properties_of_file_ios_are_vended(config: CatalogConfig, catalog: 
     assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
 
 
-def test_partitions_have_paths(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    make_table(catalog, "ns.t", SCHEMA, SPEC)
-    found = opened(config)
-    assert found.partition_path(PartitionKey(0, (b"a/b",))) == "region=a%2Fb"
-    assert found.partition_path(PartitionKey(0, (None,))) == "region=null"
-
-
-def test_files_outside_are_read_only_where_an_administrator_allowed_it(
-    config: CatalogConfig, catalog: SqlCatalog, tmp_path: Path
-) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, properties={"write.data.path": f"file://{tmp_path}/allowed/x"})
-    append(table, [{"id": 1}])
-    with table.transaction() as transaction:
-        transaction.remove_properties("write.data.path")
-    found = opened(config).scan()
-    assert found is not None
-    assert len(found.files) == 1
-    with pytest.raises(TableRefused, match="/allowed/x") as refused:
-        opened(CatalogConfig("cat", config.properties)).scan()
-    assert refused.value.reason == "location"
-
-
-def test_a_catalog_without_compare_and_set_is_refused_by_name(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    IcebergTable(config, TABLE, table).refuse_unsupported()
-    foreign = CatalogConfig("files", (("type", "hadoop"), ("warehouse", "file:///wh")))
-    with pytest.raises(TableRefused, match=r"through catalog files: .* compare and set") as refused:
-        IcebergTable(foreign, TABLE, table).refuse_unsupported()
-    assert refused.value.reason == "catalog"
-
-
-def committed(table: Table, config: CatalogConfig) -> tuple[AnyTable, Trace]:
-    """Merge two files by a commit through the port; returns the table that made it and what its trace says."""
-    append(table, [{"id": 1}])
-    append(table, [{"id": 2}])
-    found = opened(config)
-    planned = found.scan()
-    assert planned is not None
-    append(table, [{"id": 3}])
-    head = found.head(planned.snapshot_id)
-    first, second = (file.data for file in planned.files)
-    staged = found.stage(head, CommitContent((1,), (first,), (), (), ()), {"process": "p"})
-    evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
-    assert found.trace(evidence) is Trace.OPEN
-    found.send(staged.payload)
-    assert second.path in {file.data.path for file in opened(config).scan().files}
-    return found, found.trace(evidence)
-
-
-def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    _, trace = committed(table, config)
-    assert trace is Trace.LANDED
-    after = opened(config).scan()
-    assert after is not None
-    assert [(file.data.sequence_number, file.data.record_count) for file in after.files] == [(2, 1), (3, 1)]
-    assert (after.sequence_number, table.refresh().current_snapshot().summary["process"]) == (4, "p")
-
-
-def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
-    config: CatalogConfig, catalog: SqlCatalog
-) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, properties={MIN_COUNT_KEY: "2"})
-    for at in range(3):
-        append(table, [{"id": at}])
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
-    gone = scanned.files[0].data
-    content = CommitContent((1,), (gone,), (), (), ())
-    head = found.head(scanned.snapshot_id)
-    lists = [found.stage(head, content, {}).manifest_list]
-    for manifest in table.refresh().current_snapshot().manifests(table.io):
-        # The one that loses the file is read each time as it is stored, to carry over the rest of its entries.
-        if {entry.data_file.file_path for entry in read_manifest(table.io, manifest).entries} != {gone.path}:
-            Path(manifest.manifest_path.removeprefix("file://")).unlink()
-    lists.append(found.stage(head, content, {}).manifest_list)
-    assert [len(read_list(table.io, one)) for one in lists] == [1, 3]
-
-
 def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": None}])
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
+    found, scanned = read(config)
     [file] = scanned.files
     assert found.file_facts(file.data.path) == FileFacts(
         file.data.size_bytes, 2, {1: 2, 2: 2, 3: 2}, {1: 1, 2: 2, 3: 2}
     )
 
 
-def deletes_of(table: AnyTable) -> list[DeleteFile]:
-    scanned = table.scan()
-    assert scanned is not None
+def deletes_of(scanned: TableScan) -> list[DeleteFile]:
     return sorted({one for file in scanned.files for one in file.deletes}, key=lambda one: one.path)
 
 
@@ -276,12 +163,10 @@ def test_what_a_position_delete_names_is_read_from_its_file(config: CatalogConfi
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": 2}, {"id": 3}], files=3)
     delete_where(table, lambda item: item["id"] != 2, with_bounds=False)
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
+    found, scanned = read(config)
     kept = {one.path for one in live_rows_with_positions(table) if one.record["id"] == 2}
     files = [scanned_file.data for scanned_file in scanned.files]
-    [delete] = deletes_of(found)
+    [delete] = deletes_of(scanned)
     gone, first = {normalise(file.path) for file in files} - {normalise(path) for path in kept}, PositionSet.of([0])
     assert FileReadCache().positions(found, [delete], files) == {delete.identity: dict.fromkeys(gone, first)}
     assert len(kept) == 1
@@ -292,9 +177,8 @@ def test_a_position_behind_the_end_of_a_file_deletes_nothing(config: CatalogConf
     append(table, [{"id": 1}, {"id": 2}])
     [path] = {one.path for one in live_rows_with_positions(table)}
     row_delta(table, position_deletes=[(path, [1, 2, 3])])
-    found = opened(config)
-    [delete], scanned = deletes_of(found), found.scan()
-    assert scanned is not None
+    found, scanned = read(config)
+    [delete] = deletes_of(scanned)
     positions = FileReadCache().positions(found, [delete], [scanned_file.data for scanned_file in scanned.files])
     assert positions == {delete.identity: {normalise(path): PositionSet.of([1])}}
 
@@ -303,11 +187,9 @@ def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogCo
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}])
     delete_where(table, lambda item: item["id"] == 1, with_bounds=False)
-    found, known = opened(config), FileReadCache()
-    scanned = found.scan()
-    assert scanned is not None
+    (found, scanned), known = read(config), FileReadCache()
     [data] = [file.data for file in scanned.files]
-    [delete] = deletes_of(found)
+    [delete] = deletes_of(scanned)
     beyond = [replace(delete, size_bytes=MAX_NAMING_BYTES + 1), replace(delete, record_count=MAX_NAMING_ROWS + 1)]
     gone = replace(delete, path=f"{delete.path}.gone")
     assert known.positions(found, [*beyond, gone], [data]) == {}
@@ -325,44 +207,10 @@ def test_what_deletes_say_is_read_again_for_files_that_were_not_asked_for(
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": 2}], files=2)
     delete_where(table, lambda item: True, with_bounds=False)
-    found, known = opened(config), FileReadCache()
-    scanned = found.scan()
-    assert scanned is not None
+    (found, scanned), known = read(config), FileReadCache()
     first, second = (file.data for file in scanned.files)
-    [delete] = deletes_of(found)
+    [delete] = deletes_of(scanned)
     assert known.positions(found, [delete], [first])[delete.identity].keys() == {normalise(first.path)}
     assert known.positions(found, [delete], [second])[delete.identity].keys() == {normalise(second.path)}
     Path(delete.path.removeprefix("file://")).unlink()
     assert known.positions(found, [delete], [first]) == {}, "what can't be read again tells nothing"
-
-
-def test_files_that_the_table_reaches_are_not_deleted(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}])
-    found = opened(config)
-    scanned = found.scan()
-    assert scanned is not None
-    [file] = scanned.files
-    orphan = f"{table.location()}/data/orphan.parquet"
-    Path(orphan.removeprefix("file://")).write_bytes(b"x")
-    assert found.delete_unreferenced([file.data.path, orphan]) == (orphan,)
-    assert Path(file.data.path.removeprefix("file://")).exists()
-
-
-def test_files_are_deleted_that_the_guard_lets_go(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    made = make_table(catalog, "ns.t", SCHEMA)
-    append(made, [{"id": 1, "region": "n", "gone": None}])
-    (live,) = (entry["file_path"] for entry in made.inspect.files().to_pylist())
-    stray = f"{made.location()}/data/stray.parquet"
-    Path(normalise(stray)).write_bytes(b"xyz")
-    table = opened(config)
-    guard = table.guard()
-    assert dict(guard.reachable([live, stray])).keys() == {live}
-    seen = table.access().stat_many([stray, f"{stray}.none"])
-    assert (seen[stray], seen[f"{stray}.none"]) == (StoredFile(normalise(stray), 3, seen[stray].modified_at), None)
-    assert table.access().delete_many([stray]) == {stray: DELETED}
-    append(made, [{"id": 2, "region": "n", "gone": None}])
-    after = {entry["file_path"] for entry in made.inspect.files().to_pylist()}
-    assert guard.reachable([*after, stray]).keys() == after
-    with pytest.raises(CatalogUnavailable, match="older"):
-        table.guard(sequence_number=9).reachable([])

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import (
     DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -41,38 +40,30 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from amoro_core.errors import CommitConflict, CommitRefused, TableRefused
-from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
+from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.iceberg.catalog.catalogs import load_table
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.maintenance.expiry import LostRef, stage_expiry, stage_restored, stage_return
 from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.avro import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, TableManifestCache
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest, to_data_file
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import counted
 from amoro_core.iceberg.pyiceberg_sandbox import lost_key, refusing_lost_keys
 from amoro_core.iceberg.scan import ManifestSources, scan
 from amoro_core.model.files import DataFile
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.scan.columns import Gathering
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import upgrade
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
+from tests.iceberg.scenarios import sql_config
 from tests.tiers import sample
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -162,26 +153,6 @@ def test_a_scan_tells_the_first_row_id_of_each_file(table: Table) -> None:
     expected = live_ids(table)
     assert sorted(one for one in expected.values() if one is not None) == [0, 2, 5, 9]
     assert {one.data.path: one.data.first_row_id for one in scanned(loaded(table)).files} == expected
-
-
-def test_columns_keep_first_row_ids() -> None:
-    files = [
-        to_data_file(one, ())
-        for one in (_with_all(entry(ADDED, 1, given), f"f{at}") for at, given in enumerate((None, 0, 2**62)))
-    ]
-    gathering = Gathering()
-    for one in files:
-        gathering.add(one)
-    columns = gathering.columns()
-    assert [columns.row(at) for at in range(3)] == files
-    assert [one.first_row_id for one in files] == [None, 0, 2**62]
-
-
-def _with_all(entry: ManifestEntry, path: str) -> ManifestEntry:
-    file = entry.data_file
-    file[1], file[2], file[5], entry.sequence_number = path, FileFormat.PARQUET, 100, 1
-    file.spec_id = 0
-    return entry
 
 
 def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them(
@@ -449,26 +420,13 @@ Change = Callable[[dict[str, Any]], None]
 TABLE = TableIdentifier("cat", ("db",), "t")
 
 
-@pytest.fixture
-def sql_catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
-    close_catalogs()
-
-
 @pytest.fixture(params=[1, 2, 3])
-def kept_table(sql_catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
-    made = writer.make_table(sql_catalog, "db.t", SCHEMA, BY_PART, request.param)
+def kept_table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
+    made = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, request.param)
     writer.append(made, [row(1)])
     writer.append(made, [row(2)])
     change(made, with_statistics)
     return made
-
-
-def config(tmp_path: Path) -> CatalogConfig:
-    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
 
 
 def file_of(table: Table) -> Path:
@@ -534,7 +492,7 @@ PLACES: list[tuple[Any, ...]] = [
 def test_an_unknown_key_at_any_place_is_named(kept_table: Table, tmp_path: Path, place: tuple[Any, ...]) -> None:
     change(kept_table, at(*place))
     with pytest.raises(TableRefused) as refused:
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
     path = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in (*place, "of-tomorrow")).removeprefix(
         "."
     )
@@ -545,30 +503,20 @@ def test_an_unknown_key_at_any_place_is_named(kept_table: Table, tmp_path: Path,
 
 
 def test_in_every_format_an_unknown_key_is_refused_and_known_ones_are_not(kept_table: Table, tmp_path: Path) -> None:
-    assert load_table(config(tmp_path), TABLE).metadata == loaded(kept_table).metadata
+    assert load_table(sql_config(tmp_path), TABLE).metadata == loaded(kept_table).metadata
     change(kept_table, at("snapshots", 0))
     with pytest.raises(TableRefused, match=r"the key snapshots\[0\]\.of-tomorrow"):
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
 
 
 def test_a_key_of_a_later_format_is_refused_in_an_earlier_one(kept_table: Table, tmp_path: Path) -> None:
     version = kept_table.metadata.format_version
     change(kept_table, lambda said: said.update({"next-row-id": 4}))
     if version == 3:
-        load_table(config(tmp_path), TABLE)
+        load_table(sql_config(tmp_path), TABLE)
         return
     with pytest.raises(TableRefused, match="the key next-row-id"):
-        load_table(config(tmp_path), TABLE)
-
-
-@pytest.mark.parametrize("kept_table", [2], indirect=True)
-def test_a_key_that_comes_between_staging_and_sending_is_not_lost(kept_table: Table) -> None:
-    fresh, attempt = staged(kept_table, rewritten(kept_table))
-    change(kept_table, at())
-    before = file_of(kept_table).read_bytes()
-    with pytest.raises(CommitRefused, match="the key of-tomorrow, which would be lost"):
-        committing.send(kept_table.catalog, fresh, attempt.payload)
-    assert file_of(kept_table).read_bytes() == before
+        load_table(sql_config(tmp_path), TABLE)
 
 
 def _made(table: Table, by: Change = lambda said: None) -> str | None:
@@ -588,21 +536,14 @@ def _made(table: Table, by: Change = lambda said: None) -> str | None:
         lambda said: said["properties"].update({"any": "thing"}),
         lambda said: said["snapshots"][0]["summary"].update({"any": "thing"}),
         lambda said: said["schemas"][0].update({"identifier-field-ids": []}),
+        lambda said: said.update({"current-snapshot-id": -1, "snapshots": [], "snapshot-log": [], "refs": {}}),
     ],
 )
 def test_what_is_null_or_kept_is_not_lost(kept_table: Table, by: Change) -> None:
     assert _made(kept_table, by) is None
 
 
-@pytest.mark.parametrize("kept_table", [2], indirect=True)
-def test_no_current_snapshot_may_be_written_as_minus_one(kept_table: Table) -> None:
-    def emptied(said: dict[str, Any]) -> None:
-        said.update({"current-snapshot-id": -1, "snapshots": [], "snapshot-log": [], "refs": {}})
-
-    assert _made(kept_table, emptied) is None
-
-
-def test_columns_of_every_shape_lose_nothing(sql_catalog: SqlCatalog) -> None:
+def test_columns_of_every_shape_lose_nothing(catalog: SqlCatalog) -> None:
     inner = StructType(
         NestedField(20, "a", DecimalType(9, 2), required=True, doc="said"), NestedField(21, "b", FixedType(4))
     )
@@ -613,7 +554,7 @@ def test_columns_of_every_shape_lose_nothing(sql_catalog: SqlCatalog) -> None:
         NestedField(4, "k", LongType(), required=True),
         identifier_field_ids=[4],
     )
-    table = writer.make_table(sql_catalog, "db.t", schema)
+    table = writer.make_table(catalog, "db.t", schema)
     assert _made(table) is None
     text = file_of(table).read_text().replace('"doc":"said"', '"doc":"said","collation":"x"')
     assert lost_key(text, TableMetadataUtil.parse_raw(text)) == "schemas[0].fields[0].type.element.fields[0].collation"

@@ -34,14 +34,12 @@ from tests.engine.commits import Change, commit
 from tests.engine.writer import (
     EqualityDelete,
     append,
-    copy_on_write,
-    create_branch,
     delete_where,
-    make_catalog,
     make_table,
     remove_files,
     row_delta,
 )
+from tests.iceberg.rewriting import scanned
 from tests.iceberg.scenarios import port
 
 SCHEMA = Schema(
@@ -51,23 +49,8 @@ SCHEMA = Schema(
 )
 
 
-def by_region(spec_id: int = 0) -> PartitionSpec:
-    return PartitionSpec(
-        PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"), spec_id=spec_id
-    )
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Any:
-    opened = make_catalog(tmp_path)
-    yield opened
-    opened.close()
-
-
-def scanned(table: Table) -> TableScan:
-    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
-    assert found is not None
-    return found
+def by_region() -> PartitionSpec:
+    return PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
 def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, int]]]]:
@@ -81,20 +64,6 @@ def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, i
         )
         for file in found.files
     ]
-
-
-def test_a_table_without_snapshot_has_no_scan(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    assert scan(table, read_locations(table.metadata, Grant((table.metadata.location,)))) is None
-
-
-def test_a_format_1_table_has_the_number_0_throughout(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, format_version=1)
-    append(table, [{"id": 1}, {"id": 2}])
-    append(table, [{"id": 3}])
-    found = scanned(table)
-    assert (found.snapshot_id, found.sequence_number) == (table.metadata.current_snapshot_id, 0)
-    assert sorted(seen(found)) == [(0, 0, 1, []), (0, 0, 2, [])]
 
 
 def test_a_data_file_is_what_its_manifest_says(catalog: SqlCatalog) -> None:
@@ -148,13 +117,6 @@ def test_files_removed_from_the_table_are_gone_and_leave_dangling_deletes(catalo
     assert [(delete.kind, delete.sequence_number) for delete in found.dangling] == [(DeleteKind.EQUALITY, 2)]
 
 
-def test_rewritten_entries_keep_their_numbers(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}, {"id": 2}], files=2)
-    copy_on_write(table, lambda row: row["id"] == 2, lambda row: {**row, "region": "new"})
-    assert seen(scanned(table)) == [(0, 1, 1, []), (0, 2, 1, [])]
-
-
 def test_files_keep_their_own_spec_when_the_spec_evolves(catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1, "region": "a"}])
@@ -200,14 +162,6 @@ def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -
     [file] = scanned(table).files
     assert file.data.partition == (b"a b",)
     assert port(table).partition_path(PartitionKey(0, file.data.partition)) == "region=a+b"
-
-
-def test_other_branches_are_not_scanned(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}])
-    create_branch(table, "audit")
-    append(table, [{"id": 2}], branch="audit")
-    assert seen(scanned(table)) == [(0, 1, 1, [])]
 
 
 def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catalog: SqlCatalog) -> None:
@@ -264,10 +218,6 @@ def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catal
         "flag=true/day=1970-01-02/at_day=1970-01-03/key=00000000-0000-0000-0000-000000000005/price=-1.50/ratio=-0.0"
         "/name_trunc=null/name_bucket=null"
     )
-
-
-def local(path: str) -> Path:
-    return Path(path.removeprefix("file://"))
 
 
 def commit_moved(table: Table, change: Any) -> str:

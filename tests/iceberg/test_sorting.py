@@ -188,11 +188,6 @@ def test_bounds_compare_as_their_values(kind: PrimitiveType, make: Callable[[ran
     assert all(compared(kind, one, other) <= 0 for one, other in pairwise(ordered))
 
 
-def test_bounds_of_the_type_before_a_promotion_are_taken() -> None:
-    assert bound_key(LongType())(struct.pack("<i", -7)) == bound_key(LongType())(struct.pack("<q", -7)) == -7
-    assert bound_key(DoubleType())(struct.pack("<f", 0.5)) == bound_key(DoubleType())(struct.pack("<d", 0.5))
-
-
 @pytest.mark.parametrize(
     ("kind", "bound"),
     [(LongType(), b"abc"), (DoubleType(), b"abc"), (DoubleType(), struct.pack("<d", float("nan"))),
@@ -200,9 +195,3 @@ def test_bounds_of_the_type_before_a_promotion_are_taken() -> None:
 )  # fmt: skip
 def test_bytes_that_are_no_value_of_the_type_are_no_bounds(kind: IcebergType, bound: bytes) -> None:
     assert bound_key(kind)(bound) is None
-
-
-def test_times_of_partitions_are_those_of_days() -> None:
-    order = port(table(spec=((3, DayTransform()),))).sorting().partition_order
-    keys = [PartitionKey(0, (struct.pack("<i", day),)) for day in (-1, 0, 20_000)]
-    assert sorted(keys, key=order) == keys

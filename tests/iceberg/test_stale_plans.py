@@ -14,7 +14,6 @@ from amoro_core.errors import CommitConflict, DataFileMissing
 from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.model.commits import Head
 from amoro_core.model.files import DeleteKind
-from amoro_core.validation import check
 from tests.engine import oracle
 from tests.engine.files import to_arrow
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
@@ -34,25 +33,10 @@ from tests.engine.writer import (
     unpartitioned_spec_id,
     upsert,
 )
-from tests.iceberg.rewriting import facts_of, head_of, loaded, optimized, rewritten, scanned
+from tests.iceberg.rewriting import head_of, loaded, optimized, rewritten, scanned
+from tests.iceberg.scenarios import SCHEMA, rows
 
-SCHEMA = Schema(
-    NestedField(1, "x", LongType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-)
 BY_REGION = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    made = make_table(make_catalog(tmp_path), "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
-
-
-def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
-    return [{"x": value, "region": region} for value in values]
 
 
 def values(table: Table) -> list[int]:
@@ -113,20 +97,6 @@ def test_the_list_names_the_outputs_own_sequence_number_as_the_least(table: Tabl
     assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(4, 2)]
 
 
-def test_upserts_every_commit_do_not_keep_a_rewrite_from_landing(table: Table) -> None:
-    upsert(table, rows(1, 4), ["x"])
-    plan = rewritten(table)
-    for _ in range(5):
-        upsert(table, rows(2, 3), ["x"])
-    before = live_rows(table)
-
-    done = optimized(table, plan)
-
-    assert done.dropped == {}
-    assert_same_rows(before, live_rows(table))
-    assert values(table) == [1, 2, 3, 4]
-
-
 def test_a_copy_on_write_since_the_plan_drops_only_its_partition(tmp_path: Path) -> None:
     table = make_table(make_catalog(tmp_path), "db.p", SCHEMA, BY_REGION)
     for region in ("n", "s"):
@@ -177,22 +147,6 @@ def test_a_global_equality_delete_since_the_plan_is_no_conflict(tmp_path: Path) 
     assert done.dropped == {}
     assert_same_rows(before, live_rows(table))
     assert values(table) == [2, 3, 4]
-
-
-def test_deletes_of_all_kinds_are_folded_and_go(table: Table) -> None:
-    delete_where(table, lambda row: row["x"] == 4)
-    upsert(table, rows(1, 5), ["x"])
-    plan = rewritten(table)
-    before = live_rows(table)
-    scan = {file.data.path: file for file in scanned(loaded(table)).files}
-    check(plan, scan, facts_of(plan))
-
-    done = optimized(table, plan)
-
-    assert done.content is not None
-    assert len(done.content.removed_deletes) == 2
-    assert_same_rows(before, live_rows(table))
-    assert [file.content for file in live_files(table)] == [oracle.DATA]
 
 
 def test_a_converted_file_keeps_its_rows_and_takes_later_position_deletes(table: Table) -> None:
@@ -276,31 +230,6 @@ def test_a_column_dropped_before_the_plan_and_back_after_it_conflicts(table: Tab
     done = optimized(table, plan)
 
     assert done.conflict == "columns of the table are not in the rewritten files: field ids [2]"
-
-
-def test_a_branch_keeps_seeing_what_main_replaced(table: Table) -> None:
-    create_branch(table, "audit")
-    branch = table.refresh().metadata.refs["audit"].snapshot_id
-    before = live_rows(table, branch)
-
-    optimized(table, rewritten(table))
-
-    assert_same_rows(before, live_rows(table, branch))
-    assert_same_rows(before, live_rows(table))
-
-
-def test_the_plans_view_of_the_head_names_what_was_removed(table: Table) -> None:
-    upsert(table, rows(1), ["x"])
-    plan = rewritten(table)
-    upsert(table, rows(2), ["x"])
-    newer = rewritten(table)
-    optimized(table, newer)
-
-    head = head_of(table, plan.snapshot_id)
-
-    assert head.descends is True
-    assert head.removed_equality_deletes is not None
-    assert sorted(one.sequence_number for one in head.removed_equality_deletes) == [3, 4]
 
 
 #
@@ -402,28 +331,6 @@ def test_a_plan_behind_an_expired_snapshot_is_not_known_to_be_an_ancestor(region
     head = read_head(fresh, planned, scanned)
 
     assert (head.descends, head.removed_equality_deletes) == (None, None)
-
-
-def test_a_plan_of_an_expired_history_is_not_known_to_be_an_ancestor(regions: Table) -> None:
-    planned = snapshot_id(regions)
-    append(regions, [{"x": 3}])
-    append(regions, [{"x": 4}])
-    expire_snapshots(regions)
-
-    head = head_of(regions, planned)
-
-    assert (head.descends, head.removed_equality_deletes) == (None, None)
-
-
-def test_a_plan_that_was_rolled_back_is_no_ancestor(regions: Table) -> None:
-    first = snapshot_id(regions)
-    append(regions, [{"x": 3}])
-    planned = snapshot_id(regions)
-    rollback(regions, first)
-
-    head = head_of(regions, planned)
-
-    assert (head.snapshot_id, head.descends, head.removed_equality_deletes) == (first, False, None)
 
 
 def test_a_plan_on_a_branch_is_no_ancestor_of_main(regions: Table) -> None:

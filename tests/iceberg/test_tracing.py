@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.metadata import snapshot_facts
 from amoro_core.model.commits import (
     RefAt,
-    SnapshotAdded,
     SnapshotsRemoved,
     StagedCommit,
     StatisticsNamed,
@@ -26,7 +24,6 @@ from amoro_core.model.commits import (
     Trace,
 )
 from tests.engine import writer
-from tests.engine.builders import SCHEMA as IDS
 from tests.engine.builders import SCHEMA as PARTS
 from tests.engine.builders import row
 from tests.engine.oracle import live_files
@@ -34,16 +31,8 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_tag, expire_snapshots, make_catalog, make_table, remove_files, rollback
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
 from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
-from tests.iceberg.test_commit import SCHEMA, rows, traced
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    catalog: SqlCatalog = make_catalog(tmp_path)
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2))
-    append(made, rows(3, 4))
-    return made
+from tests.iceberg.scenarios import SCHEMA, rows
+from tests.iceberg.test_commit import traced
 
 
 def landed_and_replaced(table: Table) -> StagedCommit:
@@ -188,13 +177,6 @@ def test_a_refuted_attempt_is_looked_for_only_in_metadata_files_of_its_time(tabl
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def parts_table(catalog: SqlCatalog) -> Table:
     made = writer.make_table(catalog, "db.t", PARTS)
     for number in range(3):
@@ -204,13 +186,6 @@ def parts_table(catalog: SqlCatalog) -> Table:
 
 def ids(table: Table) -> list[int]:
     return [one.snapshot_id for one in table.metadata.snapshots]
-
-
-def test_a_snapshot_that_is_known_has_landed(parts_table: Table) -> None:
-    _, second, last = parts_table.metadata.snapshots
-    assert trace_of(parts_table, SnapshotAdded(last.snapshot_id, second.snapshot_id, 3)) is Trace.LANDED
-    assert trace_of(parts_table, SnapshotAdded(7, second.snapshot_id, 3)) is Trace.REFUTED
-    assert trace_of(parts_table, SnapshotAdded(7, last.snapshot_id, 4)) is Trace.OPEN
 
 
 def test_snapshots_are_gone_together_or_may_still_go(parts_table: Table) -> None:
@@ -296,21 +271,18 @@ def test_statistics_are_gone_once_none_is_named(parts_table: Table) -> None:
 # Summaries of snapshots, which hold whatever their writers put there
 
 
-def test_values_that_are_no_texts_are_shown_as_texts_and_nothing_is_no_value(tmp_path: Path) -> None:
-    catalog = make_catalog(tmp_path)
-    table = make_table(catalog, "db.t", IDS)
+def test_values_that_are_no_texts_are_shown_as_texts_and_nothing_is_no_value(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.t", PARTS)
     append(table, [row(1)])
     metadata = json.loads(table.refresh().metadata.model_dump_json())
     metadata["snapshots"][0]["summary"] = {"operation": "append", "a": 7, "b": None, "c": [1], "d": "x"}
     (facts,) = snapshot_facts(TableMetadataUtil.parse_raw(json.dumps(metadata)))
     assert facts.summary == {"a": "7", "c": "[1]", "d": "x"}
-    catalog.close()
 
 
 @pytest.mark.parametrize("total", ["²", "many", "-1", "9" * 19, "9" * 5_000])
-def test_a_total_that_is_no_count_is_not_carried_on(tmp_path: Path, total: str) -> None:
-    catalog = make_catalog(tmp_path)
-    table = make_table(catalog, "db.t", IDS)
+def test_a_total_that_is_no_count_is_not_carried_on(catalog: SqlCatalog, total: str) -> None:
+    table = make_table(catalog, "db.t", PARTS)
     append(table, [row(1)])
     append(table, [row(2)])
     path = Path(local_path(table.refresh().metadata_location))
@@ -324,4 +296,3 @@ def test_a_total_that_is_no_count_is_not_carried_on(tmp_path: Path, total: str) 
     assert head is not None
     assert head.summary is not None
     assert (head.summary["total-data-files"], "total-records" in head.summary.additional_properties) == ("1", False)
-    catalog.close()

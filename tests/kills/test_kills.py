@@ -5,27 +5,19 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sqlite3
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from amoro_cli.client import AdminClient
 from amoro_core import failpoints
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import Listener, ListListenersRequest, ResumeListenerRequest
-from tests.acceptance.processes import WITHOUT_PAGES, wait_until
-from tests.extension.conftest import LARGE, SMALL, install, make_journal
-from tests.extension.journal import JournalTable
 from tests.kills import catalog_writers, upkeep
 from tests.kills.nursery import Child, Manner, Nursery
-from tests.kills.site import PROPERTIES, Site, StaffedSite, ask, required, run_rounds
+from tests.kills.site import PROPERTIES, Site, StaffedSite, required, run_rounds
 from tests.kills.upkeep import UPKEEP, UpkeepSite
 from tests.listening import SECRET, receiving
 from tests.model.lake import ids_are, row
@@ -83,24 +75,6 @@ OF_LARGE_TABLES = {
 #: No shipped action removes files that it has not condemned: `test_clearing` of tests/services dies where one would.
 #: Of plans that wait: `test_clustering_killed` of tests/services.
 ELSEWHERE = ("clear.before_delete", "clear.after_delete", "start.before_store", "start.after_store")
-
-#: Of an action and a format that are plugged in: where the coordinator does all, and where optimizers work.
-IN_THE_COORDINATOR = ("commit.after_send", "plan.after_store", "commit.after_intent")
-WITH_TASKS = (
-    "task.before_complete",
-    "plan.after_mark",
-    "plan.before_store",
-    "plan.after_store",
-    "poll.after_store",
-    "task.before_ack",
-    "ack.after_store",
-    "complete.before_store",
-    "complete.after_store",
-    "task.after_complete",
-    "commit.after_intent",
-    "commit.after_send",
-    "commit.after_done",
-)
 
 
 def one_of_each(phases: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -358,88 +332,6 @@ def test_a_listener_gets_every_event_in_order_however_often_its_coordinator_dies
         resumed = site.ask(lambda client: client.ResumeListener(ResumeListenerRequest(name="silent")))
         assert (resumed.name, resumed.state) == ("silent", "ok")
         assert {status for status, _ in site.processes().values()} == {"success"}
-
-
-class Place:
-    """A state directory beside a lake with one journal."""
-
-    def __init__(self, directory: Path, nursery: Nursery) -> None:
-        self._directory, self._nursery = directory, nursery
-        lake = directory / "lake"
-        self.journal = make_journal(lake / "db" / "log")
-        install(directory / "site")
-        (directory / "home").mkdir(mode=0o700)
-        (directory / "home" / "amoro.yaml").write_text("heartbeat-timeout: 60s\n", encoding="utf-8")
-        (directory / ".pyiceberg.yaml").write_text(
-            f"catalog:\n  lake:\n    table-formats: journal\n    warehouse: {lake}\n", encoding="utf-8"
-        )
-
-    def start(self, armed: str = "") -> Child:
-        """A coordinator with an optimizer in its process."""
-        own = {
-            "HOME": str(self._directory),
-            "PYICEBERG_HOME": str(self._directory),
-            "PYTHONPATH": str(self._directory / "site"),
-        }
-        environment = {**own, **WITHOUT_PAGES, "AMORO_HOME": str(self._directory / "home"), "PATH": os.environ["PATH"]}
-        log = self._directory / f"{uuid.uuid4()}.log"
-        return self._nursery.start(("up", "--port", "0"), environment, armed, log)
-
-    def release(self, optimizers: Iterable[str]) -> bool:
-        """Tell the coordinator, once it answers, that these optimizers are gone: one that lives would leave."""
-
-        def release(client: AdminClient) -> bool:
-            for optimizer_id in optimizers:
-                client.ReleaseOptimizer(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id))
-            return True
-
-        return ask(self._directory / "home", release) is not None
-
-    def optimizers(self) -> list[str]:
-        return self._column("SELECT optimizer_id FROM optimizer")
-
-    def tallies(self) -> list[dict[str, int]]:
-        return [record["tally"] for record in self.journal.now().records if "tally" in record]
-
-    def statuses(self) -> list[str]:
-        return self._column("SELECT status FROM table_process")
-
-    def _column(self, query: str) -> list[str]:
-        with closing(sqlite3.connect(f"file:{self._directory / 'home' / 'amoro.db'}?mode=ro", uri=True)) as database:
-            return [value for (value,) in database.execute(query)]
-
-
-def add_files(journal: JournalTable, **files: str) -> None:
-    for name, content in files.items():
-        (journal.place / name).write_text(content)
-    journal.send(journal.now().stage({"files": list(files)})[0])
-
-
-@pytest.mark.parametrize(
-    ("point", "content"),
-    [
-        *((point, SMALL) for point in sample(IN_THE_COORDINATOR, every=len(IN_THE_COORDINATOR))),
-        *((point, LARGE) for point in sample(WITH_TASKS, every=len(WITH_TASKS))),
-    ],
-    ids=lambda given: given if "." in given else "task" if given == LARGE else "coordinator",
-)
-def test_whoever_is_killed_every_file_is_counted_once(
-    nursery: Nursery, tmp_path: Path, point: str, content: str
-) -> None:
-    place = Place(tmp_path, nursery)
-    add_files(place.journal, a=content, b=content)
-    killed = place.start(f"{point}=kill")
-    wait_until(lambda: not killed.is_alive, f"death at {point}")
-    gone = place.optimizers()
-    again = place.start()
-    try:
-        wait_until(lambda: place.release(gone), "the optimizers are released")
-        wait_until(lambda: "success" in place.statuses(), "the process ends")
-    finally:
-        again.kill()
-    lines = content.count("\n")
-    assert place.tallies() == [{"a": lines, "b": lines}]
-    assert place.statuses() == ["success"]
 
 
 @pytest.mark.parametrize("seed", seeds(1, 1))

@@ -1,8 +1,8 @@
 """Random stories of a table: writes, maintenance, and undo of what was done, beside a list of its rows.
 
-In whole stories there is also what takes something away: expiry of snapshots and data, orphans, the sweep, and tags.
-Hours and days pass between their steps: the world's clock moves on, and what was made meanwhile gets its time. Beside
-the rows of the head those of every snapshot are watched, from its first step to its last, and after its return.
+Also what takes something away: expiry of snapshots and data, orphans, the sweep, and tags. Hours and days pass between
+the steps: the world's clock moves on, and what was made meanwhile gets its time. Beside the rows of the head those of
+every snapshot are watched, from its first step to its last, and after its return.
 """
 
 from __future__ import annotations
@@ -32,6 +32,19 @@ IDS, PARTS = range(12), "ab"
 #: Small files are fragments, or all are segments whose deletes are converted.
 SIZES = ({}, {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"})
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL)
+DAY = timedelta(days=1)
+#: So long ago is the first story: each step takes up to three days, and none may be later than it is.
+LONG_AGO = 3000 * DAY
+PROPERTIES = {
+    "snapshot.keep.duration": "3d",
+    "data-expire.field": "value",
+    "data-expire.retention-time": "5d",
+    "data-expire.base-on-rule": "CURRENT_TIME",
+    "tag.auto-create.trigger.max-delay.minutes": "0",
+}
+KEEPS = ("0", "1d", "2d")
+FILES = ("data/{}.parquet", "metadata/{}-m0.avro", "metadata/snap-{}.avro", "metadata/{}.stats")
+RESTORED = "restored-"
 
 Item = tuple[int, str, str]
 Key = tuple[int] | tuple[int, str]  # the second within its partition
@@ -48,7 +61,7 @@ def without(rows: Iterable[Item], gone: Set[Key]) -> list[Item]:
 
 
 class Story:
-    """One table with what should be in it."""
+    """A table with what should be in it and in each of its snapshots; values are days, by which rows expire."""
 
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -62,7 +75,24 @@ class Story:
         self.rows: list[Item] = []
         self.done: list[str] = []  # processes that may be undone
         self.told: list[str] = []
-        self.undone = self.refused = 0
+        self.refused = 0
+        keep = self.chance.choice(KEEPS)
+        with self.table.transaction() as change:
+            change.set_properties({
+                **PROPERTIES,
+                "data-expire.level": self.chance.choice(("file", "partition")),
+                "snapshot.keep.min-count": self.chance.choice(("1", "1", "3")),
+                "maintenance.expire-snapshots.trash-keep": keep,
+                "maintenance.clean-orphan-files.trash-keep": keep,
+            })  # fmt: skip
+        self.of_snapshot: dict[int, Counter[Item]] = {}
+        self.expired: dict[str, list[Item]] = {}  # what would come back by the undo of each expiry of data
+        self.at: dict[int, tuple[list[Item], dict[str, list[Item]]]] = {}  # both, as they were at a head
+        self.theirs: dict[str, int] = {}  # tags of others
+        self.planted: dict[str, list[Path]] = {}  # by the process that condemned them
+        self.numbers = count()
+        self.kinds: dict[str, str] = {}
+        self.totals: Counter[str] = Counter()
 
     def run(self, steps: int) -> None:
         """Go on for so many steps; after each the rows are as they should be."""
@@ -83,13 +113,36 @@ class Story:
             self.undo,
             self.rewrite_files,
             self.maintain,
+            self.expire_snapshots,
+            self.expire_snapshots,
+            self.expire_data,
+            self.clean_orphans,
+            self.empty_trash,
+            self.make_tag,
+            self.tag_by_others,
+            self.drop_tag,
+            self.roll_back,
+            self.undo,
         ]
         return [*every, self.upsert, self.upsert, self.delete] if self.version >= 2 else every
 
     def check(self) -> None:
-        """The head has the rows that it should have."""
+        """The rows of the head and of every snapshot; then time passes."""
         found = Counter(map(item_of, oracle.live_rows_with_positions(self.table.refresh())))
         assert found == Counter(self.rows), f"seed {self.seed}: {self.told}"
+        self._let_time_pass()
+        metadata = self.table.metadata
+        for one in metadata.snapshots:
+            found = Counter(map(item_of, oracle.rows_in(metadata, one.snapshot_id)))
+            known = self.of_snapshot.setdefault(one.snapshot_id, found)
+            assert found == known, f"seed {self.seed}, snapshot {one.snapshot_id}: {self.told}"
+        for name, ref in metadata.refs.items():
+            if name.startswith(RESTORED):
+                first = int(name.removeprefix(RESTORED))
+                assert self.of_snapshot[ref.snapshot_id] == self.of_snapshot[first], f"seed {self.seed}: {self.told}"
+        refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
+        assert self.theirs.items() <= refs.items(), f"seed {self.seed}: {self.told}"
+        self.at[refs["main"]] = (list(self.rows), {key: list(rows) for key, rows in self.expired.items()})
 
     def append(self) -> None:
         items = [self._item() for _ in range(self.chance.randint(1, 4))]
@@ -105,10 +158,8 @@ class Story:
         self._note("upsert", items)
         gone = {item[:2] if self.spec is BY_PART else item[:1] for item in items}
         self.rows = without(self.rows, gone) + items
-        self.deleted_by_key(gone)
-
-    def deleted_by_key(self, gone: Set[Key]) -> None:
-        """Equality deletes of the keys came to the table."""
+        # What comes back lacks them, too.
+        self.expired = {process_id: without(rows, gone) for process_id, rows in self.expired.items()}
 
     def delete(self) -> None:
         gone = self._some_ids()
@@ -156,15 +207,12 @@ class Story:
         status = self.world.committing.commit(begun.process_id)
         self._note("undo", process_id, status)
         assert status is ProcessStatus.SUCCESS, f"seed {self.seed}: {self.told}"
-        self.undone += 1
         self.done.remove(process_id)
         self.was_undone(process_id)
 
-    def was_undone(self, process_id: str) -> None:
-        """The process was taken back."""
-
     def _item(self) -> Item:
-        return self.chance.choice(IDS), self.chance.choice(PARTS), f"v{self.chance.randrange(1000)}"
+        day = self.world.now - self.chance.randint(0, 8) * DAY
+        return self.chance.choice(IDS), self.chance.choice(PARTS), f"{day:%Y-%m-%d}"
 
     def _some_ids(self) -> set[int]:
         return set(self.chance.sample(IDS, 2))
@@ -175,81 +223,6 @@ class Story:
 
     def _note(self, *words: Any) -> None:
         self.told.append(" ".join(map(str, words)))
-
-
-DAY = timedelta(days=1)
-#: So long ago is the first story: each step takes up to three days, and none may be later than it is.
-LONG_AGO = 3000 * DAY
-PROPERTIES = {
-    "snapshot.keep.duration": "3d",
-    "data-expire.field": "value",
-    "data-expire.retention-time": "5d",
-    "data-expire.base-on-rule": "CURRENT_TIME",
-    "tag.auto-create.trigger.max-delay.minutes": "0",
-}
-KEEPS = ("0", "1d", "2d")
-FILES = ("data/{}.parquet", "metadata/{}-m0.avro", "metadata/snap-{}.avro", "metadata/{}.stats")
-RESTORED = "restored-"
-
-
-class WholeStory(Story):
-    """A table with what should be in it and in each of its snapshots; values are days, by which rows expire."""
-
-    def __init__(self, world: World, name: str, seed: int) -> None:
-        super().__init__(world, name, seed)
-        keep = self.chance.choice(KEEPS)
-        with self.table.transaction() as change:
-            change.set_properties({
-                **PROPERTIES,
-                "data-expire.level": self.chance.choice(("file", "partition")),
-                "snapshot.keep.min-count": self.chance.choice(("1", "1", "3")),
-                "maintenance.expire-snapshots.trash-keep": keep,
-                "maintenance.clean-orphan-files.trash-keep": keep,
-            })  # fmt: skip
-        self.of_snapshot: dict[int, Counter[Item]] = {}
-        self.expired: dict[str, list[Item]] = {}  # what would come back by the undo of each expiry of data
-        self.at: dict[int, tuple[list[Item], dict[str, list[Item]]]] = {}  # both, as they were at a head
-        self.theirs: dict[str, int] = {}  # tags of others
-        self.planted: dict[str, list[Path]] = {}  # by the process that condemned them
-        self.numbers = count()
-        self.kinds: dict[str, str] = {}
-        self.totals: Counter[str] = Counter()
-
-    def choices(self) -> list[Callable[[], None]]:
-        more = [
-            self.expire_snapshots,
-            self.expire_snapshots,
-            self.expire_data,
-            self.clean_orphans,
-            self.empty_trash,
-            self.make_tag,
-            self.tag_by_others,
-            self.drop_tag,
-            self.roll_back,
-            self.undo,
-        ]
-        return [*super().choices(), *more]
-
-    def check(self) -> None:
-        """The rows of the head and of every snapshot; then time passes."""
-        super().check()
-        self._let_time_pass()
-        metadata = self.table.metadata
-        for one in metadata.snapshots:
-            found = Counter(map(item_of, oracle.rows_in(metadata, one.snapshot_id)))
-            known = self.of_snapshot.setdefault(one.snapshot_id, found)
-            assert found == known, f"seed {self.seed}, snapshot {one.snapshot_id}: {self.told}"
-        for name, ref in metadata.refs.items():
-            if name.startswith(RESTORED):
-                first = int(name.removeprefix(RESTORED))
-                assert self.of_snapshot[ref.snapshot_id] == self.of_snapshot[first], f"seed {self.seed}: {self.told}"
-        refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
-        assert self.theirs.items() <= refs.items(), f"seed {self.seed}: {self.told}"
-        self.at[refs["main"]] = (list(self.rows), {key: list(rows) for key, rows in self.expired.items()})
-
-    def deleted_by_key(self, gone: Set[Key]) -> None:
-        """What comes back lacks the rows, too."""
-        self.expired = {process_id: without(rows, gone) for process_id, rows in self.expired.items()}
 
     def was_undone(self, process_id: str) -> None:
         """Rows are there again, orphans are there still."""
@@ -333,10 +306,6 @@ class WholeStory(Story):
             self.done.append(begun.process_id)
         return begun.process_id
 
-    def _item(self) -> Item:
-        id_, part, _ = super()._item()
-        return id_, part, f"{self.world.now - self.chance.randint(0, 8) * DAY:%Y-%m-%d}"
-
     def _let_time_pass(self) -> None:
         """What is new gets the time of the world's clock, which moves on then."""
         now = self.world.now
@@ -366,7 +335,7 @@ def run(seeds: Iterable[int], steps: int, directory: Path, totals: Counter[str])
     world.now = datetime.now(UTC) - LONG_AGO
     try:
         for seed in seeds:
-            story = WholeStory(world, f"t{seed}", seed)
+            story = Story(world, f"t{seed}", seed)
             story.run(steps)
             totals.update({"stories": 1, "steps": steps, "refused": story.refused, **story.totals})
     finally:

@@ -1,4 +1,4 @@
-"""Maintenance on a real HDFS: orphans are listed, moved to the table's trash, brought back, and deleted from there.
+"""Files of a real HDFS are listed, moved once to the trash of a table, and deleted.
 
 Left out by `conftest` unless AMORO_HDFS names one (`hdfs://127.0.0.1:19000`): pyarrow reaches HDFS by Hadoop's native
 client, which no package of Python brings along. It needs `libhdfs.so` in ARROW_LIBHDFS_DIR, JAVA_HOME, and in CLASSPATH
@@ -11,22 +11,14 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from pyarrow.fs import FileSystem, FileType
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.files.storage.stores import ArrowStorage
-from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended, Options
-from amoro_core.model.processes import OptimizingProcess, ProcessStatus
-from tests.engine import writer
-from tests.engine.builders import SCHEMA, row
-from tests.services.world import World
+from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended
 
 HDFS = os.environ.get("AMORO_HDFS", "").rstrip("/")
-PROPERTIES = {"maintenance.clean-orphan-files.trash-keep": "0", "table-trash.enabled": "true"}
 
 
 @pytest.fixture
@@ -76,46 +68,3 @@ def test_only_files_are_deleted_and_listed(hdfs: FileSystem, place: str) -> None
     said = storage.delete_many([path, f"{place}/data", f"{place}/none"])
     assert said == {path: DELETED, f"{place}/data": ABSENT, f"{place}/none": ABSENT}
     assert hdfs.get_file_info(f"{place}/data/part=a".removeprefix(HDFS)).type == FileType.Directory
-
-
-def test_orphans_go_to_the_trash_come_back_and_are_deleted_from_there(
-    hdfs: FileSystem, place: str, tmp_path: Path
-) -> None:
-    catalog = SqlCatalog("cat", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=place)
-    catalog.create_tables()
-    world = World(tmp_path, catalog)
-    world.now = datetime.now(UTC) + timedelta(days=5)
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=PROPERTIES)
-    for number in range(3):
-        writer.append(table, [row(number)])
-    rows = table.refresh().scan().to_arrow().to_pylist()
-    files = {task.file.file_path for task in table.scan().plan_files()}
-    orphan = write(hdfs, f"{table.location()}/data/orphan.parquet", b"nobody's")
-
-    def run(action: str) -> OptimizingProcess:
-        table_id, options = world.table().table_id, Options(confirmed=True)
-        begun = world.maintaining.begin(table_id, action, trigger="request", options=options)
-        world.committing.commit(begun.process_id)
-        return world.optimizing.find_process(begun.process_id).process
-
-    condemning, emptied = run("clean-orphan-files"), run("empty-trash")
-    assert (condemning.status, emptied.status) == (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS)
-    assert emptied.receipt is not None
-    assert emptied.receipt.words == "moved 1 file to the trash folder"
-    storage = ArrowStorage(place, hdfs)
-    assert storage.stat(orphan) is None
-    assert world.trash.restore(condemning.process_id).files == 1
-    assert read(hdfs, orphan) == b"nobody's"
-    assert run("clean-orphan-files").status is ProcessStatus.SUCCESS
-    run("empty-trash")
-    world.later(8 * 86_400)
-    deleted = run("empty-trash")
-    assert deleted.receipt is not None
-    assert {one.name: one.value for one in deleted.receipt.figures}["data_files_deleted"] == 1
-    left = {one.path for page in storage.pages(place) for one in page}
-    assert [path for path in left if path.endswith("orphan.parquet")] == []
-    assert files <= left
-    assert table.refresh().scan().to_arrow().to_pylist() == rows
-    assert len(rows) == 3
-    world.close()
-    catalog.close()

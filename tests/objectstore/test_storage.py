@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ from tests.engine.commits import Change, commit
 from tests.engine.writer import append, make_table
 from tests.formats.paimon_tables import File, PaimonDirectory
 from tests.iceberg.orphan_tables import file_of
-from tests.iceberg.test_commit import SCHEMA, rows
+from tests.iceberg.scenarios import SCHEMA, http_server, rows
 from tests.iceberg.test_orphans import condemned, planned
 from tests.objectstore.store import BUCKET, Store, bucket, properties, warehouse
 
@@ -253,38 +250,18 @@ def test_a_path_that_the_table_names_in_another_bucket_stops_the_search(shop: Sh
         planned(shop.opened(**{"equal-schemes": "s3a"}), Surroundings(), now=LATER)
 
 
-@contextmanager
-def emptiness() -> Iterator[tuple[str, list[str]]]:
-    """A store on loopback that has no file: its authority, and the paths that it was asked for."""
-    asked: list[str] = []
-
-    class Nothing(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            asked.append(self.path)
-            self.send_response(404)
-            self.send_header("x-ms-error-code", "BlobNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_GET = do_HEAD  # noqa: N815 - the name is HTTP's
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize("authority", ["lake@account.dfs.core.windows.net", "lake"])
 @pytest.mark.parametrize("scheme", ["abfss", "abfs", "wasb", "wasbs"])
 def test_a_file_is_looked_for_in_its_container(scheme: str, authority: str) -> None:
     location = f"{scheme}://{authority}/warehouse/t"
-    with emptiness() as (store, asked):
+    asked: list[str] = []
+
+    def missing(path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], str]:
+        asked.append(path)
+        return 404, {"x-ms-error-code": "BlobNotFound"}, ""
+
+    with http_server(missing) as address:
+        store = address.removeprefix("http://")
         properties = {
             "adls.account-name": "account",
             "adls.account-key": "c2VjcmV0",

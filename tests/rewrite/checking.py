@@ -6,7 +6,7 @@ import math
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -40,7 +40,6 @@ from tests.engine.oracle import LiveRow
 from tests.engine.parquet_rows import read_parquet
 from tests.engine.values import Row, canonical
 
-Rewrite = Callable[[RewriteInput, FileAccess, Attempt], RewriteOutput]
 ATTEMPT = Attempt(TaskId("0197c0de-0000-7000-8000-000000000001", 1), 1)
 
 

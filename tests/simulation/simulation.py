@@ -60,18 +60,9 @@ class Outcome:
 class Simulation:
     """The world of one seed."""
 
-    def __init__(
-        self,
-        seed: int,
-        home: Path,
-        *,
-        lake: Lake | None = None,
-        now: datetime = START,
-        make_lake: Callable[[random.Random], Lake] = Lake,
-    ) -> None:
-        """`lake`: one that is there already, as `home` may have a state file."""
-        self.chance = random.Random(seed) if lake is None else lake.chance
-        self.now, self.latest, self.seconds = now, now, 1000.0
+    def __init__(self, seed: int, home: Path) -> None:
+        self.chance = random.Random(seed)
+        self.now, self.latest, self.seconds = START, START, 1000.0
         self.faulty = True
         self.depth = 0
         self.counts: Counter[str] = Counter()
@@ -81,7 +72,7 @@ class Simulation:
         self.steps = 0
         self.effects = 0
         self.late: list[Callable[[], object]] = []
-        self.lake = make_lake(self.chance) if lake is None else lake
+        self.lake = Lake(self.chance)
         self.lake.clock = lambda: self.now
         self.workers: list[Worker] = []
         self._names = 0
@@ -672,10 +663,10 @@ class Simulation:
         assert max(Counter(self.lake.tagged).values(), default=1) == 1, "a tag was made twice"
 
 
-def run(seed: int, steps: int = STEPS, make_lake: Callable[[random.Random], Lake] = Lake) -> Outcome:
+def run(seed: int, steps: int = STEPS) -> Outcome:
     """One seed. Raises AssertionError with the way to see it again, and the last events."""
     with quick_directory() as made, _seeded(seed) as errors:
-        world = Simulation(seed, Path(made), make_lake=make_lake)
+        world = Simulation(seed, Path(made))
         world.errors = errors
         try:
             return world.run(steps)

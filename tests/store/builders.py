@@ -269,6 +269,20 @@ def token_hash(db: Connection, kind: str) -> str | None:
     return None if row is None else str(row["token_hash"])
 
 
+def query_plan(store: Store, ask: Callable[[Connection], object]) -> list[str]:
+    """The steps by which SQLite runs the queries of `ask`."""
+
+    def watched(db: Connection) -> list[str]:
+        asked: list[str] = []
+        db.raw.set_trace_callback(asked.append)
+        ask(db)
+        db.raw.set_trace_callback(None)
+        plans = [db.select(f"EXPLAIN QUERY PLAN {sql}") for sql in asked if sql.startswith("SELECT")]
+        return [row["detail"] for plan in plans for row in plan]
+
+    return store.read(watched)
+
+
 def open_store(path: Path) -> Store:
     """As `Store.open`; a file that does not exist begins as a copy of a migrated database that no store has opened."""
     if not path.exists():

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
 from amoro_core.store import accounts, catalogs, groups, processes, tables
 from amoro_core.store.completion import names_in
-from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
 from tests.store import builders
 from tests.store.builders import process, runtime, services
@@ -65,21 +64,6 @@ class Held:
     def release(self) -> None:
         self._release.set()
         self._write.result(SECONDS)
-
-
-def test_write_returns_what_the_function_returns_and_keeps_what_it_wrote(store: Store) -> None:
-    assert store.write(_save("admin")) == "admin"
-    assert store.read(lambda db: builders.token_hash(db, "admin")) == "x"
-
-
-def test_write_that_raises_takes_back_what_it_wrote_and_raises_here(store: Store) -> None:
-    def run(db: Connection) -> None:
-        accounts.save_builtin_token(db, "admin", "x")
-        raise KeyError("own")
-
-    with pytest.raises(KeyError, match="own"):
-        store.write(run)
-    assert store.read(_kinds) == []
 
 
 def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itself_back(store: Store) -> None:
@@ -310,22 +294,17 @@ def test_reader_that_outlives_the_store_closes_its_connection(path: Path) -> Non
 def test_paused_coordinator_is_fenced_off_by_a_newer_one(path: Path) -> None:
     with Store.open(path) as old:
         old.write(_save("old"))
+        old.require_own()
         with Store.open(path) as new:
             new.write(_save("new"))
+            with pytest.raises(Fenced, match="another coordinator has opened the state database since"):
+                old.require_own()
+            new.require_own()
             for _ in range(2):
                 with pytest.raises(Fenced):
                     old.write(_save("zombie"))
             assert new.read(_kinds) == ["new", "old"]
             assert old.read(_kinds) == ["new", "old"]
-
-
-def test_a_store_knows_that_a_newer_coordinator_owns_its_database(path: Path) -> None:
-    with Store.open(path) as old:
-        old.require_own()
-        with Store.open(path) as new:
-            with pytest.raises(Fenced, match="another coordinator has opened the state database since"):
-                old.require_own()
-            new.require_own()
 
 
 def _remove(path: Path) -> None:
@@ -409,77 +388,10 @@ def test_killed_process_keeps_every_acknowledged_write(path: Path, least: int) -
         assert store.read(lambda db: _pragma(db, "integrity_check")) == "ok"
 
 
-# The connection that the store's modules use: named parameters, and errors of its own
-
-
-@pytest.fixture
-def db() -> Iterator[Connection]:
-    made = Connection(sqlite3.connect(":memory:", isolation_level=None))
-    made.execute("PRAGMA foreign_keys = ON")
-    made.execute(
-        "CREATE TABLE parent (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, size INTEGER CHECK (size > 0))"
-    )
-    made.execute("CREATE TABLE child (parent INTEGER REFERENCES parent (id))")
-    yield made
-    made.close()
-
-
-def test_rows_come_by_name_and_an_insert_tells_its_number(db: Connection) -> None:
-    assert db.insert("parent", {"name": "a", "size": 1}) == 1
-    assert db.execute_many("INSERT INTO parent (name, size) VALUES (:name, :size)", [{"name": "b", "size": 2}]) == 1
-    assert db.select("SELECT name, size FROM parent ORDER BY id") == [
-        {"name": "a", "size": 1},
-        {"name": "b", "size": 2},
-    ]
-    assert db.select_one("SELECT id FROM parent WHERE name = :name", {"name": "b"}) == {"id": 2}
-    assert db.select_one("SELECT id FROM parent WHERE name = :name", {"name": "c"}) is None
-    assert db.execute("UPDATE parent SET size = size + 1") == 2
-    rows = [{"name": name} for name in ("a", "b", "c")]
-    assert db.execute_many("UPDATE parent SET size = 5 WHERE name = :name", rows) == 2
-    assert db.execute_many("UPDATE parent SET size = 5 WHERE name = :name", []) == 0
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO parent (id, name, size) VALUES (1, 'b', 1)",
-        "INSERT INTO parent (name, size) VALUES ('a', 1)",
-    ],
-)
-def test_a_key_or_a_unique_value_that_is_there_is_a_duplicate(db: Connection, statement: str) -> None:
-    db.execute("INSERT INTO parent (name, size) VALUES ('a', 1)")
-    with pytest.raises(Duplicate, match="UNIQUE constraint failed"):
-        db.execute(statement)
-
-
-def test_a_row_that_another_refers_to_stays_and_one_that_refers_to_nothing_does_not_come(db: Connection) -> None:
-    db.execute("INSERT INTO parent (name, size) VALUES ('a', 1)")
-    db.execute("INSERT INTO child (parent) VALUES (1)")
-    with pytest.raises(Referenced, match="FOREIGN KEY"):
-        db.execute("DELETE FROM parent")
-    with pytest.raises(Referenced, match="FOREIGN KEY"):
-        db.execute_many("INSERT INTO child (parent) VALUES (:parent)", [{"parent": 7}])
-
-
-def test_a_check_that_fails_is_the_stores_own_error(db: Connection) -> None:
-    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        db.execute("INSERT INTO parent (name, size) VALUES ('a', 0)")
-
-
 @pytest.mark.parametrize("call", ["select", "select_one", "execute"])
-def test_parameters_by_position_are_refused(db: Connection, call: str) -> None:
+def test_parameters_by_position_are_refused(store: Store, call: str) -> None:
     with pytest.raises(TypeError, match="expected named parameters, got a tuple"):
-        getattr(db, call)("SELECT :a", (1,))
-
-
-def test_a_duplicate_that_nobody_expects_fails_its_write_alone(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "amoro.db") as store:
-        change = (
-            "INSERT INTO resource_group (group_name, scheduling_policy, properties_json) VALUES ('default', '', '')"
-        )
-        with pytest.raises(StoreFailed, match=r"UNIQUE constraint failed: resource_group\.group_name"):
-            store.write(lambda db: db.execute(change))
-        assert store.read(lambda db: db.select_one("SELECT count(*) AS groups FROM resource_group")) == {"groups": 1}
+        store.read(lambda db: getattr(db, call)("SELECT :a", (1,)))
 
 
 # Names that a shell completes, read from a state directory that may be in use

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
@@ -308,23 +308,15 @@ def test_the_limit_is_of_all_groups_in_their_order(site: Site) -> None:
     assert names(site.page(2, group="before"))[0] == "a b"
 
 
-def busy(site: Site) -> None:
-    """Three tables of which the last is behind for what it used within the hour, of which 14 minutes are left."""
+def test_tables_are_ordered_by_what_they_used_within_the_last_hour(site: Site) -> None:
+    """The last of three is behind for what it used within the hour, of which 14 minutes are left."""
     site.store.write(lambda db: groups.add_optimizer(db, builders.optimizer()))
     known = site.pending("a", "b", "c")
     site.ran(known[0], minutes(-50), minutes(-46))
     site.ran(known[1], minutes(-20), minutes(-18))
-
-
-def ordered(site: Site) -> Sequence[str]:
-    return names(site.page(0))[0].split()
-
-
-def test_tables_are_ordered_by_what_they_used_within_the_last_hour(site: Site) -> None:
-    busy(site)
-    assert ordered(site) == ["c", "b", "a"]
+    assert names(site.page(0))[0] == "c b a"
     site.now = minutes(20)
-    assert ordered(site) == ["a", "c", "b"]
+    assert names(site.page(0))[0] == "a c b"
 
 
 def test_processes_are_ordered_by_the_accounts_of_their_group(site: Site) -> None:

@@ -28,7 +28,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, Saving, Ta
 from amoro_core.store import actions, database, processes, table_listing, tables
 from amoro_core.store.database import MIGRATIONS, Connection, ReadingStore, Store, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
-from tests.store.builders import NOW, add_stages, attempt, process, runtime
+from tests.store.builders import NOW, add_stages, attempt, process, query_plan, runtime
 
 
 def _schema(db: Connection) -> list[dict[str, Any]]:
@@ -199,17 +199,6 @@ def test_a_status_and_a_lane_of_its_own_are_rows(store: Store) -> None:
         store.write(lambda db: processes.save(db, replace(own, finished_at=own.created_at)))
 
 
-def test_beside_each_other_are_processes_of_different_lanes(store: Store) -> None:
-    table = store.write(lambda db: tables.add(db, runtime()))
-    beside = [store.write(lambda db, lane=lane: processes.add(db, process(table, lane, lane=lane))) for lane in LANES]
-    assert store.read(lambda db: processes.list_active_of(db, table.table_id)) == sorted(
-        beside, key=lambda one: one.process_id
-    )
-    for lane in LANES:
-        with pytest.raises(TableBusy, match=f"process {lane} on the table is running"):
-            store.write(lambda db, lane=lane: processes.add(db, process(table, f"{lane}-2", lane=lane)))
-
-
 HELD = "optimizer_id = 'optimizer-1', thread_id = 1"
 FREE = "optimizer_id = NULL, thread_id = NULL"
 
@@ -219,21 +208,16 @@ FREE = "optimizer_id = NULL, thread_id = NULL"
     [
         "UPDATE task_runtime SET status = 'running'",
         f"UPDATE task_runtime SET {HELD} WHERE status = 'planned'",
-        f"UPDATE task_runtime SET {HELD} WHERE status = 'success'",
         f"UPDATE task_runtime SET {FREE} WHERE status = 'scheduled'",
-        f"UPDATE task_runtime SET {FREE} WHERE status = 'acked'",
         "UPDATE task_runtime SET thread_id = NULL WHERE status = 'acked'",
         "UPDATE task_runtime SET optimizer_id = 'nobody' WHERE status = 'acked'",
         "UPDATE task_runtime SET attempt = -1 WHERE status = 'planned'",
         "UPDATE task_runtime SET attempt = 0 WHERE status = 'scheduled'",
-        "UPDATE task_runtime SET attempt = 0 WHERE status = 'success'",
         "UPDATE task_runtime SET attempt = 'one'",
         "UPDATE task_runtime SET scheduled_at_ms = NULL WHERE status = 'scheduled'",
         "UPDATE task_runtime SET acked_at_ms = NULL WHERE status = 'acked'",
         "UPDATE task_runtime SET acked_at_ms = 1 WHERE status = 'planned'",
-        "UPDATE task_runtime SET acked_at_ms = 1 WHERE status = 'scheduled'",
         "UPDATE task_runtime SET finished_at_ms = NULL WHERE status = 'success'",
-        "UPDATE task_runtime SET finished_at_ms = NULL WHERE status = 'canceled'",
         "UPDATE task_runtime SET finished_at_ms = 1 WHERE status = 'acked'",
         "UPDATE task_runtime SET failed_runs = -1 WHERE status = 'failed'",
         "UPDATE task_runtime SET lost_attempts = 4 WHERE status = 'failed'",
@@ -339,16 +323,7 @@ def test_second_commit_of_a_process_is_refused(store: Store) -> None:
 
 def _scanned(store: Store, ask: Callable[[Connection], object]) -> set[str]:
     """The tables that are read whole for the question, not by an index's condition."""
-    said: list[str] = []
-
-    def read(db: Connection) -> list[str]:
-        db.raw.set_trace_callback(said.append)
-        ask(db)
-        db.raw.set_trace_callback(None)
-        plans = [db.raw.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall() for sql in said if sql.startswith("SELECT")]
-        return [str(step[3]) for plan in plans for step in plan]
-
-    return {step.split()[1] for step in store.read(read) if step.startswith("SCAN table_")}
+    return {step.split()[1] for step in query_plan(store, ask) if step.startswith("SCAN table_")}
 
 
 ASKED: dict[str, Callable[[Connection], object]] = {

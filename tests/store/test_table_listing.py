@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from tests.services.rigs import Limits
-from tests.store.builders import NOW, minutes, runtime, services
+from tests.store.builders import NOW, minutes, query_plan, runtime, services
 from tests.tiers import sample
 
 #: Between two pages; a list of at least ten pages meets 1,000 of them.
@@ -160,11 +160,6 @@ def test_totals_are_exact_up_to_the_limit(store: Store, limits: Limits) -> None:
         store.write(lambda db, number=number: tables.add(db, runtime(f"t{number}")))
 
 
-def test_a_table_that_is_gone_is_not_listed(store: Store, known: list[TableRuntime]) -> None:
-    store.write(lambda db: tables.remove(db, known[0].table_id))
-    assert store.read(lambda db: table_listing.count(db, TableFilter(), 1000)) == len(known) - 1
-
-
 def test_saving_a_runtime_whose_figures_stay_writes_no_listing(store: Store, known: list[TableRuntime]) -> None:
     def writes(db: Connection, one: TableRuntime) -> int:
         before = db.raw.total_changes
@@ -256,26 +251,6 @@ def test_the_list_by_name_begins_after_any_name(store: Store, known: list[TableR
         service.tables(TableFilter(), TableOrder(TableKey.SIZE), Window(1, str(third)))
 
 
-def test_tables_that_nothing_is_due_for_follow_the_others(store: Store) -> None:
-    one = store.write(lambda db: tables.add(db, runtime("a", next_due_at=NOW + timedelta(days=36500))))
-    other = store.write(lambda db: tables.add(db, runtime("b")))
-    found = services(store).overview.tables(TableFilter(), TableOrder(TableKey.NEXT_DUE)).items
-    assert list(found) == [one, other]
-
-
-def _plan(store: Store, ask: Callable[[Connection], object]) -> list[str]:
-    """The steps by which SQLite runs the last statement of `ask`."""
-
-    def watched(db: Connection) -> list[str]:
-        asked: list[str] = []
-        db.raw.set_trace_callback(asked.append)
-        ask(db)
-        db.raw.set_trace_callback(None)
-        return [row["detail"] for row in db.select(f"EXPLAIN QUERY PLAN {asked[-1]}")]
-
-    return store.read(watched)
-
-
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("key", TableKey)
 def test_a_page_of_many_tables_follows_the_index_of_its_order(
@@ -285,7 +260,7 @@ def test_a_page_of_many_tables_follows_the_index_of_its_order(
     wanted, by = TableFilter(group="a", status=OptimizingStatus.IDLE, catalog="cat"), TableOrder(key, order)
     (place,) = store.read(lambda db: first(db, TableFilter(), by, None, 1))
     for meant, after in ((TableFilter(), None), (TableFilter(), place.values), (wanted, place.values)):
-        steps = _plan(store, lambda db, meant=meant, after=after: first(db, meant, by, after, 50))
+        steps = query_plan(store, lambda db, meant=meant, after=after: first(db, meant, by, after, 50))
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
         assert "table_listing_by_" in steps[0]
 
@@ -301,7 +276,7 @@ def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
         lambda db: list_some(db, wanted, TableOrder(), place.values, 1),
         lambda db: count(db, wanted, 10),
     ):
-        steps = _plan(store, ask)
+        steps = query_plan(store, ask)
         assert [step for step in steps if "catalog_name=?" in step or "(catalog_name,namespace_json" in step], steps
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
     with monkeypatch.context() as patched:
@@ -311,5 +286,5 @@ def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
 
 def test_the_loops_ask_indexes_which_tables_are_due_or_wait(store: Store, known: list[TableRuntime]) -> None:
     for ask in (lambda db: tables.list_due(db, NOW), tables.list_pending):
-        steps = _plan(store, ask)
+        steps = query_plan(store, ask)
         assert not [step for step in steps if step.startswith("SCAN") and "USING" not in step], steps

@@ -25,11 +25,10 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.store import accounts, catalogs, groups, pending_deletions, processes, table_stats, tables
+from amoro_core.store import catalogs, groups, pending_deletions, processes, table_stats, tables
 from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
-from tests.store import builders
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
 # Locations
@@ -60,31 +59,19 @@ def test_a_path_belongs_to_the_table_with_the_longest_location_above_it(store: S
 # Catalogs
 
 
-def test_catalog_is_read_as_it_was_added(store: Store) -> None:
+def test_a_catalog_of_a_name_is_added_once_replaced_and_removed(store: Store) -> None:
+    with pytest.raises(CatalogNotFound):
+        store.write(lambda db: catalogs.save(db, catalog()))
     store.write(lambda db: catalogs.add(db, catalog()))
     assert store.read(lambda db: catalogs.find(db, "cat")) == catalog()
     assert store.read(lambda db: catalogs.find(db, "Cat")) is None
-
-
-def test_second_catalog_of_a_name_is_refused(store: Store) -> None:
-    store.write(lambda db: catalogs.add(db, catalog()))
     with pytest.raises(AlreadyExists, match="'cat'"):
         store.write(lambda db: catalogs.add(db, catalog(origin="pyiceberg")))
-    assert store.read(catalogs.list_catalogs) == [catalog()]
-
-
-def test_catalog_is_replaced_and_removed(store: Store) -> None:
-    store.write(lambda db: catalogs.add(db, catalog()))
     changed = catalog(properties=(("z", "1"), ("a", "2")), allowed_locations=())
     assert store.write(lambda db: catalogs.save(db, changed)) == changed
     assert store.read(catalogs.list_catalogs) == [changed]
     store.write(lambda db: catalogs.remove(db, "cat"))
     assert store.read(catalogs.list_catalogs) == []
-
-
-def test_unknown_catalog_can_be_neither_replaced_nor_removed(store: Store) -> None:
-    with pytest.raises(CatalogNotFound):
-        store.write(lambda db: catalogs.save(db, catalog()))
     with pytest.raises(CatalogNotFound):
         store.write(lambda db: catalogs.remove(db, "cat"))
 
@@ -240,12 +227,28 @@ def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionK
 # Groups, optimizers, tokens
 
 
-def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) -> None:
+def test_an_optimizer_of_an_id_and_a_token_is_added_once_saved_and_removed(store: Store) -> None:
     made = optimizer(labels=(("b", "1"), ("a", "2")))
+    with pytest.raises(GroupNotFound, match="'nowhere'"):
+        store.write(lambda db: groups.add_optimizer(db, replace(made, group="nowhere")))
     store.write(lambda db: groups.add_optimizer(db, made))
     assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == made
     assert store.read(lambda db: groups.find_by_token_hash(db, "hash-of-optimizer-1")) == made
     assert store.read(lambda db: groups.find_by_token_hash(db, "another")) is None
+    same_id = replace(optimizer("optimizer-9"), optimizer_id="optimizer-1")
+    same_token = replace(optimizer(), optimizer_id="optimizer-9")
+    for twin in (same_id, same_token):
+        with pytest.raises(AlreadyExists, match="optimizer-1"):
+            store.write(partial(groups.add_optimizer, optimizer=twin))
+    changed = optimizer(threads=0, memory_bytes=1)
+    assert store.write(lambda db: groups.save_optimizer(db, changed)) == changed
+    assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == changed
+    for _ in range(2):
+        store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
+    with pytest.raises(UnknownToken):
+        store.read(lambda db: groups.get_optimizer(db, "optimizer-1"))
+    with pytest.raises(UnknownToken):
+        store.write(lambda db: groups.save_optimizer(db, changed))
 
 
 def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store) -> None:
@@ -261,47 +264,11 @@ def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store)
     assert [each.optimizer_id for each in of_group] == ["a", "b"]
 
 
-def test_optimizer_of_an_unknown_group_is_refused_by_name(store: Store) -> None:
-    with pytest.raises(GroupNotFound, match="'nowhere'"):
-        store.write(lambda db: groups.add_optimizer(db, optimizer(group="nowhere")))
-
-
-def test_second_optimizer_of_an_id_or_token_is_refused(store: Store) -> None:
-    store.write(lambda db: groups.add_optimizer(db, optimizer()))
-    same_id = replace(optimizer("optimizer-9"), optimizer_id="optimizer-1")
-    same_token = replace(optimizer(), optimizer_id="optimizer-9")
-    for twin in (same_id, same_token):
-        with pytest.raises(AlreadyExists, match="optimizer-1"):
-            store.write(partial(groups.add_optimizer, optimizer=twin))
-
-
-def test_optimizer_is_saved_and_removed(store: Store) -> None:
-    store.write(lambda db: groups.add_optimizer(db, optimizer()))
-    changed = optimizer(threads=0, memory_bytes=1)
-    assert store.write(lambda db: groups.save_optimizer(db, changed)) == changed
-    assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == changed
-    for _ in range(2):
-        store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
-    with pytest.raises(UnknownToken):
-        store.read(lambda db: groups.get_optimizer(db, "optimizer-1"))
-    with pytest.raises(UnknownToken):
-        store.write(lambda db: groups.save_optimizer(db, changed))
-
-
 def test_optimizer_that_holds_tasks_is_not_removed(store: Store) -> None:
     store.write(add_stages)
     with pytest.raises(IllegalState, match="optimizer-1 still holds tasks"):
         store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
     assert store.read(groups.list_optimizers) == [optimizer()]
-
-
-def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:
-    store.write(lambda db: accounts.save_builtin_token(db, "admin", "one"))
-    store.write(lambda db: accounts.save_builtin_token(db, "enrolment", "two"))
-    store.write(lambda db: accounts.save_builtin_token(db, "admin", "three"))
-    assert store.read(lambda db: builders.token_hash(db, "admin")) == "three"
-    assert store.read(lambda db: builders.token_hash(db, "enrolment")) == "two"
-    assert store.read(lambda db: builders.token_hash(db, "other")) is None
 
 
 # How tables were read, day by day
