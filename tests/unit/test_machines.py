@@ -168,26 +168,6 @@ def _lose(task: OptimizingTask, thread: OptimizerThread, *, acked: bool = True) 
     return tasks.advance(_again(task, thread, acked=acked), Reset("gone"), LATER)
 
 
-@pytest.mark.parametrize("thread", [ONE, TWO], ids=["the same thread", "another"])
-def test_late_ack_after_a_reset_is_refused(thread: OptimizerThread) -> None:
-    reset = tasks.advance(SCHEDULED, Reset("no ack in 30 s"), LATER)
-    with pytest.raises(StaleReport, match="held by nobody"):
-        tasks.advance(reset, Ack(1, "optimizer-1"), LATER)
-    second = _again(reset, thread)
-    assert (second.status, second.attempt, second.thread) == (TaskStatus.SCHEDULED, 2, thread)
-    with pytest.raises(StaleReport, match="in attempt 2"):
-        tasks.advance(second, Ack(1, "optimizer-1"), LATER)
-
-
-@pytest.mark.parametrize("thread", [ONE, TWO], ids=["the same thread", "another"])
-def test_late_completion_of_an_earlier_attempt_is_refused(thread: OptimizerThread) -> None:
-    second = _again(tasks.advance(ACKED, Reset("silent"), LATER), thread, acked=True)
-    for late in (Succeed(1, "optimizer-1"), Fail(1, "optimizer-1", "AMORO-1001", "late")):
-        with pytest.raises(StaleReport):
-            tasks.advance(second, late, LATER)
-    assert tasks.advance(second, Succeed(2, thread.optimizer_id), LATER).status is TaskStatus.SUCCESS
-
-
 def test_duplicate_reports_are_refused_and_known_as_repetitions() -> None:
     success, failure = Succeed(1, "optimizer-1"), Fail(1, "optimizer-1", "AMORO-1003", "disk full")
     done, failed = (tasks.advance(ACKED, report, LATER) for report in (success, failure))
@@ -209,13 +189,6 @@ def test_duplicate_reports_are_refused_and_known_as_repetitions() -> None:
         if repeats(task, report)
     }
     assert found == repeated
-
-
-def test_completion_of_a_cancelled_attempt_is_stale_and_one_before_the_ack_illegal() -> None:
-    with pytest.raises(StaleReport):
-        tasks.advance(tasks.advance(ACKED, Cancel("closed"), LATER), Succeed(1, "optimizer-1"), LATER)
-    with pytest.raises(IllegalState):
-        tasks.advance(SCHEDULED, Succeed(1, "optimizer-1"), LATER)
 
 
 def test_task_that_loses_three_attempts_over_two_registrations_is_poisoned() -> None:

@@ -16,14 +16,11 @@ from hypothesis import strategies as st
 from amoro_core.scheduling.policy import (
     FIRST_GUESS_S,
     LEAST_SHARE,
-    POLICIES,
     Accounts,
-    PendingTable,
     TaskRun,
     Use,
     choose_tasks,
     occupation,
-    order_pending,
     quota_limit,
     settled,
     share_of,
@@ -284,56 +281,3 @@ def test_no_table_that_waits_gets_less_than_half_of_its_part_in_random_workloads
         for table in tables:
             least = parts[table] / sum(parts.values()) / 2 - 2 * 1.5 * typical[table] / (threads * period)
             assert got[table] >= least, f"seed {seed}: table {table} got {got[table]} of {quotas}"
-
-
-@dataclass
-class Planned:
-    """Tables that are planned one at a time by a policy and use threads from then on; they come again after a pause."""
-
-    chance: random.Random
-    policy: str
-
-    def __post_init__(self) -> None:
-        self.now = NOW
-        self.limits = {table: self.chance.choice([0, 1, 1, 2, 8]) for table in range(self.chance.randint(2, 7))}
-        self.runs: dict[int, tuple[TaskRun, ...]] = dict.fromkeys(self.limits, ())
-        self.last: dict[int, datetime] = {}
-        self.pending_since = dict.fromkeys(self.limits, NOW)
-        self.busy_until = dict.fromkeys(self.limits, NOW)
-        self.passed_over: Counter[int] = Counter()
-
-    def step(self) -> tuple[int, timedelta, int] | None:
-        """Plan one table: which one, how long it waited, and how many plans of others it saw meanwhile."""
-        self.now += self.chance.choice([1, 30, 120]) * S
-        pending = [table for table in self.limits if self.busy_until[table] <= self.now]
-        if not pending:
-            return None
-        waiting = [PendingTable(table, self.limits[table], self.runs[table], self.last.get(table)) for table in pending]
-        first = order_pending(waiting, POLICIES[self.policy], self.now)[0].table_id
-        waited, saw = self.now - max(self.pending_since[first], self.busy_until[first]), self.passed_over[first]
-        self.passed_over.update(table for table in pending if table != first)
-        self.passed_over[first] = 0
-        ends_at = self.now + self.chance.choice([1, 60, 600]) * S
-        self.runs[first] = (*self.runs[first][-20:], TaskRun(self.now, ends_at))
-        self.last[first] = self.busy_until[first] = ends_at
-        self.pending_since[first] = ends_at
-        return first, waited, saw
-
-
-def test_under_balanced_the_longest_waiting_goes_first_and_every_other_table_only_once_before_it() -> None:
-    for seed in range(WORKLOADS):
-        workload = Planned(random.Random(seed), "balanced")
-        for _ in range(60):
-            step = workload.step()
-            if step is not None:
-                assert step[2] < len(workload.limits), f"seed {seed}: table {step[0]} saw {step[2]} plans of others"
-
-
-def test_under_quota_no_table_waits_longer_than_its_use_counts_and_one_plan_of_each_other() -> None:
-    for seed in range(WORKLOADS):
-        workload = Planned(random.Random(seed), "quota")
-        for _ in range(60):
-            step = workload.step()
-            if step is not None:
-                most = timedelta(hours=1) + (len(workload.limits) - 1) * 120 * S
-                assert step[1] <= most, f"seed {seed}: table {step[0]} waited {step[1]}"

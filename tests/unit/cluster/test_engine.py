@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +18,6 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Times
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import (
-    CLUSTER,
     METADATA_KEY,
     ClusterInput,
     Layout,
@@ -29,21 +25,14 @@ from amoro_core.model.clustering import (
     Strategy,
     group_of,
     group_suffix,
-    layout_text,
     parse_layout_text,
 )
-from amoro_core.model.task_payload import Work
-from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.cluster.engine import planning_bytes
 from amoro_optimizer.cluster.range_partitioner import UNEVENNESS, Cuts, parse_cuts, sample_rows
 from amoro_optimizer.cluster.sort_keys import Order, sort_rows
-from amoro_optimizer.execution import Run
-from amoro_optimizer.rewrite.spilling import sweep_spills
-from amoro_optimizer.work_kinds import Kinds
 from tests.tiers import count as tier_count
 from tests.tiers import sample
 from tests.unit.rewrite.builders import (
-    ATTEMPT,
     col,
     data_file,
     equality_deletes,
@@ -120,17 +109,6 @@ def test_every_limit_leaves_memory_for_rows() -> None:
     left = [planning_bytes(limit) for limit in limits]
     assert all(limit // 4 <= memory < limit for limit, memory in zip(limits, left, strict=True))
     assert left[-1] == limits[-1] - (72 << 20)
-
-
-@pytest.mark.parametrize("name", sample(list(LAYOUTS), every=2))
-def test_through_disk_the_same_files_are_written_as_in_memory(tmp_path: Path, name: str) -> None:
-    files = files_of(tmp_path, SCHEMA, random_rows(20_000), 4, row_group_size=3000)
-    work = group(tmp_path, SCHEMA, LAYOUTS[name], files, outputs=3)
-    in_memory, through_disk, again = run(work), run(work, memory_limit_bytes=SMALL), run(work, memory_limit_bytes=SMALL)
-    assert in_memory.cuts == through_disk.cuts == again.cuts
-    assert through_disk.spill_bytes > 0
-    for one, other, third in zip(tables(in_memory), tables(through_disk), tables(again), strict=True):
-        assert repr(one.to_pydict()) == repr(other.to_pydict()) == repr(third.to_pydict())
 
 
 def test_a_sample_is_of_the_same_rows_again_and_of_others_by_another_seed(tmp_path: Path) -> None:
@@ -370,14 +348,6 @@ def test_rows_that_got_lost_on_the_way_fail_the_work(tmp_path: Path, monkeypatch
     assert written_under(tmp_path) == []
 
 
-def test_few_values_use_the_high_bits_of_a_curve(tmp_path: Path) -> None:
-    """So that they decide as much as a column of many."""
-    chance = np.random.default_rng(4)
-    rows = table_of(PAIR, [chance.integers(0, 2, 20_000), chance.integers(0, 2**40, 20_000)])
-    work = group(tmp_path, PAIR, curve(Strategy.ZORDER, 1, 2), files_of(tmp_path, PAIR, rows, 1), outputs=8)
-    assert sum(len(set(table.to_pydict()["key"])) > 1 for table in tables(run(work))) <= 1  # the one in the middle
-
-
 def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
     """A column of a wide range does not outvote one of a narrow: both are ranked."""
     chance = np.random.default_rng(4)
@@ -388,31 +358,6 @@ def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
         chosen = chance.choice(rows.to_pydict()[name], 200)
         met = np.mean([[min(one) <= point <= max(one) for one in found] for point in chosen])
         assert met < 0.22  # ideal 1/8
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.unit.cluster.test_engine import SCHEMA, files_of, group, linear, random_rows, run
-
-root = Path(sys.argv[1])
-def on_stage(stage, core_ms):
-    if any((root / "spill").rglob("*.arrow")):
-        os.kill(os.getpid(), signal.SIGKILL)
-work = group(root, SCHEMA, linear(1), files_of(root, SCHEMA, random_rows(20_000), 4), outputs=2)
-run(work, memory_limit_bytes=1 << 20, on_stage=on_stage)
-"""
-
-
-def test_what_a_killed_process_has_spilled_goes_with_the_next_sweep(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert list((tmp_path / "spill").rglob("*.arrow"))
-    assert sweep_spills(str(tmp_path / "spill")) == 1
-    assert not list((tmp_path / "spill").iterdir())
-
-
-LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(3, "bucket[16]", True, True), LayoutKey(5)))
 
 
 @pytest.mark.parametrize(
@@ -433,10 +378,6 @@ def test_the_group_is_read_from_the_end_of_a_name_of_ours(name: str, group: str 
 def test_an_id_that_is_none_is_refused(group: str) -> None:
     with pytest.raises(ValueError, match="12 lower-case hexadecimal digits"):
         group_suffix(group)
-
-
-def test_the_layout_survives_its_text() -> None:
-    assert parse_layout_text(layout_text(LAYOUT, "0123456789ab")) == ("0123456789ab", LAYOUT)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"group": "x", "strategy": "spiral", "columns": []}'])
@@ -485,26 +426,3 @@ def test_files_without_a_column_are_ordered_by_its_default(tmp_path: Path, layou
     if layout.strategy is Strategy.LINEAR:
         keys = [(word, -number) for word, number in zip(words, numbers.tolist(), strict=True)]
         assert keys == sorted(keys)
-
-
-NUMBER = Schema(SCHEMA.fields[0])
-
-
-def test_work_of_the_kind_is_executed_and_its_result_names_the_files(tmp_path: Path) -> None:
-    files = files_of(tmp_path, NUMBER, table_of(NUMBER, [[3, 1, 2, 5, 4]]), 2)
-    work = group(tmp_path, NUMBER, linear(1), files, outputs=2)
-    stages: list[str] = []
-    run = Run(
-        ATTEMPT,
-        {},
-        1 << 28,
-        lambda done, total: None,
-        lambda: False,
-        on_stage=lambda stage, core_ms: stages.append(stage),
-    )
-    result = Kinds().execute(Work(CLUSTER, encode_cluster_input(work)), run)
-    output = decode_cluster_output(result.payload)
-    assert [table.to_pydict()["number"] for table in tables(output)] == [[1, 2], [3, 4, 5]]
-    assert result.kind == CLUSTER
-    assert Kinds().of(CLUSTER).files(result.payload) == {file.path for file in output.rewrite.data_files}
-    assert set(stages) == {"sample", "split", "write"}

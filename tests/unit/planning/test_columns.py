@@ -156,31 +156,6 @@ def test_a_packed_map_is_the_map_however_many_blocks_it_has() -> None:
     assert len(PackedMap(pack_map(None), read_bytes)) == 0
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/t/a",
-        "file:/t/a",
-        "file:///t/a",
-        "file://localhost/t/a",
-        "FILE:/t/a",
-        "/t//a",
-        "/t/./a",
-        "/t/a/",
-        "/./t/a",
-        "//t/a",
-    ],
-)
-def test_a_path_is_found_by_its_one_spelling(path: str) -> None:
-    files = gathered(
-        [data("x", 1), replace(data("y", 1), path=path), replace(data("z", 1), path="file://elsewhere/t/a")]
-    )
-
-    found = files.columns().names.find(["/t/b", normalise(path), "/t/gone"])
-
-    assert [ids.tolist() for ids in found] == [[1], [1]]
-
-
 @pytest.mark.parametrize("ids", [[], [0], [99], [98, 3, 4, 3, 50], list(range(99, -1, -1))])
 def test_the_paths_of_some_files_come_in_the_order_in_which_they_are_asked_for(ids: list[int]) -> None:
     files = [data(f"{at}.parquet", MIB) for at in range(100)]
@@ -243,9 +218,6 @@ def test_every_spelling_beside_every_other() -> None:
 
 
 # By difference
-
-
-HOUR = timedelta(hours=1)
 
 
 def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:

@@ -371,14 +371,6 @@ def test_the_weight_says_how_much_of_their_faults_partitions_are_charged(files: 
     assert evaluated(scan_of(files)).basis == HealthBasis(weight, 16 * MIB, 96 * MIB, 12)
 
 
-@pytest.mark.parametrize(
-    ("count", "size_bytes", "score"),
-    [(20, MIB, 92), (12, MIB, 96), (1, MIB, 100), (20, 10 * MIB, 65), (2, 50 * MIB, 97)],
-)
-def test_health_score_is_amoros(count: int, size_bytes: int, score: int) -> None:
-    assert evaluated(scan_of(many(count, size_bytes))).summary.health_score == score
-
-
 # Totals spare a table its evaluation, sizes hold a partition back
 
 

@@ -15,8 +15,6 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -59,13 +57,10 @@ from amoro_core.files.schema.schemas import (
 )
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.task_payload import TableContext
-from amoro_optimizer.rewrite.engine import digest_rows
-from tests.tiers import count
 
 from .builders import (
     EVERYTHING,
     NS,
-    access_to,
     col,
     context,
     data_file,
@@ -643,97 +638,3 @@ def test_the_partition_s_value_comes_before_the_default(tmp_path: Path, value: i
     )
     output = run(task(context(tmp_path, schema, spec=spec), [file], [keys]))
     assert rows_of(output) == [{"n": 1, "c": value}]
-
-
-MAKERS = st.sampled_from([(kind, default) for kind, default in DEFAULTS if not isinstance(kind, DoubleType)])
-
-
-@st.composite
-def schemas_and_files(draw: st.DrawFn) -> tuple[Schema, list[tuple[tuple[int, ...], list[dict[str, Any]]]]]:
-    """A schema with defaults, and files with some of its columns each: which, and the rows' own values."""
-    kinds = draw(st.lists(st.tuples(MAKERS, st.booleans(), st.booleans()), min_size=1, max_size=5))
-    fields = []
-    for at, ((kind, default), has_default, is_nested) in enumerate(kinds):
-        field = NestedField(10 + at, f"c{at}", kind, initial_default=default if has_default else None)
-        fields.append(NestedField(30 + at, f"s{at}", StructType(field)) if is_nested else field)
-    values = {10 + at: [default, None] for at, ((_, default), _, _) in enumerate(kinds)}
-    files = []
-    for _ in range(draw(st.integers(1, 3))):
-        held = tuple(sorted(draw(st.sets(st.sampled_from(sorted(values))))))
-        count = draw(st.integers(1, 4))
-        rows = [{f"v{one}": draw(st.sampled_from(values[one])) for one in held} for _ in range(count)]
-        files.append((held, rows))
-    return Schema(NUMBER, *fields), files
-
-
-@settings(
-    max_examples=count(15, 40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
-@given(made=schemas_and_files())
-def test_random_schemas_with_defaults(tmp_path: Path, made: tuple[Schema, list[Any]]) -> None:
-    """Outputs hold what the schema says of each row, and their digest is that of the inputs."""
-    schema, contents = made
-    files, expected, number = [], [], 0
-    for held, rows in contents:
-        records = []
-        for row in rows:
-            records.append({"n": number, **row})
-            expected.append({"n": number, **_as_told(schema, held, row)})
-            number += 1
-        files.append(_written(tmp_path, schema, held, records))
-    work = task(context(tmp_path, schema), files)
-
-    output = run(work)
-
-    assert rows_of(output) == expected
-    read = {"memory_limit_bytes": 512 << 20, "is_cancelled": lambda: False}
-    before = digest_rows(work, access_to(tmp_path), **read)
-    after = digest_rows(task(work.table, list(output.data_files)), access_to(tmp_path), **read)
-    assert (before.rows, before) == (number, after)
-
-
-def _as_told(schema: Schema, held: tuple[int, ...], row: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field in schema.fields[1:]:
-        leaf = field.field_type.fields[0] if isinstance(field.field_type, StructType) else field
-        is_there = leaf.field_id in held
-        value = row[f"v{leaf.field_id}"] if is_there else leaf.initial_default
-        if leaf is not field:
-            found[field.name] = {leaf.name: value} if is_there else None
-        else:
-            found[field.name] = value
-    return found
-
-
-def _written(root: Path, schema: Schema, held: tuple[int, ...], records: list[dict[str, Any]]) -> Any:
-    columns, values = [*COLUMNS], {"n": [record["n"] for record in records]}
-    for field in schema.fields[1:]:
-        leaf = field.field_type.fields[0] if isinstance(field.field_type, StructType) else field
-        if leaf.field_id not in held:
-            continue
-        own = [record[f"v{leaf.field_id}"] for record in records]
-        if isinstance(leaf.field_type, UUIDType):
-            own = [None if one is None else one.bytes for one in own]
-        arrow = col(leaf.name, _arrow(leaf.field_type), leaf.field_id)
-        if leaf is not field:
-            arrow, own = col(field.name, pa.struct([arrow]), field.field_id), [{leaf.name: one} for one in own]
-        columns.append(arrow)
-        values[arrow.name] = own
-    return data_file(root, columns, values)
-
-
-def _arrow(kind: IcebergType) -> pa.DataType:
-    match kind:
-        case DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-        case FixedType():
-            return pa.binary(len(kind))
-    return {
-        BooleanType: pa.bool_(), IntegerType: pa.int32(), LongType: pa.int64(), FloatType: pa.float32(),
-        DateType: pa.date32(), TimeType: pa.time64("us"), TimestampType: pa.timestamp("us"),
-        TimestamptzType: pa.timestamp("us", "UTC"), StringType: pa.string(), BinaryType: pa.binary(),
-        UUIDType: pa.binary(16),
-    }[type(kind)]  # fmt: skip

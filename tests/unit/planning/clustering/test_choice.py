@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -150,16 +149,6 @@ def test_two_columns_that_add_enough_together_are_taken_both() -> None:
     two = decide(facts(uses(("i", 27), ("h", 16), ("a", 8), ("e", 7), *others))).choice
     assert two is not None
     assert two.columns == ("i", "h")
-
-
-def test_two_hundred_queries_on_two_of_ten_columns_choose_these_two() -> None:
-    choice = random.Random(3)
-    table = Table(config())  # a small one
-    table.append(of_size(whole(rng(), 4), 1000))
-    scans = uses(*((choice.choice("ci"), 1) for _ in range(200)))
-    found = decide(table.facts(scans=scans)).choice
-    assert found is not None
-    assert sorted(found.columns) == ["c", "i"]
 
 
 # Columns that nobody has set
