@@ -137,14 +137,6 @@ def told(*tasks: TaskPlan, kind: OptimizingType = MAJOR, written: dict[str, str]
     return copy_description(tasks, written or {}, parse_config(properties), kind)
 
 
-def test_a_plan_says_which_row_groups_it_copies() -> None:
-    large, small = plan(file()), plan(file(MIB))
-    assert told(large) == told(large, kind=MINOR) == f"{COPIES}; files whose row groups are {SMALL} are encoded"
-    assert told(small, kind=MINOR) == f"{COPIES}; row groups are {SMALL}: major and full encode them later"
-    least = {"use_parquet_row_group_merge.min_avg_row_group_size_bytes": "0"}
-    assert told(small, **least) == told(small, kind=MINOR, **least) == COPIES
-
-
 def test_a_plan_says_why_it_copies_nothing() -> None:
     small, encodes = plan(file(MIB)), "every row is encoded anew"
     assert told(small, kind=FULL) == f"{encodes}: the row groups of each file are {SMALL}, and full encodes such"

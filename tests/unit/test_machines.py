@@ -456,13 +456,3 @@ def test_no_sequence_of_events_breaks_an_invariant_of_tables(events: list[TableE
 def test_the_state_that_people_see(state: TableState, of: dict[str, Any]) -> None:
     sound = replace(IDLE, failures=0, retry_at=None, evaluated_at=NOW, enabled=True)
     assert replace(sound, **of).state is state
-
-
-def test_each_type_of_plan_has_its_event() -> None:
-    planned = {type_: tables.advance(replace(IDLE, status=S.PLANNING), tables.planned(type_, "r"), LATER).status
-               for type_ in OptimizingType}  # fmt: skip
-    assert planned == {
-        OptimizingType.MINOR: S.MINOR_OPTIMIZING,
-        OptimizingType.MAJOR: S.MAJOR_OPTIMIZING,
-        OptimizingType.FULL: S.FULL_OPTIMIZING,
-    }

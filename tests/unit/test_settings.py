@@ -118,14 +118,6 @@ def test_catalogs_have_allowed_prefixes_and_strictness_by_name(tmp_path: Path) -
     assert load_settings(tmp_path, None, {}).rules_of("a_b").strict_locations
 
 
-def test_catalogs_of_the_environment_stand_in_place_of_the_files(tmp_path: Path) -> None:
-    (tmp_path / "amoro.yaml").write_text(RULES)
-    settings = load_settings(tmp_path, None, {"AMORO_CATALOGS": "{a_b: {allow-locations: [/own]}}"})
-    assert settings.catalogs == (CatalogRules("a_b", ("/own",)),)
-    said = ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
-    assert said in settings.described()
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [

@@ -93,29 +93,6 @@ def test_table_furthest_below_its_share_comes_first() -> None:
     assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(4, 8), t2=(1, 4)), 2) == [2, 1]
 
 
-def test_table_that_had_less_time_for_its_share_comes_first() -> None:
-    stand = {1: Use(0, 4, 0.4, 100.0), 2: Use(0, 4, 0.4)}
-    assert chosen_tables(waiting(t1=9, t2=9), stand, 1) == [2]
-    assert chosen_tables(waiting(t1=9, t2=9), {**stand, 2: Use(1, 4, 0.4)}, 1) == [1]
-
-
-def test_limit_holds_while_another_table_is_below_its_own() -> None:
-    assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(1, 1), t2=(0, 3)), 3) == [2, 2, 2]
-    stand = {1: Use(1, 1, 0.1), 2: Use(0, 3, 0.3, 10000.0)}
-    assert chosen_tables(waiting(t1=9, t2=9), stand, 3) == [2, 2, 2]
-
-
-def test_threads_are_lent_beyond_the_limit_while_others_are_idle() -> None:
-    candidates = waiting(t1=4)
-    assert choose_tasks(candidates, candidates.__getitem__, uses(t1=(1, 1)), 3, 60) == [(1, 1), (1, 2), (1, 3)]
-    assert chosen_tables(waiting(t1=4, t2=1), uses(t1=(1, 1), t2=(0, 1)), 3) == [2, 1, 1]
-
-
-def test_table_without_quota_only_borrows_and_is_not_forgotten() -> None:
-    assert chosen_tables(waiting(t1=2, t2=2), uses(t1=(0, 0), t2=(0, 1)), 4) == [2, 1, 2, 1]
-    assert chosen_tables(waiting(t1=2), {}, 4) == [1, 1]
-
-
 @given(
     counts=st.dictionaries(st.integers(1, 5), st.integers(1, 8), min_size=1),
     running=st.dictionaries(st.integers(1, 5), st.integers(0, 8)),

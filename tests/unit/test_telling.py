@@ -243,11 +243,6 @@ def test_a_share_needs_a_least_number(failed: float, others: float, found: dict[
     assert RULES["processes-fail"].values(Counted(samples)) == found
 
 
-def test_moments_are_told_as_what_is_left() -> None:
-    end = MetricSample("amoro_certificate_expiry_seconds", 1000)
-    assert RULES["certificate-ends"].values(Counted([end], now_s=1030.0)) == {(): -30}
-
-
 def test_a_condition_is_raised_once_it_has_lasted() -> None:
     samples = [MetricSample("amoro_state_disk_free_ratio", 0.05)]
     (held,) = evaluate_rules(CONDITIONS, Counted(samples), (), NOON)

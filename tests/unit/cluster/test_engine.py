@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType, UnknownType, UUIDType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
+from amoro_core.errors import AttemptAbandoned, CheckFailed, StorageFull
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import (
     METADATA_KEY,
@@ -34,10 +34,8 @@ from tests.tiers import count as tier_count
 from tests.tiers import sample
 from tests.unit.rewrite.builders import (
     col,
-    data_file,
     equality_deletes,
     position_deletes,
-    renamed,
     written_under,
 )
 
@@ -305,14 +303,6 @@ def test_it_ends_soon_after_it_is_cancelled_and_leaves_nothing(tmp_path: Path, m
         assert not (tmp_path / "spill").exists() or not list((tmp_path / "spill").iterdir())
 
 
-def test_a_file_that_is_gone_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
-    files = files_of(tmp_path, SCHEMA, random_rows(2000), 2)
-    work = group(tmp_path, SCHEMA, linear(1), [files[0], renamed(files[1], f"{tmp_path}/in/gone.parquet")], outputs=2)
-    with pytest.raises(DataFileMissing):
-        run(work)
-    assert written_under(tmp_path) == []
-
-
 def test_progress_tells_each_stage_and_the_core_time(tmp_path: Path) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(20_000), 2), outputs=2)
     told: list[tuple[str, int]] = []
@@ -384,45 +374,3 @@ def test_an_id_that_is_none_is_refused(group: str) -> None:
 def test_a_text_that_is_none_of_ours_is_no_layout(text: str) -> None:
     with pytest.raises(ValueError, match="no description of a layout"):
         parse_layout_text(text)
-
-
-FORMAT_3 = Schema(
-    NestedField(1, "u", UnknownType()),
-    NestedField(2, "id", LongType()),
-    NestedField(3, "at", TimestampNanoType()),
-    NestedField(4, "c", StringType(), initial_default="m"),
-)
-FORMAT_3_COLUMNS = [col("id", pa.int64(), 2), col("at", pa.timestamp("ns"), 3), col("c", pa.string(), 4)]
-FORMAT_3_ROWS = 20_000
-
-
-@pytest.mark.parametrize("memory", [512 << 20, 2 << 20], ids=["in memory", "through disk"])
-@pytest.mark.parametrize("layout", [linear(4, LayoutKey(3, descending=True)), curve(Strategy.ZORDER, 3, 4)])
-def test_files_without_a_column_are_ordered_by_its_default(tmp_path: Path, layout: Layout, memory: int) -> None:
-    moments = np.random.default_rng(7).integers(-(2**62), 2**62, 2 * FORMAT_3_ROWS)
-    old = {"id": range(FORMAT_3_ROWS), "at": pa.array(moments[:FORMAT_3_ROWS]).cast(pa.timestamp("ns"))}
-    new = {
-        "id": range(FORMAT_3_ROWS, 2 * FORMAT_3_ROWS),
-        "at": pa.array(moments[FORMAT_3_ROWS:]).cast(pa.timestamp("ns")),
-        "c": ["az"[number % 2] for number in range(FORMAT_3_ROWS)],
-    }
-    files = [
-        data_file(tmp_path, FORMAT_3_COLUMNS[:2], old, version="2.6"),
-        data_file(tmp_path, FORMAT_3_COLUMNS, new, version="2.6", row_group_size=4000),
-    ]
-
-    output = run(group(tmp_path, FORMAT_3, layout, files, outputs=4), memory_limit_bytes=memory)
-
-    found = pa.concat_tables(tables(output))
-    assert found.column_names == ["id", "at", "c"]
-    assert (output.spill_bytes > 0) == (memory == 2 << 20)
-    words = found.column("c").to_pylist()
-    numbers = found.column("at").cast(pa.int64()).to_numpy()
-    by_id = dict(zip(found.column("id").to_pylist(), zip(numbers.tolist(), words, strict=True), strict=True))
-    assert by_id == {
-        number: (int(moment), "m" if number < FORMAT_3_ROWS else "az"[number % 2])
-        for number, moment in enumerate(moments)
-    }
-    if layout.strategy is Strategy.LINEAR:
-        keys = [(word, -number) for word, number in zip(words, numbers.tolist(), strict=True)]
-        assert keys == sorted(keys)

@@ -167,23 +167,6 @@ def test_columns_of_ever_new_values_get_no_dictionary(tmp_path: Path) -> None:
     assert "id" in columns_with(rewritten(tmp_path, KINDS, kinds(1000)), "has_dictionary_page")  # too few tell nothing
 
 
-@pytest.mark.parametrize("present", [1.0, 0.5])
-def test_a_column_gets_a_dictionary_if_its_values_come_back(tmp_path: Path, present: float) -> None:
-    chance = np.random.default_rng(5)
-    for numbers, expected in ((chance.integers(0, ROWS // 4, ROWS), ["n"]), (chance.permutation(ROWS), [])):
-        table = pa.table([pa.array(numbers, mask=chance.random(ROWS) >= present)], schema=arrow_schema(N))
-        assert columns_with(rewritten(tmp_path, N, table), "has_dictionary_page") == expected
-
-
-def test_values_that_come_back_in_another_file_only_count_as_repeated(tmp_path: Path) -> None:
-    """As where each file has a row for each of the same things."""
-    kind = arrow_schema(N)
-    tables = [pa.table([pa.array(np.random.default_rng(seed).permutation(17_000))], schema=kind) for seed in range(5)]
-    files = [data_file(tmp_path, list(kind), table) for table in tables]
-    (made,) = run(task(context(tmp_path, N), files)).data_files
-    assert columns_with(made, "has_dictionary_page") == ["n"]
-
-
 def test_bloom_filters_are_made_for_the_columns_that_want_them(tmp_path: Path) -> None:
     prefix = "write.parquet.bloom-filter-"
     wanted = {f"{prefix}enabled.column.{name}": "TRUE" for name in ("id", "tags.element", "in.n", "flag", "gone", "in")}
@@ -326,33 +309,6 @@ def test_members_of_structs_have_bounds_as_columns_have_whatever_their_names(tmp
     assert metrics.lower_bounds == {3: long(1), 4: b"p", 5: long(7), 6: long(4)}
     assert metrics.upper_bounds == {3: long(3), 4: b"p", 5: long(9), 6: long(4)}
     assert metrics.null_value_counts == {3: 1, 4: 2, 5: 0, 6: 2}
-
-
-def test_nan_is_counted_and_is_no_bound(tmp_path: Path) -> None:
-    nan = math.nan
-    inner = StructType(NestedField(4, "f", FloatType()))
-    schema = Schema(NestedField(1, "d", DoubleType()), NestedField(2, "all", DoubleType()), NestedField(3, "s", inner))
-    rows = {
-        "d": [1.0, nan, None, 0.0, nan, -1.0],
-        "all": [nan] * 6,
-        "s": [{"f": nan}, None, {"f": 1.0}, {"f": nan}, None, None],
-    }
-    metrics = rewritten(tmp_path, schema, rows).metrics
-    assert metrics.nan_value_counts == {1: 2, 2: 6, 4: 2}
-    assert metrics.lower_bounds == {1: struct.pack("<d", -1.0), 4: struct.pack("<f", 1.0)}
-    assert metrics.upper_bounds == {1: struct.pack("<d", 1.0), 4: struct.pack("<f", 1.0)}
-
-
-@pytest.mark.parametrize(
-    ("mode", "counts", "lower"),
-    [("none", {}, {}), ("counts", {2: 1}, {}), ("truncate(2)", {2: 1}, {2: b"ab"}), ("full", {2: 1}, {2: b"abcdef"})],
-)
-def test_metrics_modes_are_honoured(tmp_path: Path, mode: str, counts: dict[int, int], lower: dict[int, bytes]) -> None:
-    properties = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.s": mode}
-    table = pa.table({"n": [1], "s": ["abcdef"]}, schema=arrow_schema(NS))
-    metrics = written_by(tmp_path, NS, table, properties).metrics
-    assert (metrics.value_counts, metrics.lower_bounds) == (counts, lower)
-    assert metrics.null_value_counts == dict.fromkeys(counts, 0)
 
 
 @pytest.mark.parametrize(

@@ -250,11 +250,6 @@ def test_retain_last_with_expire_by_id() -> None:
     assert gone(history(3, 2, 1), [main(3)], min_count=3, snapshot_ids=(1,)) == {1}
 
 
-def test_retain_zero_snapshots_counts_as_one() -> None:
-    assert gone(history(9, 8), [main(2)], RetentionConfig(amoro_count=0)) == {1}
-    assert gone(history(9, 8), [main(2)], min_count=0) == {1}
-
-
 def test_tag_expiration() -> None:
     tag = Ref("t", 1, False, max_ref_age=5 * DAY)
     for age, expected in ((5.0, {}), (5.5, {"t": "tag t is older than 5d"})):
@@ -376,10 +371,3 @@ def test_what_goes_is_told_with_its_reason_and_the_oldest_first() -> None:
         (1, "past its retention"),
         (4, "named"),
     ]
-
-
-def test_what_stays_is_told_by_its_grounds() -> None:
-    chain = [*history(9, 8, 4, 3, 1), snapshot(6, 1, 2)]
-    refs = [main(5), Ref("a", 1, False), Ref("b", 2, False)]
-    assert select(chain, refs, DEFAULT, Target(), NOW).staying == "6 stay (1 branch, 2 tags, 3 age)"
-    assert select(history(9), [], DEFAULT, Target(), NOW).staying == "none would stay"

@@ -153,14 +153,6 @@ def test_triggers(
     assert (found.type, found.reason) == (type_, reason if type_ else f"nothing to do: {reason}")
 
 
-def test_due_time_is_the_first_at_which_the_trigger_fires() -> None:
-    scan, last = scan_of(many(2, MIB)), {UNPARTITIONED: LastOptimized(minor=NOW)}
-    due_at = evaluate(scan, CONFIG, last, NOW).due_at
-    assert due_at is not None
-    assert evaluate(scan, CONFIG, last, due_at - MS).type is None
-    assert evaluate(scan, CONFIG, last, due_at).type is MINOR
-
-
 def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
     day, files = timedelta(days=1), [data(f"f{SUFFIX}", 110 * MIB), data("g", 110 * MIB)]
     reason = "nothing to do: 1 file with small row groups, 110 MiB; next major at 2026-03-01 12:00 UTC by interval"

@@ -144,15 +144,6 @@ def test_a_request_for_minor_folds_and_full_rewrites() -> None:
     assert nothing.reason == "nothing to do: fewer than two fragments, no equality deletes, no position delete files"
 
 
-def test_an_upgrade_changes_the_verdict_on_the_same_files() -> None:
-    scan = scan_of(many(12, BIG), [position_delete(f"p{at}", None, records=1) for at in range(12)])
-    live = LiveFiles.of(scan.files)
-    before, after = replace(scan, files=live, format_version=2), replace(scan, files=live)
-    small = verdict(before).reason
-    assert "to convert" not in small
-    assert "to convert" in verdict(after).reason
-
-
 def committed(scan: TableScan, made: OptimizingPlan, chance: random.Random) -> TableScan:
     """The table after the plan: rewritten files are one of their live rows, converted ones have a vector each."""
     number = scan.sequence_number

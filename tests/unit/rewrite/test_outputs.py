@@ -39,17 +39,6 @@ from .builders import (
 )
 
 
-def test_outputs_are_even_although_equality_deletes_fall_unevenly(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, 1000, start) for start in (0, 1000, 2000)]
-    delete = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": list(range(900)) + list(range(2500, 2600))})
-
-    output = run(task(context(tmp_path, NS), files, [delete], output_count=3))
-
-    assert [file.record_count for file in output.data_files] == [667, 667, 666]
-    assert [row["n"] for row in rows_of(output)] == [*range(900, 2500), *range(2600, 3000)]
-    assert (output.rows_read, output.rows_deleted, output.rows_written) == (3000, 1000, 2000)
-
-
 def test_one_output_is_one_file_however_large(tmp_path: Path) -> None:
     output = run(task(context(tmp_path, NS), [numbered(tmp_path, 5000)], target_size_bytes=100))
 
@@ -65,12 +54,6 @@ def test_a_file_that_grows_far_beyond_the_target_is_ended_early(tmp_path: Path) 
     output = run(task(context(tmp_path, NS, properties=properties), files, output_count=2, target_size_bytes=150_000))
 
     assert [file.record_count for file in output.data_files] == [500, 700]  # a wide row has about 520 bytes
-
-
-def test_fewer_live_rows_than_outputs_make_a_file_for_each_row(tmp_path: Path) -> None:
-    output = run(task(context(tmp_path, NS), [numbered(tmp_path, 2)], output_count=5))
-
-    assert [file.record_count for file in output.data_files] == [1, 1]
 
 
 def test_an_output_carries_the_plan_s_numbers_and_a_name_of_its_attempt(tmp_path: Path) -> None:

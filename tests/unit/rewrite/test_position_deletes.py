@@ -26,7 +26,6 @@ from .builders import (
     renamed,
     run,
     task,
-    written_under,
 )
 
 
@@ -87,16 +86,6 @@ def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path) ->
 
     with pytest.raises(UnreadableFile, match="negative position"):
         run(task(context(tmp_path, NS), [file], [delete]))
-
-
-def test_a_file_whose_rows_are_all_deleted_leaves_no_output(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 2)
-    delete = position_deletes(tmp_path, [(file.path, 0), (file.path, 1)])
-
-    output = run(task(context(tmp_path, NS), [file], [delete]))
-
-    assert (output.data_files, output.rows_written) == ((), 0)
-    assert written_under(tmp_path) == []
 
 
 def test_a_converted_file_gets_one_delete_file_of_all_its_deleted_positions(tmp_path: Path) -> None:

@@ -44,16 +44,8 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.schema.schemas import (
     FIELD_ID,
-    arrow_schema,
     bind,
-    has_lineage,
-    key_path,
-    leaf_ids,
-    lineage_of,
-    select_ids,
     unusable_default,
-    with_dropped,
-    written_schema,
 )
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.task_payload import TableContext
@@ -294,21 +286,6 @@ def test_strings_that_are_no_utf_8_keep_their_bytes_whether_annotated_or_not(tmp
     assert written.view(pa.binary()).to_pylist() == values[1:] * 2
 
 
-def test_chunks_whose_dictionary_overflows_midway_are_read_whole(tmp_path: Path) -> None:
-    columns = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
-    rows = {"n": [n // 2 for n in range(5000)], "s": [f"value {n % 3000}" for n in range(5000)]}
-    options = {"dictionary_pagesize_limit": 2000, "data_page_size": 1000, "write_batch_size": 100}
-    file = data_file(tmp_path, columns, rows, compression="none", **options)
-    chunks = [pq.read_metadata(file.path).row_group(0).column(at) for at in (0, 1)]
-    # The dictionaries have not taken all values, which need at least 20,000 bytes: the last pages hold them themselves.
-    assert all(1000 < chunk.data_page_offset - chunk.dictionary_page_offset < 4000 for chunk in chunks)
-    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-
-    output = run(task(context(tmp_path, schema), [file]))
-
-    assert rows_of(output) == [{"n": n, "s": s} for n, s in zip(rows["n"], rows["s"], strict=True)]
-
-
 def test_written_types_are_those_of_the_specification(tmp_path: Path) -> None:
     file = data_file(tmp_path, other_writer(), {name: [value] for name, value in STORED.items()})
 
@@ -450,54 +427,6 @@ def test_a_position_delete_with_two_columns_for_positions_is_refused(
     assert refused(tmp_path, file, delete) == (
         f"{made.path} has two columns for the path or the position of its deletes"
     )
-
-
-def test_dropped_fields_join_the_schema_by_their_ids_under_names_of_their_own() -> None:
-    inner = StructType(NestedField(3, "a", LongType(), required=True))
-    schema = Schema(
-        NestedField(1, "n", LongType(), required=True), NestedField(2, "s", inner, required=True), schema_id=7
-    )
-    eighth = NestedField(8, "x", DateType())
-    dropped = (
-        NestedField(5, "n", LongType(), required=True, initial_default=4),
-        NestedField(2, "s", StructType(*inner.fields, NestedField(6, "t", StructType(eighth)))),
-        NestedField(1, "n", IntegerType()),
-    )
-    found = with_dropped(schema, [field.model_dump_json() for field in dropped])
-    nested = NestedField(6, "dropped-6", StructType(NestedField(8, "dropped-8", DateType(), required=False)), False)
-    assert found.fields == (
-        schema.fields[0],
-        NestedField(2, "s", StructType(*inner.fields, nested), required=True),
-        NestedField(5, "dropped-5", LongType(), required=False, initial_default=4),
-    )
-    assert found.schema_id == 7
-
-
-def test_columns_are_found_by_their_ids_within_structs_alone() -> None:
-    deep = StructType(NestedField(4, "x", LongType()), NestedField(5, "y", LongType()))
-    schema = Schema(
-        NestedField(1, "n", LongType()),
-        NestedField(2, "s", StructType(NestedField(3, "t", deep, required=True)), required=True),
-        NestedField(6, "l", ListType(7, LongType(), False)),
-        NestedField(8, "m", MapType(9, StringType(), 10, LongType(), False)),
-    )
-    paths = {field_id: key_path(schema.fields, field_id) for field_id in range(1, 12)}
-    assert paths == {**dict.fromkeys(range(1, 12)), 1: (0,), 4: (1, 0, 0), 5: (1, 0, 1)}
-    only = StructType(NestedField(3, "t", StructType(deep.fields[1]), required=True))
-    assert select_ids(schema, {5, 6}).fields == (NestedField(2, "s", only, required=True), schema.fields[2])
-    assert leaf_ids(arrow_schema(schema)) == ((1, False), (4, False), (5, False), (7, True), (9, True), (10, True))
-    plain = pa.schema([pa.field("a", pa.int64()), pa.field("l", pa.large_list(pa.struct([col("b", pa.int64(), 2)])))])
-    assert leaf_ids(plain) == ((None, False), (2, True))
-
-
-def test_columns_of_lineage_get_names_that_the_table_does_not_have() -> None:
-    taken = Schema(*(NestedField(at, name, LongType()) for at, name in enumerate(("_row_id", "_row_id_"), 1)))
-    assert written_schema(taken, 2) is taken
-    made = written_schema(taken, 3)
-    assert [field.name for field in made.fields[2:]] == ["_row_id__", "_last_updated_sequence_number"]
-    assert (made.schema_id, lineage_of(made).fields, made.fields[:2]) == (0, made.fields[2:], taken.fields)
-    assert all(not field.required for field in lineage_of(made).fields)
-    assert (has_lineage(made), has_lineage(taken)) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -251,27 +251,3 @@ def test_what_the_table_says_of_its_rows_comes_before_what_lies_deep() -> None:
     )
     assert found.files == 4
     assert found.auto.choice is None
-
-
-def test_deep_columns_with_many_values_come_first() -> None:
-    assert names(suggest(table().facts(), distinct={1: 10, 2: 2000})) == ["b", "a"]
-    assert names(suggest(table().facts(), distinct={1: 10, 2: 5})) == ["a", "b"]
-    assert suggest(table().facts(), distinct={1: 10, 2: 2000}).columns[0].reason == (
-        "its values are spread over many files; it has about 2,000 values"
-    )
-
-
-def test_several_reasons_are_told_of_one_column() -> None:
-    found = suggest(table().facts(sorting=sorting(identifiers=(1,))), filtered={"a"})
-    assert found.columns[0] == Suggestion("a", "it is an identifier field; self-optimizing.filter names it", 4.0)
-
-
-def test_columns_that_nothing_can_be_ordered_by_are_not_suggested() -> None:
-    columns = (Column(1, "a", "list", "is a list"), *COLUMNS[1:])
-    known = sorting(columns=columns, identifiers=(1, 2), partitioned_by=frozenset({2}))
-    assert names(suggest(table().facts(sorting=known))) == []
-
-
-def test_a_table_without_files_has_what_its_schema_says() -> None:
-    found = suggest(Table(config()).facts(sorting=sorting(identifiers=(1,))))
-    assert (names(found), found.files) == (["a"], 0)
