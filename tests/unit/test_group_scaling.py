@@ -282,23 +282,6 @@ def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, .
     assert no_optimizer_reason("g", EXTERNAL, members, kept()) == f"{why}: start one with amoro optimizer run --group g"
 
 
-@pytest.mark.parametrize(
-    ("view", "what_next"),
-    [
-        (kept(wanted=2), "container local is starting 2"),
-        (kept(2, 1, "no room"), "container local is starting 2 after 1 failed start in a row (no room)"),
-        (kept(), "container local keeps 0 of them; amoro group scale g 1 starts one"),
-        (
-            kept(2, 5, "no room", has_given_up=True),
-            "container local has given up after 5 failed starts in a row (no room); "
-            "amoro group scale g N makes it try again",
-        ),
-    ],
-)
-def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesView, what_next: str) -> None:
-    assert no_optimizer_reason("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
-
-
 def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:
     members = (Member(kinds=("rewrite",)), Member(is_draining=True, kinds=("list", "rewrite")))
     assert missing_kinds_reason("g", members, ("rewrite",)) == ""

@@ -210,15 +210,6 @@ NOW_TASKS = Counted(TASKS)
 RULES = {condition.name: condition.when for condition in CONDITIONS}
 
 
-def test_sums_and_extremes_go_by_labels() -> None:
-    assert NOW_TASKS.sum(metrics.TASKS, "group") == {("a",): 5, ("b",): 5}
-    assert NOW_TASKS.sum(metrics.TASKS) == {(): 10}
-    assert NOW_TASKS.sum(metrics.TASKS, "group", status=("acked", "scheduled")) == {("a",): 2}
-    assert NOW_TASKS.max(metrics.TASKS, "group") == {("a",): 3, ("b",): 5}
-    assert NOW_TASKS.min(metrics.TASKS, "group") == {("a",): 2, ("b",): 5}
-    assert NOW_TASKS.sum(metrics.LEADER) == {}
-
-
 def test_a_series_that_is_missing_is_not_zero() -> None:
     assert matching(NOW_TASKS.sum(metrics.THREADS, "group"), operator.lt, 4) == {("a",): 0}
     assert RULES["tasks-wait"].values(NOW_TASKS) == {("a",): 3}

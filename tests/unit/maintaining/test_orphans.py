@@ -69,14 +69,6 @@ def orphans(found: SearchResult) -> list[str]:
     return [one.path.removeprefix(f"{DATA}/") for one in found.orphans]
 
 
-def test_an_old_file_that_nobody_names_is_an_orphan() -> None:
-    found = searched(file("named"), file("p=1/x.parquet", size=7))
-    assert found.orphans == [
-        Condemned(f"{DATA}/p=1/x.parquet", FileKind.DATA, 7, OLD, "no snapshot of the table names it")
-    ]
-    assert (found.files, found.bytes, found.kept) == (2, 17, Counter())
-
-
 def test_a_file_is_young_until_it_is_older_than_the_age() -> None:
     assert orphans(searched(file("x", NOW - AGE), file("y", NOW - AGE - TICK))) == ["y"]
 

@@ -33,13 +33,12 @@ def work(
     *,
     kept: frozenset[str] = BOTH,
     force: bool = False,
-    config: OptimizingConfig = CONFIG,
 ) -> tuple[TaskPlan, ...]:
     found, dangling = match(tuple(files), deletes, frozenset({0}))
     scan = TableScan(1, 9, found, dangling, frozenset({0}))
     last = {UNPARTITIONED: LastOptimized()}
     return tuple(
-        task for one in evaluate(scan, config, last, NOW, kind, force, kept=kept).partitions for task in one.work
+        task for one in evaluate(scan, CONFIG, last, NOW, kind, force, kept=kept).partitions for task in one.work
     )
 
 

@@ -54,25 +54,19 @@ def scan_of(files: Sequence[DataFile], deletes: Sequence[DeleteFile] = (), versi
     return TableScan(100, 9, matched, dangling, frozenset({0}), version)
 
 
-def verdict(
-    scan: TableScan,
-    config: OptimizingConfig = CONFIG,
-    ago: timedelta = timedelta(minutes=10),
-    requested: OptimizingType | None = None,
-) -> PartitionVerdict:
-    """The verdict on the one partition, if it was optimized so long ago."""
-    (found,) = evaluated(scan, config, ago, requested).partitions
+def verdict(scan: TableScan, requested: OptimizingType | None = None) -> PartitionVerdict:
+    """The verdict on the one partition."""
+    (found,) = evaluated(scan, requested=requested).partitions
     return found
 
 
 def evaluated(
-    scan: TableScan,
-    config: OptimizingConfig = CONFIG,
-    ago: timedelta = timedelta(minutes=10),
-    requested: OptimizingType | None = None,
+    scan: TableScan, config: OptimizingConfig = CONFIG, requested: OptimizingType | None = None
 ) -> Evaluation:
+    """The evaluation of a table whose partitions were optimized ten minutes ago."""
     keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in scan.files}
-    return evaluate(scan, config, {key: LastOptimized(*[NOW - ago] * 3) for key in keys}, NOW, requested)
+    last = LastOptimized(*[NOW - timedelta(minutes=10)] * 3)
+    return evaluate(scan, config, dict.fromkeys(keys, last), NOW, requested)
 
 
 def converted(found: PartitionVerdict) -> list[DataFile]:

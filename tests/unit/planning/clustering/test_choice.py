@@ -139,18 +139,6 @@ def test_random_queries_never_make_it_flap_in_sixty_days() -> None:
     assert [changes_of_choice(seed) for seed in (*range(count(0, 5)), 51)] == [0] * count(1, 6)
 
 
-def test_two_columns_that_add_enough_together_are_taken_both() -> None:
-    others = [(name, 7) for name in "bcdfgj"]
-    found = decide(facts(uses(("i", 27), ("h", 16), ("a", 9), ("e", 8), *others))).choice
-    assert found is not None
-    assert found.columns == ("i", "h", "a", "e")
-    assert sum(found.evidence.values()) == pytest.approx(found.saved)
-    assert min(found.evidence["a"], found.evidence["e"]) < 0.1 * (found.evidence["i"] + found.evidence["h"])
-    two = decide(facts(uses(("i", 27), ("h", 16), ("a", 8), ("e", 7), *others))).choice
-    assert two is not None
-    assert two.columns == ("i", "h")
-
-
 # Columns that nobody has set
 
 

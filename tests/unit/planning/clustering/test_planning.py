@@ -91,21 +91,6 @@ def test_a_second_run_has_nothing_to_do_not_even_when_somebody_asks() -> None:
     assert planned(table.plan(FULL).plan) == sorted(table.files)
 
 
-def test_the_same_facts_give_the_same_plan_and_so_do_those_of_a_lost_state_database() -> None:
-    for seed in range(count(6, 12)):
-        table = random_table(seed)
-        table.settle()
-        table.append(of_size(whole(rng(), 12, 3), TARGET), partition(0))
-        before = table.plan(ASKED)
-        assert table.plan(ASKED) == before
-        table.groups.clear()
-        after = table.plan(ASKED)
-        assert (after.plan, after.partitions) == (before.plan, before.partitions)
-        kept = {group_of(path) for path in table.files} - {None}
-        assert set(after.learned) == kept
-        assert before.learned == {}
-
-
 def test_one_footer_is_read_of_each_unknown_group_and_none_of_known_ones() -> None:
     table = clustered()
     asked: list[str] = []
@@ -203,17 +188,6 @@ def test_sealed_groups_of_a_tier_become_one_though_nothing_new_came() -> None:
     assert (len(first.groups[0].files), len(second.groups[0].files)) == (8, 32)
     told = table.plan(ClusterRequest(explain=True))
     assert [(one.tier, one.layout) for one in told.partitions[0].groups] == [(1, told.layout)]
-
-
-def test_sealed_groups_of_which_others_have_a_file_do_not_become_one() -> None:
-    table = Table(config(seal_bytes=8 * TARGET, tier_fanout=2))
-    for _ in range(2):
-        table.append(of_size(whole(rng(), 8), TARGET))
-        plan = table.plan().plan
-        assert plan is not None
-        table.apply(plan)
-    assert len(planned(table.plan().plan)) == 16
-    assert table.plan(pinned=frozenset([min(table.files)])).plan is None
 
 
 def test_a_clustered_file_with_deletes_is_left_to_others() -> None:
