@@ -193,20 +193,6 @@ def test_two_tables_of_a_busy_group_get_thread_time_by_their_quotas(threads: int
     assert shares[2] == pytest.approx(0.8, rel=0.1)
 
 
-@pytest.mark.parametrize("alone", [1, 2])
-@pytest.mark.parametrize("threads", [1, 5])
-def test_a_table_gets_all_threads_while_the_other_is_idle_and_owes_nothing_for_it(alone: int, threads: int) -> None:
-    other = 3 - alone
-    group = Group(threads, {1: 0.2, 2: 0.8}, lambda table: 60.0)
-    group.waiting = Counter({alone: 10_000})
-    group.run(NOW + timedelta(hours=1))
-    assert group.time(NOW, group.now) == {alone: 1.0, other: 0.0}
-    began = group.now
-    group.waiting[other] = 10_000
-    group.run(began + timedelta(minutes=40))
-    assert group.time(began, group.now)[1] == pytest.approx(0.2, rel=0.1)
-
-
 def test_a_table_of_many_small_processes_does_not_begin_anew_with_each() -> None:
     """It waits with one task at a time, the other with thousands: it must not get every second turn."""
     group = Group(1, {1: 0.2, 2: 0.8}, lambda table: 60.0)

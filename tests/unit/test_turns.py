@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime, timedelta
-from statistics import median
 
 import pytest
 
@@ -57,19 +55,8 @@ def test_aging_is_a_duration_above_0() -> None:
             parse_group([("priority-aging", value)])
 
 
-def test_after_ten_processes_the_prediction_of_most_tables_is_within_a_quarter() -> None:
-    chance = random.Random(7)
-    errors: list[list[float]] = [[] for _ in range(11)]
-    for _ in range(500):
-        true_rate, rate = min(max(chance.lognormvariate(0, 0.6), 0.25), 4.0), 1.0
-        for number in range(11):
-            first_s = chance.lognormvariate(1, 1)
-            measured_s = first_s * true_rate * chance.lognormvariate(0, 0.12)
-            predicted_s = first_s * rate
-            errors[number].append(abs(measured_s / predicted_s - 1))
-            rate = learned(rate, predicted_s, measured_s)
-    assert median(errors[0]) > 0.3
-    assert median(errors[10]) <= 0.25
+def test_the_rate_of_a_table_is_learned_within_bounds() -> None:
+    assert 1.0 < learned(1.0, 10.0, 20.0) < 2.0
     assert learned(1.0, 1.0, 1e9) == 4.0
     assert learned(0.3, 1e9, 1.0) == 0.25
     assert learned(2.0, 0.0, 5.0) == learned(2.0, 5.0, 0.0) == 2.0, "nothing was predicted, or nothing measured"

@@ -191,15 +191,6 @@ def test_a_layout_one_of_whose_columns_is_gone_is_not_shown() -> None:
         table.plan(SHOW, sorting=none)
 
 
-def test_a_table_that_was_never_clustered_is_told_how_to_name_columns() -> None:
-    table = Table(ClusteringConfig())
-    for _ in range(2):
-        with pytest.raises(TableRefused, match="names no columns") as raised:
-            table.plan(SHOW)
-        assert raised.value.reason == "configuration"
-        arrived(table, 1)
-
-
 def test_columns_that_are_set_are_shown_as_ever_and_nothing_else_is_planned_without() -> None:
     table = clustered(("a",))
     arrived(table, 3)
