@@ -135,13 +135,6 @@ def test_files_tell_group_layout_sort_order_and_bounds(tmp_path: Path) -> None:
         assert file.sequence_number == work.rewrite.sequence_number
 
 
-def test_a_curve_is_no_sort_order(tmp_path: Path) -> None:
-    work = group(
-        tmp_path, SCHEMA, curve(Strategy.HILBERT, 1, 3), files_of(tmp_path, SCHEMA, random_rows(9), 1), sort_order_id=3
-    )
-    assert [file.sort_order_id for file in run(work).rewrite.data_files] == [0]
-
-
 @pytest.mark.parametrize("memory", [512 << 20, SMALL], ids=["in memory", "through disk"])
 def test_rows_that_deletes_remove_are_neither_written_nor_sampled(tmp_path: Path, memory: int) -> None:
     rows = random_rows(20_000)

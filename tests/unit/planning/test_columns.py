@@ -59,36 +59,19 @@ def gathered(files: list[DataFile]) -> Gathering:
     return done
 
 
-def test_columns_match_as_rows_do_on_random_tables() -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(count(300, 800)):
-        files, deletes = random_files(random.Random(seed))
-        expected = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
-        found = said_of(in_columns.match, gathered(files).columns(), deletes, UNPARTITIONED)
-        assert found == expected, seed
-        live, dangling = found
-        if not isinstance(live, LiveFiles):
-            seen["refused"] += 1
-            continue
-        rows = expected[0]
-        assert tuple(live) == rows == LiveFiles.of(rows)
-        assert {id(one) for one in live.applied} == {id(one) for file in rows for one in file.deletes}, seed
-        seen["by row"] += int(live.by_row.sum())
-        seen["by columns"] += sum(bool(file.deletes) for file in rows) - int(live.by_row.sum())
-        seen["dangling"] += len(dangling)
-    assert min(seen[what] for what in ("refused", "by row", "by columns", "dangling")) > 3, seen
-
-
 def test_verdicts_plans_and_the_deletes_that_a_commit_removes_are_the_same_by_columns_and_by_rows() -> None:
     removed = 0
     kinds: Counter[OptimizingType | None] = Counter()
     for seed in range(count(150, 400)):
         chance = random.Random(seed)
         files, deletes = random_files(chance)
-        rows, dangling = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
-        if not isinstance(rows, tuple):
+        expected = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
+        found = said_of(in_columns.match, gathered(files).columns(), deletes, UNPARTITIONED)
+        assert found == expected, seed
+        (rows, dangling), (live, _) = expected, found
+        if not isinstance(live, LiveFiles):
             continue
-        live, _ = in_columns.match(gathered(files).columns(), deletes, UNPARTITIONED)
+        assert {id(one) for one in live.applied} == {id(one) for file in rows for one in file.deletes}, seed
         asked = _asked(chance)
         of_rows, of_columns = (decided(TableScan(7, 9, some, dangling), asked) for some in (rows, live))
         assert of_columns == of_rows, seed

@@ -159,3 +159,13 @@ def test_our_verdict_is_amoros_but_for_what_is_listed(case: Case) -> None:
 def test_only_known_cases_are_listed() -> None:
     assert len(CASES) == 23
     assert listed().keys() < {case["name"] for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_planned_are_the_same_tables_with_the_same_type_and_number_of_tasks(case: Case) -> None:
+    ours, amoros = answer(case, scan_of_case(case)), case["amoro"]
+    assert (ours["planned"], ours["type"], len(ours["tasks"])) == (
+        amoros["planned"],
+        amoros["type"],
+        len(amoros["tasks"]),
+    )

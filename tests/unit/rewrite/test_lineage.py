@@ -77,12 +77,6 @@ def rows_of(output: RewriteOutput) -> list[Row]:
     return found
 
 
-def test_rows_of_a_file_without_a_first_row_id_get_theirs_with_the_commit(tmp_path: Path) -> None:
-    stored = {"_row_id": [None, 5]}
-    files = [file(tmp_path, [1, 2], None, 2), file(tmp_path, [3, 4], None, 2, stored)]
-    assert rows_of(run(task(table(tmp_path), files))) == [(None, 2, 1), (None, 2, 2), (None, 2, 3), (5, 2, 4)]
-
-
 def test_outputs_of_earlier_formats_hold_the_tables_columns_alone(tmp_path: Path) -> None:
     for version in (1, 2):
         output = run(task(replace(table(tmp_path), format_version=version), [file(tmp_path, [1], 100)]))

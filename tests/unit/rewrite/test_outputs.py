@@ -120,15 +120,6 @@ def test_files_of_two_partitions_in_one_task_are_not_rewritten(tmp_path: Path) -
         run(task(context(tmp_path, NS), files))
 
 
-def test_progress_counts_rows_of_rewritten_and_converted_files(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    work = task(context(tmp_path, NS), [numbered(tmp_path, 10)], converted=[numbered(tmp_path, 5)])
-
-    run(work, on_progress=lambda done, total: told.append((done, total)))
-
-    assert told == [(10, 15), (15, 15)]
-
-
 def test_a_missing_data_file_is_named_and_leaves_no_file(tmp_path: Path) -> None:
     present, missing = numbered(tmp_path, 10), numbered(tmp_path, 10)
     Path(missing.path).unlink()

@@ -29,18 +29,6 @@ from .builders import (
 )
 
 
-def test_positions_count_over_all_row_groups(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 1000, row_group_size=300)
-    gone = [0, 299, 300, 301, 599, 600, 899, 900, 999]
-    delete = position_deletes(tmp_path, [(file.path, pos) for pos in gone])
-
-    output = run(task(context(tmp_path, NS), [file], [delete]))
-
-    assert pq.ParquetFile(file.path).num_row_groups == 4
-    assert numbers_of(output) == [n for n in range(1000) if n not in gone]
-    assert (output.rows_read, output.rows_deleted, output.rows_written) == (1000, 9, 991)
-
-
 def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(tmp_path: Path) -> None:
     file = numbered(tmp_path, 10)
     first = position_deletes(tmp_path, [(file.path, pos) for pos in (7, 2, 7, 0)])
