@@ -109,6 +109,17 @@ def test_every_limit_leaves_memory_for_rows() -> None:
     assert left[-1] == limits[-1] - (72 << 20)
 
 
+@pytest.mark.parametrize("name", sample(list(LAYOUTS), every=2))
+def test_through_disk_the_same_files_are_written_as_in_memory(tmp_path: Path, name: str) -> None:
+    files = files_of(tmp_path, SCHEMA, random_rows(20_000), 4, row_group_size=3000)
+    work = group(tmp_path, SCHEMA, LAYOUTS[name], files, outputs=3)
+    in_memory, through_disk, again = run(work), run(work, memory_limit_bytes=SMALL), run(work, memory_limit_bytes=SMALL)
+    assert in_memory.cuts == through_disk.cuts == again.cuts
+    assert through_disk.spill_bytes > 0
+    for one, other, third in zip(tables(in_memory), tables(through_disk), tables(again), strict=True):
+        assert repr(one.to_pydict()) == repr(other.to_pydict()) == repr(third.to_pydict())
+
+
 def test_a_sample_is_of_the_same_rows_again_and_of_others_by_another_seed(tmp_path: Path) -> None:
     rows = random_rows(60_000)
     assert rows.num_rows > 2 * sample_rows(3)

@@ -125,6 +125,11 @@ def groups(found: Sequence[np.ndarray]) -> list[list[int]]:
     return [sorted(one.tolist()) for one in found]
 
 
+def test_overlapping_ranges_are_a_group_and_those_apart_are_others() -> None:
+    some = candidates([(0, 5), (10, 12), (5, 7), (20, 21), (11, 30)])
+    assert groups(grouped(some, GroupBy.OVERLAP, 100)) == [[0, 2], [1, 3, 4]]
+
+
 def test_a_component_is_cut_where_the_fewest_ranges_cross() -> None:
     # Four files may be together; after the third only one range goes on.
     some = candidates([(0, 3), (1, 3), (2, 9), (4, 9), (5, 9), (6, 9)])
