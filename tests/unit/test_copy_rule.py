@@ -76,7 +76,6 @@ OFF, NONE_SMALL, LIMIT = {ENABLED: "false"}, {LEAST: "0"}, {"write.parquet.row-g
         (SMALL_ONES, {}, MAJOR, {}, None),
         ([*SMALL_ONES, file()], {}, MAJOR, {}, RULE_8),
         (SMALL_ONES, {LEAST: "1"}, MAJOR, {}, CopyRule(1, 1024, True)),
-        (SMALL_ONES, NONE_SMALL, MAJOR, {}, RULE_0),
         # Those with half the rows that are written are large.
         ([file(MIB, records=1000)], {}, MAJOR, LIMIT, RULE_8),
         ([file(MIB, records=999)], {}, MAJOR, LIMIT, None),
@@ -87,12 +86,9 @@ OFF, NONE_SMALL, LIMIT = {ENABLED: "false"}, {LEAST: "0"}, {"write.parquet.row-g
         # Minor copies small row groups; files that tell no split offsets count as one row group each.
         ([file(MIB), file(8 * MIB, groups=2)], {}, MINOR, {}, RULE_0),
         ([file(MIB), file(8 * MIB, groups=2)], {}, FULL, {}, None),
-        ([file(MIB, groups=0)], {}, MINOR, {}, RULE_0),
         ([file(MIB), file(15 * MIB)], {}, MINOR, {}, RULE_8),
         ([file(MIB), file(15 * MIB - 1)], {}, MINOR, {}, RULE_0),
         ([file(MIB)], {ENABLED: "true", LEAST: "8388608"}, MINOR, {}, None),
-        ([file(MIB)], {ENABLED: "true", LEAST: "0"}, MINOR, {}, RULE_0),
-        ([file(MIB)], OFF, MINOR, {}, None),
     ],
 )
 def test_a_task_copies_row_groups_that_are_large_enough(

@@ -438,13 +438,10 @@ def test_no_sequence_of_events_breaks_an_invariant_of_tables(events: list[TableE
     [
         (TableState.NEW, {"evaluated_at": None}),
         (TableState.HEALTHY, {}),
-        (TableState.HEALTHY, {"enabled": False}),
         (TableState.DUE, {"pending_type": OptimizingType.MINOR}),
         (TableState.DUE, {"pending_type": OptimizingType.MINOR, "status": S.PENDING}),
         (TableState.OBSERVED, {"pending_type": OptimizingType.MINOR, "enabled": False}),
         (TableState.FAILING, {"failures": 1}),
-        (TableState.FAILING, {"failures": 1, "status": S.PENDING, "pending_type": OptimizingType.MINOR}),
-        (TableState.FAILING, {"failures": 1, "evaluated_at": None, "enabled": False}),
         (TableState.REFUSED, {"failures": 1, "status": S.REFUSED, "refusal": "format"}),
         *(
             (TableState.OPTIMIZING, {"failures": 1, "status": status, "pending_type": OptimizingType.FULL})

@@ -134,7 +134,6 @@ def waits(code: str, reason: str) -> OptimizingProcess:
          EventText(EventKind.COMMITTED, f"a part of {DONE}: why")),
         (PROCESS, moved(ProcessStatus.SUCCESS), EventText(EventKind.COMMITTED, "minor has ended")),
         (moved(ProcessStatus.HELD), PROCESS, EventText(EventKind.STARTED, "minor was started")),
-        (moved(ProcessStatus.REQUESTED), PROCESS, EventText(EventKind.STARTED, "minor was started")),
         # Once for each cause.
         (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD), None),
         (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD, failure="20 files"),
@@ -179,7 +178,6 @@ SWITCHED_ON = EventText(EventKind.ENABLED, "enabled by amoro table enable")
         (replace(OFF, refreshed_at=None), replace(ON, enabled_override=True), [SWITCHED_ON]),
         (ONCE, TWICE, [EventText(EventKind.BACKED_OFF, "2 failures in a row: tried again at 2026-03-01 12:05:00 UTC")]),
         (TWICE, TWICE, []),
-        (TWICE, ONCE, []),
     ],
 )  # fmt: skip
 def test_what_is_told_of_a_table(before: TableRuntime, after: TableRuntime, told: list[EventText]) -> None:

@@ -27,22 +27,17 @@ from amoro_core.model.paths import is_within, normalise, path_aliases, split_pla
     ("path", "place"),
     [
         ("/w/t/a.parquet", "/w/t/a.parquet"),
-        ("file:/w/t/a.parquet", "/w/t/a.parquet"),
         ("file:///w/t/a.parquet", "/w/t/a.parquet"),
         ("file:////w//t/./a.parquet/", "/w/t/a.parquet"),
         ("file://localhost/w//t/./a.parquet", "/w/t/a.parquet"),
-        ("FILE:///w/t/", "/w/t"),
         ("/w/k=a:b/c%20d#e?f", "/w/k=a:b/c%20d#e?f"),
         ("s3a://b/k/a", "s3://b/k/a"),
-        ("s3n://b/k/a", "s3://b/k/a"),
         ("s3://b/k//a", "s3://b/k//a"),
         ("s3://b/", "s3://b"),
         ("gcs://b/k", "gs://b/k"),
         ("abfss://c@a.dfs.core.windows.net/k", "abfss://c@a.dfs.core.windows.net/k"),
         ("file://host/w", "file://host/w"),
-        ("hdfs://host:8020/x", "hdfs://host:8020/x"),
         ("/a/../b", "/a/../b"),
-        ("relative/a", "relative/a"),
         ("/", "/"),
     ],
 )
@@ -61,7 +56,6 @@ def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
 @pytest.mark.parametrize(
     ("path", "spellings"),
     [
-        ("s3a://b/k/a", ("/k/a",)),
         ("file:/k/a", ("/k/a",)),
         ("abfss://c@a/k//x/./y/../a", ("/k/x/a",)),
         ("s3://b/k/a%20b", ("/k/a%20b", "/k/a b")),
@@ -69,7 +63,6 @@ def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
         ("s3://b/k/a%2Fb%", ("/k/a%2Fb%", "/k/a/b%")),
         ("s3://b/k/Zu\u0308rich", ("/k/Z\u00fcrich",)),
         ("s3://b/k/Z%C3%BCrich", ("/k/Z%C3%BCrich", "/k/Z\u00fcrich")),
-        ("s3://b//k/a", ("/k/a",)),
         ("s3://b", ("/",)),
     ],
 )

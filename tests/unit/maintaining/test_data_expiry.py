@@ -14,6 +14,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.maintenance.data_expiry import DataExpiryConfig, Level, Limit, expired, last_data_commit, still_expired
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition, ScannedFile, TableScan
 from amoro_core.model.maintenance import DataCommit, TimeColumn, TimeKind, TimePart
+from amoro_core.model.plans import PartitionKey
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import SnapshotFacts
 
@@ -186,6 +187,21 @@ def test_a_value_in_the_partition_says_that_no_row_lacks_one() -> None:
     bucket = column(TimeKind.TIMESTAMP, TimePart(0, ""))
     assert goes(file(upper=timestamp("2021-01-01"), partition=(int32(3),), nulls=None), limit(bucket))
     assert not goes(file(upper=timestamp("2021-01-01"), partition=(None,), nulls=None), limit(bucket))
+
+
+def test_of_level_partition_all_files_expire_or_none_and_of_level_file_each_by_itself() -> None:
+    old, young = (
+        file("o", timestamp("2021-01-01"), partition=(b"a",)),
+        file("y", timestamp("2023-01-01"), partition=(b"a",)),
+    )
+    other = file("b", timestamp("2021-01-01"), partition=(b"b",))
+    found = expired(scan(old, young, other), limit(column()))
+    assert found.files == {PartitionKey(0, (b"b",)): (other,)}
+    assert (found.rows, found.total_rows, found.is_most) == (10, 30, False)
+    assert found.kept == {"it is not old enough": 1, "other files of its partition stay": 1}
+    found = expired(scan(old, young, other), limit(column(), level="FILE"))
+    assert set(found.every) == {old, other}
+    assert (found.rows, found.is_most) == (20, True)
 
 
 def test_a_file_that_stands_in_the_table_twice_stays() -> None:

@@ -187,7 +187,6 @@ def test_the_hint_of_a_directory_table_is_kept() -> None:
     "other",
     [
         "s3://b/wh/db/t",
-        "s3a://b/wh/db/t/",
         "s3://b/wh/db/t/data/inner",
         "s3://b/wh",
         "s3://lake/all/deep",
