@@ -76,7 +76,6 @@ OFF, NONE_SMALL, LIMIT = {ENABLED: "false"}, {LEAST: "0"}, {"write.parquet.row-g
         (SMALL_ONES, {}, MAJOR, {}, None),
         ([*SMALL_ONES, file()], {}, MAJOR, {}, RULE_8),
         (SMALL_ONES, {LEAST: "1"}, MAJOR, {}, CopyRule(1, 1024, True)),
-        (SMALL_ONES, NONE_SMALL, MAJOR, {}, RULE_0),
         # Those with half the rows that are written are large.
         ([file(MIB, records=1000)], {}, MAJOR, LIMIT, RULE_8),
         ([file(MIB, records=999)], {}, MAJOR, LIMIT, None),
@@ -87,12 +86,9 @@ OFF, NONE_SMALL, LIMIT = {ENABLED: "false"}, {LEAST: "0"}, {"write.parquet.row-g
         # Minor copies small row groups; files that tell no split offsets count as one row group each.
         ([file(MIB), file(8 * MIB, groups=2)], {}, MINOR, {}, RULE_0),
         ([file(MIB), file(8 * MIB, groups=2)], {}, FULL, {}, None),
-        ([file(MIB, groups=0)], {}, MINOR, {}, RULE_0),
         ([file(MIB), file(15 * MIB)], {}, MINOR, {}, RULE_8),
         ([file(MIB), file(15 * MIB - 1)], {}, MINOR, {}, RULE_0),
         ([file(MIB)], {ENABLED: "true", LEAST: "8388608"}, MINOR, {}, None),
-        ([file(MIB)], {ENABLED: "true", LEAST: "0"}, MINOR, {}, RULE_0),
-        ([file(MIB)], OFF, MINOR, {}, None),
     ],
 )
 def test_a_task_copies_row_groups_that_are_large_enough(
@@ -135,14 +131,6 @@ SMALL = "smaller than 8 MiB on average"
 def told(*tasks: TaskPlan, kind: OptimizingType = MAJOR, written: dict[str, str] | None = None, **more: str) -> str:
     properties = {f"self-optimizing.rewrite.{key.replace('_', '-')}": value for key, value in more.items()}
     return copy_description(tasks, written or {}, parse_config(properties), kind)
-
-
-def test_a_plan_says_which_row_groups_it_copies() -> None:
-    large, small = plan(file()), plan(file(MIB))
-    assert told(large) == told(large, kind=MINOR) == f"{COPIES}; files whose row groups are {SMALL} are encoded"
-    assert told(small, kind=MINOR) == f"{COPIES}; row groups are {SMALL}: major and full encode them later"
-    least = {"use_parquet_row_group_merge.min_avg_row_group_size_bytes": "0"}
-    assert told(small, **least) == told(small, kind=MINOR, **least) == COPIES
 
 
 def test_a_plan_says_why_it_copies_nothing() -> None:

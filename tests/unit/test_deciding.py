@@ -21,7 +21,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import ActionRecord
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.backoff import MOST, Outcome, after, failed, succeeded, with_properties
+from amoro_core.state.backoff import MOST, Outcome, after, with_properties
 from amoro_core.state.process_decisions import (
     Decision,
     EndCommitted,
@@ -363,41 +363,10 @@ def test_two_in_a_row_do_not_pause(outcome: Outcome) -> None:
     assert (found.paused_at, found.paused_for, found.next_at) == (None, "", NOW)
 
 
-def test_the_third_failure_in_a_row_pauses_with_the_last_reason() -> None:
-    found = repeated(Outcome.FAILED, MOST)
-    third = NOW + timedelta(hours=2)
-    assert found == replace(
-        KNOWN,
-        failures=3,
-        failing_since=NOW,
-        retry_at=third + timedelta(minutes=4),
-        next_at=None,
-        paused_at=third,
-        paused_for="3 failures in a row, the last: run 3",
-    )
-
-
 def test_the_third_run_in_a_row_that_changed_nothing_pauses() -> None:
     found = repeated(Outcome.FRUITLESS, MOST)
     words = "3 runs in a row changed nothing though there was something to do, the last: run 3"
     assert found == replace(KNOWN, fruitless=3, next_at=None, paused_at=NOW + timedelta(hours=2), paused_for=words)
-
-
-def test_what_somebody_ended_says_nothing() -> None:
-    assert repeated(Outcome.ENDED, 5) == KNOWN
-
-
-def test_a_pause_is_over_after_a_run_that_succeeds_and_its_beginning_stays_while_others_fail() -> None:
-    paused = repeated(Outcome.FAILED, MOST)
-    still = failed(paused, "AMORO-1001", "again", NOW + timedelta(days=1))
-    assert (still.paused_at, still.paused_for) == (paused.paused_at, "4 failures in a row, the last: again")
-    assert succeeded(still) == replace(KNOWN, next_at=None)
-
-
-def test_other_properties_end_a_pause_and_the_same_do_not() -> None:
-    paused = repeated(Outcome.FAILED, MOST)
-    assert with_properties(paused, "d1") == paused
-    assert with_properties(paused, "d2") == replace(KNOWN, next_at=None, properties="d2")
 
 
 def test_properties_seen_for_the_first_time_end_no_pause() -> None:

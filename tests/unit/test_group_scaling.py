@@ -282,35 +282,6 @@ def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, .
     assert no_optimizer_reason("g", EXTERNAL, members, kept()) == f"{why}: start one with amoro optimizer run --group g"
 
 
-@pytest.mark.parametrize(
-    ("view", "what_next"),
-    [
-        (kept(wanted=2), "container local is starting 2"),
-        (kept(2, 1, "no room"), "container local is starting 2 after 1 failed start in a row (no room)"),
-        (kept(), "container local keeps 0 of them; amoro group scale g 1 starts one"),
-        (
-            kept(2, 5, "no room", has_given_up=True),
-            "container local has given up after 5 failed starts in a row (no room); "
-            "amoro group scale g N makes it try again",
-        ),
-    ],
-)
-def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesView, what_next: str) -> None:
-    assert no_optimizer_reason("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
-
-
-def test_a_container_that_starts_on_demand_does_so_when_there_is_work() -> None:
-    resting, starting = (InstancesView(wanted, (), 0, None, "", False, most=2) for wanted in (0, 1))
-    assert no_optimizer_reason("g", "spark", (), resting) == ""
-    assert no_optimizer_reason("g", "spark", (LEAVING,), starting) == (
-        "container spark is starting 1 of at most 2 for group 'g' on demand"
-    )
-    failing = InstancesView(1, (), 2, None, "no room", False, most=2)
-    assert no_optimizer_reason("g", "spark", (), failing) == (
-        "group 'g' has no optimizer: container spark is starting 1 after 2 failed starts in a row (no room)"
-    )
-
-
 def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:
     members = (Member(kinds=("rewrite",)), Member(is_draining=True, kinds=("list", "rewrite")))
     assert missing_kinds_reason("g", members, ("rewrite",)) == ""
@@ -329,24 +300,6 @@ def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -
 
 S, MS = timedelta(seconds=1), timedelta(milliseconds=1)
 KEY = "self-optimizing.refresh-table.adaptive."
-
-
-@pytest.mark.parametrize(
-    ("quiet", "expected"),
-    [
-        (-5, 60),
-        (0, 60),
-        (59, 60),
-        (60, 90),
-        (149, 90),
-        (150, 120),
-        (270, 150),
-        (3600, 300),
-        (10**9, 300),
-    ],
-)
-def test_interval_grows_by_half_a_minute_with_every_look_up_to_five_minutes(quiet: int, expected: int) -> None:
-    assert refresh_interval(quiet * S, OptimizingConfig()) == expected * S
 
 
 def test_table_has_its_own_longest_interval_and_step() -> None:

@@ -168,26 +168,6 @@ def _lose(task: OptimizingTask, thread: OptimizerThread, *, acked: bool = True) 
     return tasks.advance(_again(task, thread, acked=acked), Reset("gone"), LATER)
 
 
-@pytest.mark.parametrize("thread", [ONE, TWO], ids=["the same thread", "another"])
-def test_late_ack_after_a_reset_is_refused(thread: OptimizerThread) -> None:
-    reset = tasks.advance(SCHEDULED, Reset("no ack in 30 s"), LATER)
-    with pytest.raises(StaleReport, match="held by nobody"):
-        tasks.advance(reset, Ack(1, "optimizer-1"), LATER)
-    second = _again(reset, thread)
-    assert (second.status, second.attempt, second.thread) == (TaskStatus.SCHEDULED, 2, thread)
-    with pytest.raises(StaleReport, match="in attempt 2"):
-        tasks.advance(second, Ack(1, "optimizer-1"), LATER)
-
-
-@pytest.mark.parametrize("thread", [ONE, TWO], ids=["the same thread", "another"])
-def test_late_completion_of_an_earlier_attempt_is_refused(thread: OptimizerThread) -> None:
-    second = _again(tasks.advance(ACKED, Reset("silent"), LATER), thread, acked=True)
-    for late in (Succeed(1, "optimizer-1"), Fail(1, "optimizer-1", "AMORO-1001", "late")):
-        with pytest.raises(StaleReport):
-            tasks.advance(second, late, LATER)
-    assert tasks.advance(second, Succeed(2, thread.optimizer_id), LATER).status is TaskStatus.SUCCESS
-
-
 def test_duplicate_reports_are_refused_and_known_as_repetitions() -> None:
     success, failure = Succeed(1, "optimizer-1"), Fail(1, "optimizer-1", "AMORO-1003", "disk full")
     done, failed = (tasks.advance(ACKED, report, LATER) for report in (success, failure))
@@ -209,13 +189,6 @@ def test_duplicate_reports_are_refused_and_known_as_repetitions() -> None:
         if repeats(task, report)
     }
     assert found == repeated
-
-
-def test_completion_of_a_cancelled_attempt_is_stale_and_one_before_the_ack_illegal() -> None:
-    with pytest.raises(StaleReport):
-        tasks.advance(tasks.advance(ACKED, Cancel("closed"), LATER), Succeed(1, "optimizer-1"), LATER)
-    with pytest.raises(IllegalState):
-        tasks.advance(SCHEDULED, Succeed(1, "optimizer-1"), LATER)
 
 
 def test_task_that_loses_three_attempts_over_two_registrations_is_poisoned() -> None:
@@ -465,13 +438,10 @@ def test_no_sequence_of_events_breaks_an_invariant_of_tables(events: list[TableE
     [
         (TableState.NEW, {"evaluated_at": None}),
         (TableState.HEALTHY, {}),
-        (TableState.HEALTHY, {"enabled": False}),
         (TableState.DUE, {"pending_type": OptimizingType.MINOR}),
         (TableState.DUE, {"pending_type": OptimizingType.MINOR, "status": S.PENDING}),
         (TableState.OBSERVED, {"pending_type": OptimizingType.MINOR, "enabled": False}),
         (TableState.FAILING, {"failures": 1}),
-        (TableState.FAILING, {"failures": 1, "status": S.PENDING, "pending_type": OptimizingType.MINOR}),
-        (TableState.FAILING, {"failures": 1, "evaluated_at": None, "enabled": False}),
         (TableState.REFUSED, {"failures": 1, "status": S.REFUSED, "refusal": "format"}),
         *(
             (TableState.OPTIMIZING, {"failures": 1, "status": status, "pending_type": OptimizingType.FULL})
@@ -483,13 +453,3 @@ def test_no_sequence_of_events_breaks_an_invariant_of_tables(events: list[TableE
 def test_the_state_that_people_see(state: TableState, of: dict[str, Any]) -> None:
     sound = replace(IDLE, failures=0, retry_at=None, evaluated_at=NOW, enabled=True)
     assert replace(sound, **of).state is state
-
-
-def test_each_type_of_plan_has_its_event() -> None:
-    planned = {type_: tables.advance(replace(IDLE, status=S.PLANNING), tables.planned(type_, "r"), LATER).status
-               for type_ in OptimizingType}  # fmt: skip
-    assert planned == {
-        OptimizingType.MINOR: S.MINOR_OPTIMIZING,
-        OptimizingType.MAJOR: S.MAJOR_OPTIMIZING,
-        OptimizingType.FULL: S.FULL_OPTIMIZING,
-    }

@@ -209,22 +209,6 @@ def test_a_position_delete_file_of_another_partition_is_no_reason_to_refuse_besi
         match([file], [vector(5, spec=OTHER_SPEC, partition=B)], ALL_UNPARTITIONED)
 
 
-def test_position_delete_files_beside_a_vector_still_apply_to_other_files() -> None:
-    file, other, own, shared = data(), data("/t/e.parquet"), vector(6), position(6)
-    expected = ScannedFile(file, (own,)), ScannedFile(other, (shared,))
-    assert match([file, other], [shared, own], ALL_UNPARTITIONED) == (expected, ())
-
-
-def test_position_delete_files_apply_beside_a_vector_that_does_not() -> None:
-    file, older, shared = data(sequence=5), vector(4), position(6)
-    assert match([file], [shared, older], ALL_UNPARTITIONED) == ((ScannedFile(file, (shared,)),), (older,))
-
-
-def test_equality_deletes_apply_beside_a_vector() -> None:
-    file, own, other = data(), vector(5), equality(6)
-    assert match([file], [other, own], ALL_UNPARTITIONED) == ((ScannedFile(file, (own, other)),), ())
-
-
 @pytest.mark.parametrize("names", ["/t/d.parquet", "/t/gone.parquet"])
 def test_two_vectors_that_name_one_data_file_are_refused_and_both_are_named(names: str) -> None:
     spelled = f"file:{names}"
@@ -248,29 +232,6 @@ def test_vectors_in_one_file_come_by_their_offset() -> None:
         (),
     )
     assert match([], [second, first], ALL_UNPARTITIONED) == ((), (first, second))
-
-
-def test_files_and_deletes_come_by_sequence_number_and_path() -> None:
-    old, first, second = data("/t/c", 1), data("/t/a", 2), data("/t/b", 2)
-    deletes = [
-        position(3, path="/t/p3"),
-        equality(3, path="/t/e3"),
-        equality(2, UNPARTITIONED, (), path="/t/e2"),
-        position(2, (b"/t/a", b"/t/a"), path="/t/p2"),
-        equality(1, path="/t/e1"),
-        equality(9, OTHER_SPEC, path="/t/e9"),
-        position(1, (b"/t/gone", b"/t/gone"), path="/t/p1"),
-    ]
-    p3, e3, e2, p2, e1, e9, p1 = deletes
-    assert match([second, old, first], deletes, ALL_UNPARTITIONED) == (
-        (ScannedFile(old, (e2, e3, p3)), ScannedFile(first, (p2, e3, p3)), ScannedFile(second, (e3, p3))),
-        (e1, p1, e9),
-    )
-
-
-def test_without_deletes_every_file_stands_alone() -> None:
-    assert match([data()], [], frozenset()) == ((ScannedFile(data()),), ())
-    assert match([], [equality(1)], frozenset()) == ((), (equality(1),))
 
 
 PATHS = st.sampled_from(["/t/a", "file:/t/b", "file:///t/c", "/t/d\u00e9"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import pprint
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,8 +34,6 @@ PARTS = st.text(min_size=1, max_size=6) | st.text("`.a ", min_size=1, max_size=6
         ("cat.a.b.table", TableIdentifier("cat", ("a", "b"), "table")),
         ("cat.`a.b`.t", TableIdentifier("cat", ("a.b",), "t")),
         ("`my cat`.`a b`.`t.1`", TableIdentifier("my cat", ("a b",), "t.1")),
-        ("cat.ns.таблица", TableIdentifier("cat", ("ns",), "таблица")),
-        ("`cat`.`ns`.`t`", TableIdentifier("cat", ("ns",), "t")),
     ],
 )
 def test_text_names_a_table(text: str, expected: TableIdentifier) -> None:
@@ -54,15 +51,11 @@ def test_two_parts_are_of_the_default_catalog() -> None:
         "",
         "t",
         "ns.t",
-        ".ns.t",
         "cat.ns.",
         "cat..t",
-        "cat.ns.t ",
         "cat.a b.t",
-        "cat.`ns.t",
         "cat.``.t",
         "cat.`a`b.t",
-        "c.n.a`b",
     ],
 )
 def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
@@ -71,16 +64,6 @@ def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
     assert caught.value.message == f"{text!r} is not the name of a table"
     assert caught.value.hint == "Write catalog.namespace.table; put a part with a dot or a space in backticks."
     assert caught.value.exit_status == 2
-
-
-def test_parts_that_need_them_are_shown_in_backticks() -> None:
-    assert str(TableIdentifier("cat", ("a.b", "c"), "my t")) == "cat.`a.b`.c.`my t`"
-
-
-def test_a_backtick_within_a_name_is_written_twice() -> None:
-    named = TableIdentifier("cat", ("a`b",), "`")
-    assert str(named) == "cat.`a``b`.````"
-    assert parse_table(str(named)) == named
 
 
 @given(catalog=PARTS, namespace=st.lists(PARTS, min_size=1, max_size=3), name=PARTS)
@@ -118,16 +101,11 @@ def meant(pattern: str, only: str | None = None) -> list[str]:
         ("shop.*", [str(table) for table in TABLES[:-1]]),
         ("*.orders", ["shop.db.orders", "shop.eu.west.orders", "lab.db.orders"]),
         ("shop.db.orders_20[0-9][0-9]", ["shop.db.orders_2025"]),
-        ("shop.db.orders_202?", ["shop.db.orders_2025"]),
         ("shop?db.orders", []),
-        ("shop.[!d]*.orders", ["shop.eu.west.orders"]),
-        ("shop.db.`two w`*", ["shop.db.`two words`"]),
         ("shop.db.`st*r`*", ["shop.db.`st*r`"]),
         ("shop.db.s*", ["shop.db.`st*r`"]),
         ("shop.`a.b`.*", ["shop.`a.b`.t"]),
-        ("shop.a.b.*", []),
         ("SHOP.*", []),
-        ("db.*", []),
     ],
 )
 def test_a_pattern_means_the_tables_whose_whole_name_it_fits(pattern: str, names: list[str]) -> None:
@@ -179,8 +157,6 @@ def name(*parts: str) -> TableIdentifier:
     ("properties", "admitted"),
     [
         ({}, ["a.t1", "a.t2", "a.b.t1", "c.t1"]),
-        ({"database-filter": "", "table-filter": ""}, ["a.t1", "a.t2", "a.b.t1", "c.t1"]),
-        ({"database-filter": "a"}, ["a.t1", "a.t2"]),
         ({"database-filter": r"a(\..*)?"}, ["a.t1", "a.t2", "a.b.t1"]),
         ({"table-filter": "t1"}, ["a.t1", "a.b.t1", "c.t1"]),
         ({"table-filter": "t"}, []),
@@ -208,10 +184,8 @@ def test_a_malformed_pattern_is_named_with_its_key(key: str) -> None:
         ("orders →✓ 客 é", "orders →✓ 客 é"),
         ("a\nb\tc\x1b[31m\x7f\x9b", r"a\nb\tc\x1b[31m\x7f\x9b"),
         ("evil\u202egnp.exe\u2066\u200f\u061c", r"evil\u202egnp.exe\u2066\u200f\u061c"),
-        ("zero\u200bwidth\ufeff", r"zero\u200bwidth\ufeff"),
         ("line\u2028paragraph\u2029next\x85", r"line\u2028paragraph\u2029next\x85"),
         ("\udcff", r"\udcff"),
-        ("tag\U000e0041", r"tag\U000e0041"),
     ],
 )
 def test_what_is_not_what_it_looks_like_is_escaped(text: str, shown: str) -> None:
@@ -236,33 +210,24 @@ def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
     [
         "token",
         "s3.secret-access-key",
-        "s3.access-key-id",
         "header.X-Tenant",
         "adls.connection-string",
         "auth",
         "Credential",
     ],
 )
-def test_values_of_such_keys_are_not_shown(key: str) -> None:
+def test_values_of_such_keys_alone_are_not_shown(key: str) -> None:
     assert is_secret(key)
-    assert masked({key: "x"}) == {key: "***"}
-
-
-@pytest.mark.parametrize(
-    "key", ["uri", "warehouse", "rest.authorization-url", "oauth2-server-uri", "s3.region", "type"]
-)
-def test_values_of_other_keys_are(key: str) -> None:
-    assert not is_secret(key)
+    others = dict.fromkeys(("uri", "rest.authorization-url", "oauth2-server-uri", "s3.region"), "x")
+    assert masked({key: "x", **others}) == {key: "***", **others}
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("http://me:pw@host:1/x", "http://me:***@host:1/x"),
-        ("http://host:1/x", "http://host:1/x"),
         ("user=u&password=p&x=1", "user=u&password=***&x=1"),
         ('{"token": "abc", "port": 1}', '{"token": "***", "port": 1}'),
-        ("client_secret='abc'", "client_secret='***'"),
         ("DefaultEndpoints;AccountKey=abc==;Suffix=x", "DefaultEndpoints;AccountKey=***;Suffix=x"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
         ("token amo_abcdefghijklmnopqrstuvwxyz is old", "token *** is old"),
@@ -313,25 +278,17 @@ class Model(BaseModel):
     [
         pytest.param(lambda held: json.dumps({"token": held}), id="json"),
         pytest.param(lambda held: json.dumps({held: 1}), id="json, as a key"),
-        pytest.param(lambda held: json.dumps({"token": held}, default=repr), id="json with a way out"),
         pytest.param(lambda held: json.dumps({"token": held}, default=str), id="json with another"),
         pytest.param(lambda held: structlog.processors.JSONRenderer()(None, "", {"token": held}), id="a log's line"),
-        pytest.param(lambda held: yaml.safe_dump({"token": held}), id="yaml"),
         pytest.param(lambda held: yaml.dump({"token": held}), id="yaml of any object"),
-        pytest.param(lambda held: pickle.dumps(held), id="pickle"),
         pytest.param(lambda held: pickle.dumps(Holder("a", held)), id="pickle of its holder"),
         pytest.param(lambda held: repr(asdict(Holder("a", held))), id="asdict"),
-        pytest.param(lambda held: repr(Model(token=held)), id="pydantic's repr"),
-        pytest.param(lambda held: repr(Model(token=held).model_dump()), id="model_dump"),
         pytest.param(lambda held: Model(token=held).model_dump_json(), id="model_dump_json"),
         pytest.param(lambda held: repr(copy.deepcopy([held])) + repr(copy.copy(held)), id="copies"),
         pytest.param(lambda held: "Bearer " + held, id="joined with +"),
-        pytest.param(lambda held: "".join(["Bearer ", held]), id="joined"),
         pytest.param(lambda held: "{0!s} {0!r} {0:>9} {0!a}".format(held), id="format"),  # noqa: UP032 - each way is tried
-        pytest.param(lambda held: pprint.pformat([held]), id="pformat"),
         pytest.param(lambda held: repr(ValueError(held)) + str(ValueError(held)), id="an error's argument"),
         pytest.param(lambda held: bytes(held), id="bytes"),
-        pytest.param(lambda held: list(held), id="letters"),
     ],
 )
 def test_no_way_of_showing_or_keeping_a_value_shows_a_secret(shown: Callable[[Secret], object]) -> None:

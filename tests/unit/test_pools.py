@@ -18,18 +18,18 @@ from amoro_core.model.processes import FILES, METADATA, STATISTICS, ProcessStatu
 WAIT_S = 90
 
 
-def test_a_key_is_worked_on_once_at_a_time() -> None:
+def test_a_key_is_worked_on_once_at_a_time_and_no_more_than_so_many_are_queued() -> None:
     begun, may_end = threading.Event(), threading.Event()
 
-    def work(key: str) -> None:
+    def work(key: int) -> None:
         begun.set()
         assert may_end.wait(WAIT_S)
 
-    pool: KeyedPool[str] = KeyedPool("keys", 2, work)
+    pool: KeyedPool[int] = KeyedPool("keys", 1, work, most=3)
     try:
-        assert pool.submit("a")
+        assert [pool.submit(key) for key in (0, 0, 1, 2, 3, 4)] == [True, False, True, True, False, False]
         assert begun.wait(WAIT_S)
-        assert not pool.submit("a")
+        assert not pool.submit(0)
     finally:
         may_end.set()
         pool.stop()
@@ -92,22 +92,6 @@ def test_stopping_ends_the_threads_of_every_lane() -> None:
         assert ended.acquire(timeout=WAIT_S)
     pool.stop()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("stopping-")] == []
-
-
-def test_no_more_than_so_many_keys_are_queued() -> None:
-    begun, may_end = threading.Event(), threading.Event()
-
-    def work(key: int) -> None:
-        begun.set()
-        assert may_end.wait(WAIT_S)
-
-    pool: KeyedPool[int] = KeyedPool("queue", 1, work, most=3)
-    try:
-        assert [pool.submit(key) for key in range(5)] == [True, True, True, False, False]
-        assert begun.wait(WAIT_S)
-    finally:
-        may_end.set()
-        pool.stop()
 
 
 # Turns

@@ -296,11 +296,6 @@ def test_a_program_gets_events_of_the_library_where_its_own_logging_goes() -> No
     ]
 
 
-def test_a_program_that_has_set_up_structlog_for_itself_keeps_that() -> None:
-    own = "import structlog; structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))"
-    assert _as_a_library(own).stderr == ""
-
-
 def test_off_a_terminal_events_of_a_service_are_json_with_tracebacks_and_each_stands_there_once() -> None:
     lines = [
         json.loads(line)

@@ -5,23 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyiceberg.manifest import DataFile as EntryFile
-from pyiceberg.manifest import DataFileContent, ManifestEntry
-from pyiceberg.manifest import FileFormat as EntryFormat
-from pyiceberg.typedef import Record
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.manifest.reading import identity_of, to_delete_file
 from amoro_core.iceberg.table_support import refuse_twice_live
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
-from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.scan.matching import match
 from amoro_core.validation.removable_deletes import dangling_deletes, deletes_without, removable_deletes
-from tests.unit.planning.builders import MIB, NOW, position_delete
+from tests.unit.planning.builders import MIB, position_delete
 from tests.unit.planning.builders import data as sized_data
-from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_validating import S, bounded, by_bounds, data, equality, group, position, scan_of, scanned
 
 A, B, C = data("a"), data("b", 6), data("c")
@@ -243,38 +236,6 @@ def test_an_ordinary_delete_is_its_whole_file_and_a_vector_a_part_of_it() -> Non
 @pytest.mark.parametrize("delete", [WHOLE, OF_A])
 def test_the_identity_is_kept_between_processes(delete: DeleteFile) -> None:
     assert codec.decode(DeleteFile, codec.encode(rewrite_pb2.DeleteFile, delete)) == delete
-
-
-@pytest.mark.parametrize("delete", [WHOLE, OF_A])
-def test_a_manifest_entry_has_the_identity_of_its_delete(delete: DeleteFile) -> None:
-    file = EntryFile.from_args(
-        _table_format_version=3,
-        content=DataFileContent.POSITION_DELETES,
-        file_path=delete.path,
-        file_format=EntryFormat.PARQUET,  # vectors in Puffin files are refused so far
-        partition=Record(),
-        record_count=1,
-        file_size_in_bytes=delete.size_bytes,
-        content_offset=delete.content_offset,
-        content_size_in_bytes=delete.content_size_bytes,
-    )
-    file.spec_id = 0
-    entry = ManifestEntry.from_args(sequence_number=2, data_file=file)
-
-    assert identity_of(file) == delete.identity
-    assert to_delete_file(entry, ()).numbered == delete.numbered
-
-
-def test_vectors_of_one_file_count_and_weigh_each() -> None:
-    evaluation = evaluate(SCAN, CONFIG, {}, NOW)
-    (verdict,) = evaluation.partitions
-    assert (verdict.position_delete_files, evaluation.summary.position_delete_files) == (2, 2)
-
-
-def test_a_vector_of_a_rewritten_file_goes_and_that_of_another_in_the_same_file_stays() -> None:
-    one = group(1, rewritten=[SCAN.files[0]])
-
-    assert removable_deletes([one], SCAN, 2) == (OF_A,)
 
 
 def test_only_the_same_part_is_live_twice() -> None:

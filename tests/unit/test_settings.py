@@ -37,9 +37,7 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("0", 0), ("512MB", 512 * 2**20), ("1.5 GiB", 3 * 2**29), ("4g", 4 * 2**30)]
-)
+@pytest.mark.parametrize(("text", "size"), [("0", 0), ("1.5 GiB", 3 * 2**29), ("4g", 4 * 2**30)])
 def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, size: int) -> None:
     (tmp_path / "amoro.yaml").write_text(f"planning-memory: {text}\n")
     assert load_settings(tmp_path, None, {}).planning_bytes == size
@@ -49,8 +47,6 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
     ("variable", "value"),
     [
         ("AMORO_PORT", "x"),
-        ("AMORO_PORT", "70000"),
-        ("AMORO_HISTORY_KEEP", "0s"),
         ("AMORO_GROUPS", " , "),
         ("AMORO_ALLOWED_CLASSES", "Class"),
         ("AMORO_PLANNING_MEMORY", "7"),
@@ -118,22 +114,12 @@ def test_catalogs_have_allowed_prefixes_and_strictness_by_name(tmp_path: Path) -
     assert load_settings(tmp_path, None, {}).rules_of("a_b").strict_locations
 
 
-def test_catalogs_of_the_environment_stand_in_place_of_the_files(tmp_path: Path) -> None:
-    (tmp_path / "amoro.yaml").write_text(RULES)
-    settings = load_settings(tmp_path, None, {"AMORO_CATALOGS": "{a_b: {allow-locations: [/own]}}"})
-    assert settings.catalogs == (CatalogRules("a_b", ("/own",)),)
-    said = ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
-    assert said in settings.described()
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("[a]", "expected names of catalogs"),
         ("{a: [/x]}", "expected allow-locations or strict-locations below a"),
         ("{a: {allow: [/x]}}", "a has the unknown key 'allow'"),
         ("{a: {allow-locations: /x}}", "expected a list of locations as allow-locations of a"),
-        ("{a: {allow-locations: [1]}}", "expected a list of locations"),
         ("{a: {strict-locations: 'yes'}}", "expected true or false as strict-locations of a"),
         (
             "{a: {allow-locations: [lake/x]}}",
@@ -157,16 +143,11 @@ def test_malformed_rules_of_a_catalog_are_named(tmp_path: Path, value: str, why:
     [
         ("port: 7000\nhistory-keep: 90m\ngroups: [default, a]\ninsecure: true\n", True),
         ("refresh-external-catalogs:\n  interval: 30s\n", True),
-        ("refresh-external-catalogs.thread-count: 3\n", True),
         ("port: 70000\n", False),
-        ("port: http\n", False),
-        ("histroy-keep: 1d\n", False),
         ("heartbeat-interval: soon\n", False),
-        ("groups: []\n", False),
         ("insecure: 'yes'\n", False),
         (RULES.replace("strict_", "strict-"), True),
         ("catalogs: {a: {allow: [/x]}}\n", False),
-        ("catalogs: {a: {strict-locations: 1}}\n", False),
         ("refresh-external-catalogs:\n  thread-count: 0\n", False),
     ],
 )

@@ -16,14 +16,11 @@ from hypothesis import strategies as st
 from amoro_core.scheduling.policy import (
     FIRST_GUESS_S,
     LEAST_SHARE,
-    POLICIES,
     Accounts,
-    PendingTable,
     TaskRun,
     Use,
     choose_tasks,
     occupation,
-    order_pending,
     quota_limit,
     settled,
     share_of,
@@ -38,13 +35,10 @@ MINUTE = timedelta(minutes=1)
     ("quota", "threads", "limit"),
     [
         (0.5, 8, 4),
-        (0.5, 3, 2),
         (0.1, 1, 1),
         (0.07, 100, 7),
         (1.0, 8, 8),
-        (1.5, 8, 1),
         (3.0, 8, 3),
-        (20.0, 8, 20),
         (0.0, 8, 0),
         (0.5, 0, 0),
     ],
@@ -94,29 +88,6 @@ def chosen_tables(candidates: dict[int, list[Task]], stand: dict[int, Use], slot
 
 def test_table_furthest_below_its_share_comes_first() -> None:
     assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(4, 8), t2=(1, 4)), 2) == [2, 1]
-
-
-def test_table_that_had_less_time_for_its_share_comes_first() -> None:
-    stand = {1: Use(0, 4, 0.4, 100.0), 2: Use(0, 4, 0.4)}
-    assert chosen_tables(waiting(t1=9, t2=9), stand, 1) == [2]
-    assert chosen_tables(waiting(t1=9, t2=9), {**stand, 2: Use(1, 4, 0.4)}, 1) == [1]
-
-
-def test_limit_holds_while_another_table_is_below_its_own() -> None:
-    assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(1, 1), t2=(0, 3)), 3) == [2, 2, 2]
-    stand = {1: Use(1, 1, 0.1), 2: Use(0, 3, 0.3, 10000.0)}
-    assert chosen_tables(waiting(t1=9, t2=9), stand, 3) == [2, 2, 2]
-
-
-def test_threads_are_lent_beyond_the_limit_while_others_are_idle() -> None:
-    candidates = waiting(t1=4)
-    assert choose_tasks(candidates, candidates.__getitem__, uses(t1=(1, 1)), 3, 60) == [(1, 1), (1, 2), (1, 3)]
-    assert chosen_tables(waiting(t1=4, t2=1), uses(t1=(1, 1), t2=(0, 1)), 3) == [2, 1, 1]
-
-
-def test_table_without_quota_only_borrows_and_is_not_forgotten() -> None:
-    assert chosen_tables(waiting(t1=2, t2=2), uses(t1=(0, 0), t2=(0, 1)), 4) == [2, 1, 2, 1]
-    assert chosen_tables(waiting(t1=2), {}, 4) == [1, 1]
 
 
 @given(
@@ -222,20 +193,6 @@ def test_two_tables_of_a_busy_group_get_thread_time_by_their_quotas(threads: int
     assert shares[2] == pytest.approx(0.8, rel=0.1)
 
 
-@pytest.mark.parametrize("alone", [1, 2])
-@pytest.mark.parametrize("threads", [1, 5])
-def test_a_table_gets_all_threads_while_the_other_is_idle_and_owes_nothing_for_it(alone: int, threads: int) -> None:
-    other = 3 - alone
-    group = Group(threads, {1: 0.2, 2: 0.8}, lambda table: 60.0)
-    group.waiting = Counter({alone: 10_000})
-    group.run(NOW + timedelta(hours=1))
-    assert group.time(NOW, group.now) == {alone: 1.0, other: 0.0}
-    began = group.now
-    group.waiting[other] = 10_000
-    group.run(began + timedelta(minutes=40))
-    assert group.time(began, group.now)[1] == pytest.approx(0.2, rel=0.1)
-
-
 def test_a_table_of_many_small_processes_does_not_begin_anew_with_each() -> None:
     """It waits with one task at a time, the other with thousands: it must not get every second turn."""
     group = Group(1, {1: 0.2, 2: 0.8}, lambda table: 60.0)
@@ -284,56 +241,3 @@ def test_no_table_that_waits_gets_less_than_half_of_its_part_in_random_workloads
         for table in tables:
             least = parts[table] / sum(parts.values()) / 2 - 2 * 1.5 * typical[table] / (threads * period)
             assert got[table] >= least, f"seed {seed}: table {table} got {got[table]} of {quotas}"
-
-
-@dataclass
-class Planned:
-    """Tables that are planned one at a time by a policy and use threads from then on; they come again after a pause."""
-
-    chance: random.Random
-    policy: str
-
-    def __post_init__(self) -> None:
-        self.now = NOW
-        self.limits = {table: self.chance.choice([0, 1, 1, 2, 8]) for table in range(self.chance.randint(2, 7))}
-        self.runs: dict[int, tuple[TaskRun, ...]] = dict.fromkeys(self.limits, ())
-        self.last: dict[int, datetime] = {}
-        self.pending_since = dict.fromkeys(self.limits, NOW)
-        self.busy_until = dict.fromkeys(self.limits, NOW)
-        self.passed_over: Counter[int] = Counter()
-
-    def step(self) -> tuple[int, timedelta, int] | None:
-        """Plan one table: which one, how long it waited, and how many plans of others it saw meanwhile."""
-        self.now += self.chance.choice([1, 30, 120]) * S
-        pending = [table for table in self.limits if self.busy_until[table] <= self.now]
-        if not pending:
-            return None
-        waiting = [PendingTable(table, self.limits[table], self.runs[table], self.last.get(table)) for table in pending]
-        first = order_pending(waiting, POLICIES[self.policy], self.now)[0].table_id
-        waited, saw = self.now - max(self.pending_since[first], self.busy_until[first]), self.passed_over[first]
-        self.passed_over.update(table for table in pending if table != first)
-        self.passed_over[first] = 0
-        ends_at = self.now + self.chance.choice([1, 60, 600]) * S
-        self.runs[first] = (*self.runs[first][-20:], TaskRun(self.now, ends_at))
-        self.last[first] = self.busy_until[first] = ends_at
-        self.pending_since[first] = ends_at
-        return first, waited, saw
-
-
-def test_under_balanced_the_longest_waiting_goes_first_and_every_other_table_only_once_before_it() -> None:
-    for seed in range(WORKLOADS):
-        workload = Planned(random.Random(seed), "balanced")
-        for _ in range(60):
-            step = workload.step()
-            if step is not None:
-                assert step[2] < len(workload.limits), f"seed {seed}: table {step[0]} saw {step[2]} plans of others"
-
-
-def test_under_quota_no_table_waits_longer_than_its_use_counts_and_one_plan_of_each_other() -> None:
-    for seed in range(WORKLOADS):
-        workload = Planned(random.Random(seed), "quota")
-        for _ in range(60):
-            step = workload.step()
-            if step is not None:
-                most = timedelta(hours=1) + (len(workload.limits) - 1) * 120 * S
-                assert step[1] <= most, f"seed {seed}: table {step[0]} waited {step[1]}"

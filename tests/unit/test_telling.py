@@ -134,7 +134,6 @@ def waits(code: str, reason: str) -> OptimizingProcess:
          EventText(EventKind.COMMITTED, f"a part of {DONE}: why")),
         (PROCESS, moved(ProcessStatus.SUCCESS), EventText(EventKind.COMMITTED, "minor has ended")),
         (moved(ProcessStatus.HELD), PROCESS, EventText(EventKind.STARTED, "minor was started")),
-        (moved(ProcessStatus.REQUESTED), PROCESS, EventText(EventKind.STARTED, "minor was started")),
         # Once for each cause.
         (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD), None),
         (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD, failure="20 files"),
@@ -179,7 +178,6 @@ SWITCHED_ON = EventText(EventKind.ENABLED, "enabled by amoro table enable")
         (replace(OFF, refreshed_at=None), replace(ON, enabled_override=True), [SWITCHED_ON]),
         (ONCE, TWICE, [EventText(EventKind.BACKED_OFF, "2 failures in a row: tried again at 2026-03-01 12:05:00 UTC")]),
         (TWICE, TWICE, []),
-        (TWICE, ONCE, []),
     ],
 )  # fmt: skip
 def test_what_is_told_of_a_table(before: TableRuntime, after: TableRuntime, told: list[EventText]) -> None:
@@ -210,15 +208,6 @@ NOW_TASKS = Counted(TASKS)
 RULES = {condition.name: condition.when for condition in CONDITIONS}
 
 
-def test_sums_and_extremes_go_by_labels() -> None:
-    assert NOW_TASKS.sum(metrics.TASKS, "group") == {("a",): 5, ("b",): 5}
-    assert NOW_TASKS.sum(metrics.TASKS) == {(): 10}
-    assert NOW_TASKS.sum(metrics.TASKS, "group", status=("acked", "scheduled")) == {("a",): 2}
-    assert NOW_TASKS.max(metrics.TASKS, "group") == {("a",): 3, ("b",): 5}
-    assert NOW_TASKS.min(metrics.TASKS, "group") == {("a",): 2, ("b",): 5}
-    assert NOW_TASKS.sum(metrics.LEADER) == {}
-
-
 def test_a_series_that_is_missing_is_not_zero() -> None:
     assert matching(NOW_TASKS.sum(metrics.THREADS, "group"), operator.lt, 4) == {("a",): 0}
     assert RULES["tasks-wait"].values(NOW_TASKS) == {("a",): 3}
@@ -241,11 +230,6 @@ def test_a_share_needs_a_least_number(failed: float, others: float, found: dict[
     name = "amoro_processes_total"
     samples = [MetricSample(name, failed, ("full", "failed")), MetricSample(name, others, ("full", "success"))]
     assert RULES["processes-fail"].values(Counted(samples)) == found
-
-
-def test_moments_are_told_as_what_is_left() -> None:
-    end = MetricSample("amoro_certificate_expiry_seconds", 1000)
-    assert RULES["certificate-ends"].values(Counted([end], now_s=1030.0)) == {(): -30}
 
 
 def test_a_condition_is_raised_once_it_has_lasted() -> None:

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -165,14 +165,6 @@ def test_an_unchanged_table_takes_the_whole_rewrite() -> None:
     assert validate(record(one), now) == Validation(
         None, {}, CommitContent((1,), (A, B), (E7, P8), one.output.data_files, ())
     )
-
-
-def test_appends_since_the_plan_are_no_conflict() -> None:
-    one = group(1, rewritten=[scanned(A), scanned(B)])
-
-    done = validate(record(one), head(scanned(A), scanned(B), scanned(data("new", 15))))
-
-    assert done.content == CommitContent((1,), (A, B), (), one.output.data_files, ())
 
 
 @pytest.mark.parametrize(
@@ -506,48 +498,11 @@ def removed(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
     return done.content.removed_deletes
 
 
-def test_a_delete_that_a_file_outside_needs_stays() -> None:
-    plan = record(group(1, rewritten=[scanned(A, E7)]))
-
-    assert removed(plan, head(scanned(A, E7), scanned(B, E7))) == ()
-    assert removed(plan, head(scanned(A, E7), scanned(data("young", 7)))) == (E7,)
-
-
 def test_a_delete_that_a_dropped_group_needs_stays() -> None:
     plan = record(group(1, rewritten=[scanned(A, E7)]), group(2, rewritten=[scanned(B, E7)]))
 
     assert removed(plan, head(scanned(A, E7), scanned(B, E7))) == (E7,)
     assert removed(plan, head(scanned(A, E7), scanned(B, E7, position("new", S + 1)))) == ()
-
-
-def test_a_position_delete_stays_while_its_bounds_alone_keep_it_from_a_file_outside() -> None:
-    plan = record(group(1, rewritten=[scanned(A, P8)]))
-
-    assert removed(plan, head(scanned(A, P8), scanned(B))) == ()
-    assert removed(plan, head(scanned(A, P8), scanned(data("as-new", 8)))) == ()
-    assert removed(plan, head(scanned(A, P8), scanned(data("newer", 9)))) == (P8,)
-    assert removed(plan, head(scanned(A, P8), scanned(data("elsewhere", 5, 0, (b"x",))))) == (P8,)
-
-
-@pytest.mark.parametrize("form", [lambda delete: delete, by_bounds], ids=["reference", "bounds"])
-def test_a_position_delete_that_names_its_file_goes_with_it(form: Callable[[DeleteFile], DeleteFile]) -> None:
-    named = form(position("named", 8, names=replace(A, path="file:/w/t/data/a")))
-    plan = record(group(1, rewritten=[scanned(A, named)]))
-
-    assert removed(plan, head(scanned(A, named), scanned(B))) == (named,)
-    assert removed(plan, head(scanned(A, named), scanned(B, named))) == ()
-
-
-def test_a_position_delete_whose_bounds_span_two_files_is_never_taken_for_one_of_a_single_file() -> None:
-    between = bounded("between", 8, A, B)
-    converting = group(1, converted=[scanned(A, between)])
-    both = group(1, converted=[scanned(A, between), scanned(B, between)])
-    live = scan_of(scanned(A, between), scanned(B, between))
-
-    assert between.named_file is None
-    assert removable_deletes([converting], live, S) == ()
-    assert removable_deletes([converting], scan_of(scanned(A, between), scanned(B)), S) == ()
-    assert removable_deletes([both], live, S) == (between,)
 
 
 @pytest.mark.parametrize("cut", ["file:///w/t/data/a", "file:///w/t/dat", "file:/w/t"])
@@ -580,68 +535,12 @@ def test_equal_bounds_cut_within_a_character_name_no_file() -> None:
     )
 
 
-def test_a_position_delete_that_was_not_folded_into_a_converted_file_stays() -> None:
-    plan = record(group(1, converted=[scanned(A, P8), scanned(B, E7)]))
-
-    assert removed(plan, head(scanned(A, P8), scanned(B, E7))) == ()
-
-
-def test_a_position_delete_that_names_a_file_outside_stays_though_the_scan_missed_it() -> None:
-    named = position("named", 8, names=B)
-
-    assert removable_deletes([group(1, rewritten=[scanned(A, named)])], scan_of(scanned(A, named), scanned(B)), S) == ()
-
-
-@pytest.mark.parametrize("form", [lambda delete: delete, by_bounds], ids=["reference", "bounds"])
-def test_a_position_delete_that_names_one_converted_file_goes_whatever_others_fold(
-    form: Callable[[DeleteFile], DeleteFile],
-) -> None:
-    named = form(position("named", 8, names=A))
-    one = group(1, converted=[scanned(A, named), scanned(B)])
-
-    assert removable_deletes([one], scan_of(scanned(A, named), scanned(B)), S) == (named,)
-
-
 def test_a_delete_above_the_plan_is_never_removable() -> None:
     newer = equality("newer", S + 1)
     one = group(1, rewritten=[scanned(A, E7, newer)])
 
     assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S) == (E7,)
     assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S + 1) == (E7, newer)
-
-
-def test_a_global_equality_delete_stays_for_files_of_every_partition_and_spec() -> None:
-    everywhere = equality("everywhere", 7, 1)
-    x = data("x", 5, 0, (b"x",))
-    plan = record(group(1, rewritten=[scanned(x, everywhere)]))
-
-    assert removed(plan, head(scanned(x, everywhere))) == (everywhere,)
-    assert removed(plan, head(scanned(x, everywhere), scanned(data("y", 6, 2, (b"y",))))) == ()
-
-
-def test_what_the_oldest_file_outside_needs_stays_whatever_comes_after_it() -> None:
-    everywhere, x, y = equality("everywhere", 7, 1), data("x", 5, 0, (b"x",)), data("y", 6, 0, (b"y",))
-    void, z = equality("void", 7, 1, (None,)), data("z", 9, 0, (b"y",))
-    one = group(1, rewritten=[scanned(x, everywhere, void)])
-
-    found = scan_of(scanned(x, everywhere, void), scanned(y, void), scanned(z))
-
-    assert removable_deletes([one], found, S) == ()
-    assert removable_deletes([one], scan_of(scanned(x, everywhere, void), scanned(z)), S) == (everywhere, void)
-
-
-def test_what_the_oldest_file_of_a_partition_needs_stays_whatever_comes_after_it() -> None:
-    one = group(1, rewritten=[scanned(A, E7)])
-
-    assert removable_deletes([one], scan_of(scanned(A, E7), scanned(data("old", 6)), scanned(data("new", 9))), S) == ()
-
-
-def test_a_global_equality_delete_that_was_not_folded_into_a_converted_file_stays() -> None:
-    everywhere = equality("everywhere", 7, 1)
-    x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"x",))
-    one = group(1, rewritten=[scanned(x, everywhere)], converted=[scanned(y)])
-
-    assert removable_deletes([one], scan_of(scanned(x, everywhere), scanned(y)), S) == ()
 
 
 @pytest.mark.parametrize("delete", [equality("e", 7, 0, (b"x",)), position("p", 7, 0, (b"x",)), position("g", 7, 1)])
@@ -658,22 +557,65 @@ def own(of: DataFile, sequence: int = 8, rows: int = 3) -> DeleteFile:
     return replace(position(f"{of.path}/{name}", sequence, of.spec_id, of.partition, of), record_count=rows)
 
 
-def test_what_an_earlier_conversion_folded_is_not_needed_by_the_file_that_it_converted() -> None:
-    shared = position("shared", 8)
-    live = (scanned(A, E7, shared), scanned(B, E7, shared, own(B)))
-    one = group(1, converted=[live[0]])
+NAMED_A, NAMED_B = position("named", 8, names=A), position("named", 8, names=B)
+SPELLED, BETWEEN = position("named", 8, names=replace(A, path="file:/w/t/data/a")), bounded("between", 8, A, B)
+EVERYWHERE, WITH_NULLS = equality("everywhere", 7, 1), equality("void", 7, 1, (None,))
+SHARED, FOLDED, OF_Z = position("shared", 8), own(B), data("z", 9, 0, (b"y",))
+FOR_A, ON_X = scanned(A, E7, SHARED), [scanned(X, EVERYWHERE, WITH_NULLS)]
+#: What is rewritten, what is converted, what else is live, and which deletes go.
+GOING: Mapping[str, tuple[list[ScannedFile], list[ScannedFile], list[ScannedFile], tuple[DeleteFile, ...]]] = {
+    "a file outside needs it": ([scanned(A, E7)], [], [scanned(B, E7)], ()),
+    "the file outside is as young": ([scanned(A, E7)], [], [scanned(data("young", 7))], (E7,)),
+    "the oldest of two files outside": ([scanned(A, E7)], [], [scanned(data("old", 6)), scanned(data("new", 9))], ()),
+    # Position deletes that may name several files.
+    "bounds alone keep it from a file outside": ([scanned(A, P8)], [], [scanned(B)], ()),
+    "a file outside as new": ([scanned(A, P8)], [], [scanned(data("as-new", 8))], ()),
+    "a newer file outside": ([scanned(A, P8)], [], [scanned(data("newer", 9))], (P8,)),
+    "a file of another partition": ([scanned(A, P8)], [], [scanned(X)], (P8,)),
+    "not folded into another converted file": ([], [scanned(A, P8), scanned(B, E7)], [], ()),
+    "bounds of two files, one of them converted": ([], [scanned(A, BETWEEN)], [scanned(B, BETWEEN)], ()),
+    "bounds of two files, one of them without it": ([], [scanned(A, BETWEEN)], [scanned(B)], ()),
+    "bounds of two files, both converted": ([], [scanned(A, BETWEEN), scanned(B, BETWEEN)], [], (BETWEEN,)),
+    # Those that name one, by a reference or by equal bounds.
+    **{
+        f"{case}, by {form}": (rewritten, converted, others, (delete,) if goes else ())
+        for form, delete, of_a in (
+            ("reference", SPELLED, NAMED_A),
+            ("bounds", by_bounds(SPELLED), by_bounds(NAMED_A)),
+        )
+        for case, rewritten, converted, others, delete, goes in (
+            ("its file is rewritten", [scanned(A, delete)], [], [scanned(B)], delete, True),
+            ("another file has it, too", [scanned(A, delete)], [], [scanned(B, delete)], delete, False),
+            ("whatever others fold", [], [scanned(A, of_a), scanned(B)], [], of_a, True),
+        )
+    },
+    "it names a file outside that the scan missed": ([scanned(A, NAMED_B)], [], [scanned(B)], ()),
+    # Equality deletes that hold everywhere.
+    "everywhere": ([scanned(X, EVERYWHERE)], [], [], (EVERYWHERE,)),
+    "everywhere, another spec": ([scanned(X, EVERYWHERE)], [], [scanned(data("y", 6, 2, (b"y",)))], ()),
+    "everywhere, not folded": ([scanned(X, EVERYWHERE)], [scanned(data("y", 5, 0, (b"x",)))], [], ()),
+    "everywhere, the older of two": (ON_X, [], [scanned(replace(Y, sequence_number=6), WITH_NULLS), scanned(OF_Z)], ()),
+    "everywhere, newer ones": (ON_X, [], [scanned(OF_Z)], (EVERYWHERE, WITH_NULLS)),
+    # What an earlier conversion has folded is not needed by the file that it converted; what came after it is.
+    "folded before": ([], [FOR_A], [scanned(B, E7, SHARED, FOLDED)], (E7, SHARED)),
+    "not folded before": ([], [FOR_A], [scanned(B, E7, SHARED)], ()),
+    "folded before, and a third": ([], [FOR_A], [scanned(B, E7, SHARED, FOLDED), scanned(C, E7, SHARED)], ()),
+    **{
+        f"newer, spec {same.spec_id}": ([scanned(A, same, newer)], [], [scanned(B, same, newer, FOLDED)], (same,))
+        for same, newer in [(equality("same", 8, spec), equality("newer", 9, spec)) for spec in (0, 1)]
+    },
+}  # fmt: skip
 
-    assert removable_deletes([one], scan_of(*live), S) == (E7, shared)
-    assert removable_deletes([one], scan_of(live[0], scanned(B, E7, shared)), S) == ()
-    assert removable_deletes([one], scan_of(*live, scanned(C, E7, shared)), S) == ()
 
-
-@pytest.mark.parametrize("spec", [0, 1], ids=["partition", "everywhere"])
-def test_a_delete_that_came_after_an_earlier_conversion_stays_for_the_file(spec: int) -> None:
-    newer, same = equality("newer", 9, spec), equality("same", 8, spec)
-    live = (scanned(A, same, newer), scanned(B, same, newer, own(B, 8)))
-
-    assert removable_deletes([group(1, rewritten=[live[0]])], scan_of(*live), S) == (same,)
+@pytest.mark.parametrize(("rewritten", "converted", "others", "expected"), GOING.values(), ids=GOING)
+def test_a_delete_goes_once_no_live_file_can_need_it(
+    rewritten: list[ScannedFile],
+    converted: list[ScannedFile],
+    others: list[ScannedFile],
+    expected: tuple[DeleteFile, ...],
+) -> None:
+    live = scan_of(*rewritten, *converted, *others)
+    assert removable_deletes([group(1, rewritten, converted)], live, S) == expected
 
 
 @pytest.mark.parametrize(

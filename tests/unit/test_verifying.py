@@ -30,15 +30,6 @@ HISTORY = (
 )
 
 
-def test_the_last_optimizing_is_compared_with_its_parent_whoever_wrote_before_and_since() -> None:
-    assert select(HISTORY, 6, None, None) == ComparisonSelection(6, (Span(3, 4, ("p4",)),))
-    assert select(HISTORY, 7, None, None) == ComparisonSelection(7, (Span(1, 2, ("p2",)),))
-
-
-def test_one_snapshot_is_compared_with_its_parent() -> None:
-    assert select(HISTORY, 6, None, 5) == ComparisonSelection(5, (Span(4, 5, ()),))
-
-
 def test_two_snapshots_between_which_nobody_else_wrote_are_compared_at_once() -> None:
     assert select(HISTORY, 6, 3, 5) == ComparisonSelection(5, (Span(3, 5, ("p4",)),))
 

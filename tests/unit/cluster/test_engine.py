@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType, UnknownType, UUIDType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
+from amoro_core.errors import AttemptAbandoned, CheckFailed, StorageFull
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import (
-    CLUSTER,
     METADATA_KEY,
     ClusterInput,
     Layout,
@@ -29,26 +25,17 @@ from amoro_core.model.clustering import (
     Strategy,
     group_of,
     group_suffix,
-    layout_text,
     parse_layout_text,
 )
-from amoro_core.model.task_payload import Work
-from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.cluster.engine import planning_bytes
 from amoro_optimizer.cluster.range_partitioner import UNEVENNESS, Cuts, parse_cuts, sample_rows
 from amoro_optimizer.cluster.sort_keys import Order, sort_rows
-from amoro_optimizer.execution import Run
-from amoro_optimizer.rewrite.spilling import sweep_spills
-from amoro_optimizer.work_kinds import Kinds
 from tests.tiers import count as tier_count
 from tests.tiers import sample
 from tests.unit.rewrite.builders import (
-    ATTEMPT,
     col,
-    data_file,
     equality_deletes,
     position_deletes,
-    renamed,
     written_under,
 )
 
@@ -157,13 +144,6 @@ def test_files_tell_group_layout_sort_order_and_bounds(tmp_path: Path) -> None:
         assert set(file.metrics.lower_bounds) == set(file.metrics.upper_bounds) == {1, 2}
         assert footer.row_group(0).column(0).has_column_index
         assert file.sequence_number == work.rewrite.sequence_number
-
-
-def test_a_curve_is_no_sort_order(tmp_path: Path) -> None:
-    work = group(
-        tmp_path, SCHEMA, curve(Strategy.HILBERT, 1, 3), files_of(tmp_path, SCHEMA, random_rows(9), 1), sort_order_id=3
-    )
-    assert [file.sort_order_id for file in run(work).rewrite.data_files] == [0]
 
 
 @pytest.mark.parametrize("memory", [512 << 20, SMALL], ids=["in memory", "through disk"])
@@ -327,14 +307,6 @@ def test_it_ends_soon_after_it_is_cancelled_and_leaves_nothing(tmp_path: Path, m
         assert not (tmp_path / "spill").exists() or not list((tmp_path / "spill").iterdir())
 
 
-def test_a_file_that_is_gone_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
-    files = files_of(tmp_path, SCHEMA, random_rows(2000), 2)
-    work = group(tmp_path, SCHEMA, linear(1), [files[0], renamed(files[1], f"{tmp_path}/in/gone.parquet")], outputs=2)
-    with pytest.raises(DataFileMissing):
-        run(work)
-    assert written_under(tmp_path) == []
-
-
 def test_progress_tells_each_stage_and_the_core_time(tmp_path: Path) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(20_000), 2), outputs=2)
     told: list[tuple[str, int]] = []
@@ -370,14 +342,6 @@ def test_rows_that_got_lost_on_the_way_fail_the_work(tmp_path: Path, monkeypatch
     assert written_under(tmp_path) == []
 
 
-def test_few_values_use_the_high_bits_of_a_curve(tmp_path: Path) -> None:
-    """So that they decide as much as a column of many."""
-    chance = np.random.default_rng(4)
-    rows = table_of(PAIR, [chance.integers(0, 2, 20_000), chance.integers(0, 2**40, 20_000)])
-    work = group(tmp_path, PAIR, curve(Strategy.ZORDER, 1, 2), files_of(tmp_path, PAIR, rows, 1), outputs=8)
-    assert sum(len(set(table.to_pydict()["key"])) > 1 for table in tables(run(work))) <= 1  # the one in the middle
-
-
 def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
     """A column of a wide range does not outvote one of a narrow: both are ranked."""
     chance = np.random.default_rng(4)
@@ -388,31 +352,6 @@ def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
         chosen = chance.choice(rows.to_pydict()[name], 200)
         met = np.mean([[min(one) <= point <= max(one) for one in found] for point in chosen])
         assert met < 0.22  # ideal 1/8
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.unit.cluster.test_engine import SCHEMA, files_of, group, linear, random_rows, run
-
-root = Path(sys.argv[1])
-def on_stage(stage, core_ms):
-    if any((root / "spill").rglob("*.arrow")):
-        os.kill(os.getpid(), signal.SIGKILL)
-work = group(root, SCHEMA, linear(1), files_of(root, SCHEMA, random_rows(20_000), 4), outputs=2)
-run(work, memory_limit_bytes=1 << 20, on_stage=on_stage)
-"""
-
-
-def test_what_a_killed_process_has_spilled_goes_with_the_next_sweep(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert list((tmp_path / "spill").rglob("*.arrow"))
-    assert sweep_spills(str(tmp_path / "spill")) == 1
-    assert not list((tmp_path / "spill").iterdir())
-
-
-LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(3, "bucket[16]", True, True), LayoutKey(5)))
 
 
 @pytest.mark.parametrize(
@@ -435,76 +374,7 @@ def test_an_id_that_is_none_is_refused(group: str) -> None:
         group_suffix(group)
 
 
-def test_the_layout_survives_its_text() -> None:
-    assert parse_layout_text(layout_text(LAYOUT, "0123456789ab")) == ("0123456789ab", LAYOUT)
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"group": "x", "strategy": "spiral", "columns": []}'])
 def test_a_text_that_is_none_of_ours_is_no_layout(text: str) -> None:
     with pytest.raises(ValueError, match="no description of a layout"):
         parse_layout_text(text)
-
-
-FORMAT_3 = Schema(
-    NestedField(1, "u", UnknownType()),
-    NestedField(2, "id", LongType()),
-    NestedField(3, "at", TimestampNanoType()),
-    NestedField(4, "c", StringType(), initial_default="m"),
-)
-FORMAT_3_COLUMNS = [col("id", pa.int64(), 2), col("at", pa.timestamp("ns"), 3), col("c", pa.string(), 4)]
-FORMAT_3_ROWS = 20_000
-
-
-@pytest.mark.parametrize("memory", [512 << 20, 2 << 20], ids=["in memory", "through disk"])
-@pytest.mark.parametrize("layout", [linear(4, LayoutKey(3, descending=True)), curve(Strategy.ZORDER, 3, 4)])
-def test_files_without_a_column_are_ordered_by_its_default(tmp_path: Path, layout: Layout, memory: int) -> None:
-    moments = np.random.default_rng(7).integers(-(2**62), 2**62, 2 * FORMAT_3_ROWS)
-    old = {"id": range(FORMAT_3_ROWS), "at": pa.array(moments[:FORMAT_3_ROWS]).cast(pa.timestamp("ns"))}
-    new = {
-        "id": range(FORMAT_3_ROWS, 2 * FORMAT_3_ROWS),
-        "at": pa.array(moments[FORMAT_3_ROWS:]).cast(pa.timestamp("ns")),
-        "c": ["az"[number % 2] for number in range(FORMAT_3_ROWS)],
-    }
-    files = [
-        data_file(tmp_path, FORMAT_3_COLUMNS[:2], old, version="2.6"),
-        data_file(tmp_path, FORMAT_3_COLUMNS, new, version="2.6", row_group_size=4000),
-    ]
-
-    output = run(group(tmp_path, FORMAT_3, layout, files, outputs=4), memory_limit_bytes=memory)
-
-    found = pa.concat_tables(tables(output))
-    assert found.column_names == ["id", "at", "c"]
-    assert (output.spill_bytes > 0) == (memory == 2 << 20)
-    words = found.column("c").to_pylist()
-    numbers = found.column("at").cast(pa.int64()).to_numpy()
-    by_id = dict(zip(found.column("id").to_pylist(), zip(numbers.tolist(), words, strict=True), strict=True))
-    assert by_id == {
-        number: (int(moment), "m" if number < FORMAT_3_ROWS else "az"[number % 2])
-        for number, moment in enumerate(moments)
-    }
-    if layout.strategy is Strategy.LINEAR:
-        keys = [(word, -number) for word, number in zip(words, numbers.tolist(), strict=True)]
-        assert keys == sorted(keys)
-
-
-NUMBER = Schema(SCHEMA.fields[0])
-
-
-def test_work_of_the_kind_is_executed_and_its_result_names_the_files(tmp_path: Path) -> None:
-    files = files_of(tmp_path, NUMBER, table_of(NUMBER, [[3, 1, 2, 5, 4]]), 2)
-    work = group(tmp_path, NUMBER, linear(1), files, outputs=2)
-    stages: list[str] = []
-    run = Run(
-        ATTEMPT,
-        {},
-        1 << 28,
-        lambda done, total: None,
-        lambda: False,
-        on_stage=lambda stage, core_ms: stages.append(stage),
-    )
-    result = Kinds().execute(Work(CLUSTER, encode_cluster_input(work)), run)
-    output = decode_cluster_output(result.payload)
-    assert [table.to_pydict()["number"] for table in tables(output)] == [[1, 2], [3, 4, 5]]
-    assert result.kind == CLUSTER
-    assert Kinds().of(CLUSTER).files(result.payload) == {file.path for file in output.rewrite.data_files}
-    assert set(stages) == {"sample", "split", "write"}

@@ -45,12 +45,8 @@ def clustered(root: Path, layout: Layout, *, outputs: int = 3, sort_order_id: in
 
 def rewritten(work: RewriteInput, **options: Any) -> RewriteOutput:
     access = access_to(Path(work.table.location))
-    defaults: dict[str, Any] = {
-        "on_progress": lambda done, total: None,
-        "is_cancelled": lambda: False,
-        "memory_limit_bytes": 512 << 20,
-    }
-    return rewrite_in_order(work, access, ATTEMPT, **{**defaults, **options})
+    given = {"on_progress": lambda done, total: None, "is_cancelled": lambda: False, **options}
+    return rewrite_in_order(work, access, ATTEMPT, memory_limit_bytes=512 << 20, **given)
 
 
 def assert_marked(output: RewriteOutput, layout: Layout, sort_order_id: int) -> None:

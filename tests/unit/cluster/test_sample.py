@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +13,6 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, UUIDType
 
-from amoro_core.errors import AttemptAbandoned
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_optimizer.cluster.range_partitioner import (
@@ -176,24 +175,6 @@ def test_a_range_is_written_alike_in_whatever_order_its_batches_come(
     )
 
 
-def test_a_range_that_goes_to_disk_is_left_at_the_next_batch_once_it_is_cancelled(tmp_path: Path) -> None:
-    batch = batch_of()
-    cuts, taken = cuts_of(batch, linear(1), 4), []
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, ROWS, 1000):
-            taken.append(start)
-            yield cuts.tagged(batch.slice(start, 1000), places_of(0, np.arange(start, start + 1000)))
-
-    def cancelled() -> None:
-        raise AttemptAbandoned("it was cancelled")
-
-    writer = RangeWriter(cuts, Files(), share_bytes=1, spill=lambda: nullcontext(tmp_path), checkpoint=cancelled)
-    with pytest.raises(AttemptAbandoned):
-        writer.write(batches())
-    assert taken == [0]
-
-
 def test_a_row_that_is_larger_than_the_memory_is_written_all_the_same(tmp_path: Path) -> None:
     texts = ["b" * 9000, "a" * 9000, "c" * 9000]
     work = group(tmp_path, SCHEMA, linear(2), files_of(tmp_path, SCHEMA, table_of(SCHEMA, [[1, 2, 3], texts]), 1))
@@ -335,17 +316,3 @@ def test_rows_come_in_the_order_of_their_keys_and_end_with_their_output(
     assert pa.Table.from_batches([rows for _, rows in pieces]).equals(pa.Table.from_batches([cuts.untagged(expected)]))
     numbers = np.repeat([number for number, _ in pieces], [rows.num_rows for _, rows in pieces])
     assert numbers.tolist() == cuts.output_numbers(expected).tolist()
-
-
-def test_it_is_left_at_the_next_step_once_it_is_cancelled() -> None:
-    cuts, tagged = tagged_rows(random_rows(MANY), linear(1), 2)
-    left = [3]
-
-    def checkpoint() -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise AttemptAbandoned("it was cancelled")
-
-    with pytest.raises(AttemptAbandoned):
-        list(ordered(batches_of(tagged, [20_000], False), cuts, checkpoint))
-    assert left == [0]

@@ -27,22 +27,17 @@ from amoro_core.model.paths import is_within, normalise, path_aliases, split_pla
     ("path", "place"),
     [
         ("/w/t/a.parquet", "/w/t/a.parquet"),
-        ("file:/w/t/a.parquet", "/w/t/a.parquet"),
         ("file:///w/t/a.parquet", "/w/t/a.parquet"),
         ("file:////w//t/./a.parquet/", "/w/t/a.parquet"),
         ("file://localhost/w//t/./a.parquet", "/w/t/a.parquet"),
-        ("FILE:///w/t/", "/w/t"),
         ("/w/k=a:b/c%20d#e?f", "/w/k=a:b/c%20d#e?f"),
         ("s3a://b/k/a", "s3://b/k/a"),
-        ("s3n://b/k/a", "s3://b/k/a"),
         ("s3://b/k//a", "s3://b/k//a"),
         ("s3://b/", "s3://b"),
         ("gcs://b/k", "gs://b/k"),
         ("abfss://c@a.dfs.core.windows.net/k", "abfss://c@a.dfs.core.windows.net/k"),
         ("file://host/w", "file://host/w"),
-        ("hdfs://host:8020/x", "hdfs://host:8020/x"),
         ("/a/../b", "/a/../b"),
-        ("relative/a", "relative/a"),
         ("/", "/"),
     ],
 )
@@ -61,7 +56,6 @@ def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
 @pytest.mark.parametrize(
     ("path", "spellings"),
     [
-        ("s3a://b/k/a", ("/k/a",)),
         ("file:/k/a", ("/k/a",)),
         ("abfss://c@a/k//x/./y/../a", ("/k/x/a",)),
         ("s3://b/k/a%20b", ("/k/a%20b", "/k/a b")),
@@ -69,7 +63,6 @@ def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
         ("s3://b/k/a%2Fb%", ("/k/a%2Fb%", "/k/a/b%")),
         ("s3://b/k/Zu\u0308rich", ("/k/Z\u00fcrich",)),
         ("s3://b/k/Z%C3%BCrich", ("/k/Z%C3%BCrich", "/k/Z\u00fcrich")),
-        ("s3://b//k/a", ("/k/a",)),
         ("s3://b", ("/",)),
     ],
 )
@@ -81,12 +74,6 @@ def test_a_place_has_scheme_authority_and_path() -> None:
     assert split_place("s3a://b/k/") == ("s3", "b", "/k")
     assert split_place("file:///k") == split_place("/k") == ("file", "", "/k")
     assert split_place("file://host/k") == ("file", "host", "/k")
-
-
-def test_other_hosts_buckets_and_cases_are_other_places() -> None:
-    assert normalise("s3://b/k") != normalise("s3://c/k")
-    assert normalise("/w/T") != normalise("/w/t")
-    assert normalise("file://host/w") != normalise("/w")
 
 
 @pytest.mark.parametrize(
@@ -468,17 +455,12 @@ def test_a_storage_that_fails_fails_for_its_own_files_alone(tmp_path: Path, monk
     assert opened.delete_many([local, remote]) == {local: DELETED, remote: Removal(Ended.FAILED, "no namenode answers")}
 
 
-def test_credentials_that_cannot_be_used_refuse_the_listing() -> None:
-    opened = open_access(
-        {"s3.role-arn": "arn:1"}, "s3://b/t", read_locations=["s3://b/t"], write_locations=["s3://b/t"]
-    )
-    with pytest.raises(TableRefused, match=r"s3\.role-arn"):
-        list(opened.pages("s3://b/t"))
-
-
-def test_an_endpoint_that_is_no_address_refuses_the_listing() -> None:
-    opened = open_access({"s3.endpoint": "store"}, "s3://b/t", read_locations=["s3://b/t"], write_locations=[])
-    with pytest.raises(TableRefused, match="'store'"):
+@pytest.mark.parametrize(
+    ("properties", "told"), [({"s3.role-arn": "arn:1"}, r"s3\.role-arn"), ({"s3.endpoint": "store"}, "'store'")]
+)
+def test_what_cannot_be_used_refuses_the_listing(properties: dict[str, str], told: str) -> None:
+    opened = open_access(properties, "s3://b/t", read_locations=["s3://b/t"], write_locations=["s3://b/t"])
+    with pytest.raises(TableRefused, match=told):
         list(opened.pages("s3://b/t"))
 
 

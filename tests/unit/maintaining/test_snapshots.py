@@ -228,8 +228,6 @@ def test_of_the_two_ages_and_the_two_counts_the_larger_one_counts() -> None:
     ("key", "text"),
     [
         ("snapshot.keep.duration", "3 weeks"),
-        ("snapshot.keep.duration", "-1d"),
-        ("history.expire.max-snapshot-age-ms", "-1"),
         ("snapshot.keep.min-count", "-1"),
         ("maintenance.expire-snapshots.writer-keys", "a,,b"),
     ],
@@ -242,11 +240,6 @@ def test_a_malformed_property_is_refused_by_name(key: str, text: str) -> None:
 # By name as in TestRemoveSnapshots
 
 
-def test_expire_older_than_with_rollback() -> None:
-    rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 1, 1)]
-    assert gone(rolled_back, [main(3)]) == {1, 2}
-
-
 def test_retain_last_with_expire_older_than() -> None:
     assert gone(history(9, 8, 7), [main(3)], min_count=2, max_age=DAY) == {1}
 
@@ -255,49 +248,11 @@ def test_retain_last_with_expire_by_id() -> None:
     assert gone(history(3, 2, 1), [main(3)], min_count=3, snapshot_ids=(1,)) == {1}
 
 
-def test_retain_zero_snapshots_counts_as_one() -> None:
-    assert gone(history(9, 8), [main(2)], RetentionConfig(amoro_count=0)) == {1}
-    assert gone(history(9, 8), [main(2)], min_count=0) == {1}
-
-
-def test_retain_unreferenced_snapshots_within_expiration_age() -> None:
-    staged = [snapshot(1, None, 9), snapshot(2, 1, 1), snapshot(3, 1, 7)]
-    found = select(staged, [main(3)], DEFAULT, Target(), NOW)
-    assert (set(found.go), found.stay[2].ground) == ({1}, KeepReason.UNREFERENCED)
-
-
-def test_snapshot_parent_of_branch_not_unreferenced() -> None:
-    rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 4), snapshot(3, 2, 3), snapshot(4, 1, 2)]
-    branch = Ref("b", 3, True, max_snapshot_age=timedelta(milliseconds=1))
-    assert gone(rolled_back, [main(4), branch]) == {1, 2}  # 2 is younger than the table's age, not than the branch's
-
-
-def test_min_snapshots_to_keep_multiple_branches() -> None:
-    forked = [*history(9, 8, 7), snapshot(4, 1, 6)]
-    branch = Ref("b", 4, True, min_snapshots_to_keep=1)
-    kept = replace(main(3), min_snapshots_to_keep=2)
-    assert gone(forked, [kept, branch]) == {1}
-    assert gone(forked, [replace(kept, min_snapshots_to_keep=3), branch]) == set()
-
-
 def test_tag_expiration() -> None:
     tag = Ref("t", 1, False, max_ref_age=5 * DAY)
     for age, expected in ((5.0, {}), (5.5, {"t": "tag t is older than 5d"})):
         selected = select(history(age, 1), [main(2), tag], DEFAULT, Target(), NOW)
         assert (selected.refs, set(selected.go)) == (expected, {1} if expected else set())
-
-
-def test_branch_expiration() -> None:
-    branch = Ref("b", 2, True, max_ref_age=5 * DAY)
-    selected = select([*history(9), snapshot(2, 1, 8), snapshot(3, 1, 1)], [main(3), branch], DEFAULT, Target(), NOW)
-    assert (selected.refs, set(selected.go)) == ({"b": "branch b is older than 5d"}, {1, 2})
-
-
-def test_a_table_says_the_age_of_refs_that_do_not_and_main_has_none() -> None:
-    config = RetentionConfig(max_ref_age=DAY)
-    refs = [main(2), Ref("t", 1, False), Ref("own", 1, False, max_ref_age=20 * DAY)]
-    selected = select(history(9, 8), refs, config, Target(), NOW)
-    assert (set(selected.refs), set(selected.go)) == ({"t"}, set())
 
 
 @pytest.mark.parametrize("ref", [Ref("b", 1, True), Ref("t", 1, False)], ids=["branch", "tag"])
@@ -414,10 +369,3 @@ def test_what_goes_is_told_with_its_reason_and_the_oldest_first() -> None:
         (1, "past its retention"),
         (4, "named"),
     ]
-
-
-def test_what_stays_is_told_by_its_grounds() -> None:
-    chain = [*history(9, 8, 4, 3, 1), snapshot(6, 1, 2)]
-    refs = [main(5), Ref("a", 1, False), Ref("b", 2, False)]
-    assert select(chain, refs, DEFAULT, Target(), NOW).staying == "6 stay (1 branch, 2 tags, 3 age)"
-    assert select(history(9), [], DEFAULT, Target(), NOW).staying == "none would stay"

@@ -27,22 +27,17 @@ def config(**properties: str) -> MaintenanceConfig:
 @pytest.mark.parametrize(
     ("window", "at", "expected"),
     [
-        ("22:00-06:00", "12:00", "22:00"),
-        ("22:00-06:00", "23:30", "23:30"),
-        ("22:00-06:00", "05:59", "05:59"),
-        ("22:00-06:00", "06:00", "22:00"),
-        ("01:00-02:30", "02:29", "02:29"),
-        ("01:00-02:30", "00:59", "01:00"),
+        ("22:00-06:00", "23:30", "01 23:30"),
+        ("22:00-06:00", "05:59", "01 05:59"),
+        ("22:00-06:00", "06:00", "01 22:00"),
+        ("01:00-02:30", "02:29", "01 02:29"),
+        ("01:00-02:30", "12:00", "02 01:00"),
     ],
 )
-def test_a_window_opens_on_the_same_day(window: str, at: str, expected: str) -> None:
+def test_a_window_opens_on_the_same_day_or_once_it_has_closed_on_the_next(window: str, at: str, expected: str) -> None:
     hour, minute = map(int, at.split(":"))
     moment = NOON.replace(hour=hour, minute=minute)
-    assert f"{opening(config(window=window), moment):%d %H:%M}" == f"01 {expected}"
-
-
-def test_one_that_has_closed_opens_on_the_next_day() -> None:
-    assert opening(config(window="01:00-02:30"), NOON) == NOON.replace(day=2, hour=1)
+    assert f"{opening(config(window=window), moment):%d %H:%M}" == expected
 
 
 def test_a_window_is_of_its_zone_in_summer_and_winter() -> None:
@@ -64,10 +59,6 @@ def test_runs_of_many_tables_spread_over_a_fifth_of_the_interval_around_it() -> 
     assert timedelta(hours=10, minutes=58) < max(runs) <= timedelta(hours=11)
     assert runs[0] == next_run(NOON, every, "table 0", "expire-snapshots", NOON) - NOON
     assert runs[0] != next_run(NOON, every, "table 0", "clean-orphan-files", NOON) - NOON
-
-
-def test_what_has_never_run_runs_at_once() -> None:
-    assert next_run(None, timedelta(days=1), "table", "action", NOON) == NOON
 
 
 # Options, each for some actions
@@ -121,12 +112,9 @@ def snapshot(snapshot_id: int, moment: str) -> SnapshotFacts:
 @pytest.mark.parametrize(
     ("period", "now", "offset", "start"),
     [
-        (TagPeriod.HOURLY, "2022-08-08T11:40:00", 30, "2022-08-08T11:00:00"),
         (TagPeriod.HOURLY, "2022-08-08T23:40:00", 15, "2022-08-08T23:00:00"),
         (TagPeriod.HOURLY, "2022-08-09T00:10:00", 30, "2022-08-08T23:00:00"),
-        (TagPeriod.DAILY, "2022-08-08T03:40:00", 30, "2022-08-08T00:00:00"),
         (TagPeriod.DAILY, "2022-08-09T00:10:00", 30, "2022-08-08T00:00:00"),
-        (TagPeriod.MONTHLY, "2022-08-31T23:40:00", 15, "2022-08-01T00:00:00"),
         (TagPeriod.MONTHLY, "2022-08-01T00:10:00", 30, "2022-07-01T00:00:00"),
         (TagPeriod.MONTHLY, "2024-03-01T00:10:00", 30, "2024-02-01T00:00:00"),
     ],
@@ -147,9 +135,7 @@ def test_a_period_has_begun_once_its_offset_has_passed(period: TagPeriod, now: s
         (TagPeriod.HOURLY, "2026-01-01T00:30:00", "tag-2025123123", "2026-01-01T01:00:00"),
         (TagPeriod.DAILY, "2026-03-01T00:00:00", "tag-20260228", "2026-03-02T00:00:00"),
         (TagPeriod.MONTHLY, "2026-02-01T00:00:00", "tag-202601", "2026-03-01T00:00:00"),
-        (TagPeriod.MONTHLY, "2026-03-01T00:00:00", "tag-202602", "2026-04-01T00:00:00"),
         (TagPeriod.MONTHLY, "2024-03-31T23:59:59", "tag-202402", "2024-04-01T00:00:00"),
-        (TagPeriod.MONTHLY, "2027-01-01T00:00:00", "tag-202612", "2027-02-01T00:00:00"),
         (TagPeriod.MONTHLY, "2026-12-31T12:00:00", "tag-202611", "2027-01-01T00:00:00"),
     ],
 )
@@ -216,7 +202,6 @@ def test_a_pattern_that_java_would_read_otherwise_is_refused(pattern: str, why: 
     [
         ("yyyy-MM-dd", "2022-01-02", datetime(2022, 1, 2)),
         ("yyyy-MM-dd HH:mm:ss", "2022-01-02 03:04:05", datetime(2022, 1, 2, 3, 4, 5)),
-        ("yyyyMMddHH", "2022010203", datetime(2022, 1, 2, 3)),
         ("dd.MM.yy", "02.01.22", datetime(2022, 1, 2)),
         ("yyyy-MM", "2024-02", datetime(2024, 2, 29)),  # the last day of the month, never an earlier one
         ("yyyy", "2022", datetime(2022, 12, 31)),
@@ -248,7 +233,6 @@ def test_a_pattern_that_names_no_year_or_one_twice_reads_nothing(pattern: str) -
     ("pattern", "is_kept"),
     [
         ("yyyy-MM-dd", True),
-        ("yyyyMMddHHmmss", True),
         ("'d'yyyy", True),
         ("dd-MM-yyyy", False),
         ("yy-MM-dd", False),  # of two centuries

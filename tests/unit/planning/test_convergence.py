@@ -113,31 +113,26 @@ def test_after_one_plan_there_is_nothing_left_to_do(
         assert plan_now(after, config, requested=requested) is None
 
 
-@settings(max_examples=count(40, 80), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(scan=scans(), config=configs(), limit=st.integers(2, 12))
-def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, limit: int) -> None:
-    limited = replace(config, max_file_count=limit)
+LIMITS = st.one_of(
+    st.integers(2, 12).map(lambda most: {"max_file_count": most}),
+    st.sampled_from([1, 1500, 6000]).map(lambda most: {"max_plan_bytes": most}),
+)
+
+
+@settings(max_examples=count(80, 160), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(scan=scans(), config=configs(), limit=LIMITS)
+def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, limit: dict[str, int]) -> None:
+    limited = replace(config, **limit)
+    most = limit.get("max_plan_bytes")
     rounds = 0
     converted: set[str] = set()
     while (made := plan_now(scan, limited)) is not None:
         once = {file.data.path for task in made.tasks for file in task.converted}
         assert not once & converted, "no file is converted twice"
         converted |= once
-        scan = commit(scan, made, unpartitioned_specs=SPECS)
-        rounds += 1
-        assert rounds <= 60
-    assert plan_now(scan, config) is None
-
-
-@settings(max_examples=count(40, 80), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(scan=scans(), config=configs(), most=st.sampled_from([1, 1500, 6000]))
-def test_processes_of_few_bytes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, most: int) -> None:
-    limited = replace(config, max_plan_bytes=most)
-    rounds = 0
-    while (made := plan_now(scan, limited)) is not None:
-        read = sum(weigh((task,), config)[0] for task in made.tasks)
-        assert read <= most or len(made.tasks) == 1, "a task alone may be larger"
-        assert made.evaluation.reason.endswith(f"max-plan-bytes ({most} bytes)") == bool(made.first_cut)
+        if most is not None:
+            assert weigh(made.tasks, config)[0] <= most or len(made.tasks) == 1, "a task alone may be larger"
+            assert made.evaluation.reason.endswith(f"max-plan-bytes ({most} bytes)") == bool(made.first_cut)
         scan = commit(scan, made, unpartitioned_specs=SPECS)
         rounds += 1
         assert rounds <= 60

@@ -153,14 +153,6 @@ def test_triggers(
     assert (found.type, found.reason) == (type_, reason if type_ else f"nothing to do: {reason}")
 
 
-def test_due_time_is_the_first_at_which_the_trigger_fires() -> None:
-    scan, last = scan_of(many(2, MIB)), {UNPARTITIONED: LastOptimized(minor=NOW)}
-    due_at = evaluate(scan, CONFIG, last, NOW).due_at
-    assert due_at is not None
-    assert evaluate(scan, CONFIG, last, due_at - MS).type is None
-    assert evaluate(scan, CONFIG, last, due_at).type is MINOR
-
-
 def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
     day, files = timedelta(days=1), [data(f"f{SUFFIX}", 110 * MIB), data("g", 110 * MIB)]
     reason = "nothing to do: 1 file with small row groups, 110 MiB; next major at 2026-03-01 12:00 UTC by interval"
@@ -369,14 +361,6 @@ def test_summary_counts_coarse_files_of_all_partitions_as_planning_does() -> Non
 )
 def test_the_weight_says_how_much_of_their_faults_partitions_are_charged(files: list[DataFile], weight: float) -> None:
     assert evaluated(scan_of(files)).basis == HealthBasis(weight, 16 * MIB, 96 * MIB, 12)
-
-
-@pytest.mark.parametrize(
-    ("count", "size_bytes", "score"),
-    [(20, MIB, 92), (12, MIB, 96), (1, MIB, 100), (20, 10 * MIB, 65), (2, 50 * MIB, 97)],
-)
-def test_health_score_is_amoros(count: int, size_bytes: int, score: int) -> None:
-    assert evaluated(scan_of(many(count, size_bytes))).summary.health_score == score
 
 
 # Totals spare a table its evaluation, sizes hold a partition back

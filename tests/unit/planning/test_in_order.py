@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 
@@ -17,7 +14,6 @@ from amoro_core.planning.clustering.layouts import preserved_groups
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.scan.columns import Paths
 from amoro_core.scan.matching import match
-from tests.tiers import count
 from tests.unit.planning.builders import MIB, NOW, UNPARTITIONED, data, equality_delete, many, position_delete
 
 CONFIG = OptimizingConfig()
@@ -37,13 +33,12 @@ def work(
     *,
     kept: frozenset[str] = BOTH,
     force: bool = False,
-    config: OptimizingConfig = CONFIG,
 ) -> tuple[TaskPlan, ...]:
     found, dangling = match(tuple(files), deletes, frozenset({0}))
     scan = TableScan(1, 9, found, dangling, frozenset({0}))
     last = {UNPARTITIONED: LastOptimized()}
     return tuple(
-        task for one in evaluate(scan, config, last, NOW, kind, force, kept=kept).partitions for task in one.work
+        task for one in evaluate(scan, CONFIG, last, NOW, kind, force, kept=kept).partitions for task in one.work
     )
 
 
@@ -97,29 +92,6 @@ def test_outputs_of_clustered_files_are_no_reason_for_a_major() -> None:
     told = evaluate(scan, CONFIG, {UNPARTITIONED: LastOptimized()}, NOW, kept=BOTH).reason
     assert "one deleted row is too many" in told
     assert "fill up" not in told
-
-
-def test_columns_say_of_clustered_files_what_is_said_file_by_file() -> None:
-    for seed in range(count(10, 30)):
-        choice = random.Random(seed)
-        files = [
-            replace(
-                data(
-                    f"f{at}" + choice.choice(["", f"-g{ONE}", f"-g{TWO}"]), choice.choice([1, 20, 60, 120, 400]) * MIB
-                ),
-                record_count=choice.choice([5, 1000]),
-            )
-            for at in range(12)
-        ]
-        deletes = [position_delete(f"p{at}", choice.choice([None, *files]), records=200) for at in range(4)]
-        deletes += [equality_delete(f"e{at}", sequence_number=choice.choice([1, 2])) for at in range(2)]
-        found, dangling = match(tuple(files), tuple(deletes), frozenset({0}))
-        by_columns, by_rows = (
-            evaluate(TableScan(1, 9, some, dangling, frozenset({0})), CONFIG, {}, NOW, kept=frozenset({ONE}))
-            for some in (found, tuple(found))
-        )
-        assert by_columns == by_rows
-        assert [one.work for one in by_columns.partitions] == [one.work for one in by_rows.partitions]
 
 
 def test_groups_that_are_known_to_have_another_layout_are_not_kept() -> None:

@@ -168,18 +168,6 @@ def test_conversions_that_are_split_over_processes_are_never_rewrites_and_come_t
     assert {delete.record_count for file in scan.files for delete in file.deletes} <= {1}
 
 
-def test_split_at_the_file_count_converts_all_it_may() -> None:
-    limited = replace(CONFIG, max_file_count=100)
-    for files, converted in ((98, 98), (99, 98)):
-        scan = scan_of(many(files, 110 * MIB), [equality_delete(f"e{number}") for number in range(2)])
-        made = planned_as_it_is(scan, limited, 1024 * MIB, requested=MINOR)
-        assert made is not None
-        assert sum(len(task.converted) for task in made.tasks) == converted
-        assert [task for task in made.tasks if task.rewritten] == []
-        assert {task.marks for task in made.tasks} == {files > converted}
-        assert f"{made.evaluation.partitions[0].input_bytes // MIB} MiB" == f"{converted * 110} MiB"
-
-
 def test_files_that_wait_longest_are_converted_first() -> None:
     files = many(3, 110 * MIB)
     old, new = [equality_delete("e1"), equality_delete("e2")], equality_delete("e3", sequence_number=4)
@@ -263,23 +251,6 @@ def test_files_outside_the_filter_are_counted_and_never_planned() -> None:
     assert none.summary == evaluate(scan, CONFIG, {}, NOW).summary
 
 
-def test_equality_delete_that_files_outside_the_filter_need_is_not_converted_again_and_again() -> None:
-    files = [data("in", 110 * MIB), data("out", 110 * MIB)]
-    scan = scan_of(files, [equality_delete("e1"), equality_delete("e2")])
-    assert shapes(planned(scan)) == [([], ["in"], 0), ([], ["out"], 0)]
-    _, made = filtered(scan, without("out"))
-    assert shapes(made) == [(["in"], [], 1)]
-    assert made is not None
-    assert filtered(commit(scan, made), without("out"))[1] is None
-
-
-def test_partitions_outside_the_filter_have_no_verdict() -> None:
-    files = [*many(2, MIB, prefix="a", partition=(b"a",)), *many(2, MIB, prefix="b", partition=(b"b",))]
-    evaluation, _ = filtered(scan_of(files, unpartitioned_specs=()), lambda file: file.partition == (b"b",))
-    assert [verdict.key for verdict in evaluation.partitions] == [PartitionKey(0, (b"b",))]
-    assert evaluation.summary.data_files == 4
-
-
 def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:
     scan = scan_of(many(2, MIB))
     with pytest.raises(ValueError, match="the evaluation is of snapshot 101, not of 1"):
@@ -361,11 +332,6 @@ def test_equal_bounds_that_are_another_path_name_another_file() -> None:
     for bound in ("/t/data/segment", "/t/data/segment.parquet.1", "/t/dat"):
         delete = by_bounds("d", bound, bound)
         assert (delete.named_file, is_file_scoped(delete, SEGMENT.path)) == (bound, False)
-
-
-def test_file_too_short_for_a_single_position_is_rewritten_instead_of_converted() -> None:
-    file = assess(ScannedFile(data("short", 110 * MIB, records=9), (equality_delete("e"),)), CONFIG)
-    assert (file.convertible, file.too_short) == (False, True)
 
 
 def test_own_delete_is_recognised_by_name_and_by_the_file_it_names() -> None:

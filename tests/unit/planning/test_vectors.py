@@ -20,7 +20,6 @@ from amoro_core.model.files import (
     TableScan,
 )
 from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
-from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, PartitionVerdict
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.optimizing.evaluator import evaluate
@@ -28,14 +27,10 @@ from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan import matching as in_columns
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.scan.matching import match
-from amoro_core.validation import matching as one_by_one
 from amoro_core.validation.removable_deletes import removable_deletes
 from tests.tiers import count
 from tests.unit.planning.builders import MIB, NOW, PROCESS, data, equality_delete, many, position_delete
-from tests.unit.planning.random_tables import UNPARTITIONED, random_config, random_files
-from tests.unit.planning.test_columns import gathered
 from tests.unit.planning.test_evaluating import CONFIG
-from tests.unit.test_matching import said_of
 from tests.unit.test_validating import group
 
 MINOR, MAJOR, FULL = OptimizingType
@@ -59,25 +54,19 @@ def scan_of(files: Sequence[DataFile], deletes: Sequence[DeleteFile] = (), versi
     return TableScan(100, 9, matched, dangling, frozenset({0}), version)
 
 
-def verdict(
-    scan: TableScan,
-    config: OptimizingConfig = CONFIG,
-    ago: timedelta = timedelta(minutes=10),
-    requested: OptimizingType | None = None,
-) -> PartitionVerdict:
-    """The verdict on the one partition, if it was optimized so long ago."""
-    (found,) = evaluated(scan, config, ago, requested).partitions
+def verdict(scan: TableScan, requested: OptimizingType | None = None) -> PartitionVerdict:
+    """The verdict on the one partition."""
+    (found,) = evaluated(scan, requested=requested).partitions
     return found
 
 
 def evaluated(
-    scan: TableScan,
-    config: OptimizingConfig = CONFIG,
-    ago: timedelta = timedelta(minutes=10),
-    requested: OptimizingType | None = None,
+    scan: TableScan, config: OptimizingConfig = CONFIG, requested: OptimizingType | None = None
 ) -> Evaluation:
+    """The evaluation of a table whose partitions were optimized ten minutes ago."""
     keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in scan.files}
-    return evaluate(scan, config, {key: LastOptimized(*[NOW - ago] * 3) for key in keys}, NOW, requested)
+    last = LastOptimized(*[NOW - timedelta(minutes=10)] * 3)
+    return evaluate(scan, config, dict.fromkeys(keys, last), NOW, requested)
 
 
 def converted(found: PartitionVerdict) -> list[DataFile]:
@@ -147,52 +136,6 @@ def test_a_request_for_minor_folds_and_full_rewrites() -> None:
     assert [len(task.rewritten) for task in verdict(scan, requested=FULL).work] == [1, 1]
     nothing = verdict(scan_of(many(2, BIG)), requested=MINOR)
     assert nothing.reason == "nothing to do: fewer than two fragments, no equality deletes, no position delete files"
-
-
-def test_an_upgrade_changes_the_verdict_on_the_same_files() -> None:
-    scan = scan_of(many(12, BIG), [position_delete(f"p{at}", None, records=1) for at in range(12)])
-    live = LiveFiles.of(scan.files)
-    before, after = replace(scan, files=live, format_version=2), replace(scan, files=live)
-    small = verdict(before).reason
-    assert "to convert" not in small
-    assert "to convert" in verdict(after).reason
-
-
-def random_scan(chance: random.Random) -> tuple[TableScan, OptimizingConfig] | None:
-    """A random table whose deletes with an offset are vectors, one for each data file."""
-    files, every = random_files(chance)
-    named: set[str] = set()
-    deletes = []
-    for one in every:
-        if one.content_offset is not None:
-            place = normalise(one.named_file or "")
-            if place in named:
-                continue
-            named.add(place)
-            one = replace(one, file_format=FileFormat.PUFFIN, path=f"{one.path}.puffin")
-        deletes.append(one)
-    rows = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
-    columns = said_of(in_columns.match, gathered(files).columns(), deletes, UNPARTITIONED)
-    assert columns == rows
-    if not isinstance(columns[0], LiveFiles):
-        return None
-    return TableScan(100, 7, *columns, UNPARTITIONED, 3), random_config(chance)
-
-
-def test_columns_say_what_rows_say_of_random_tables_with_vectors() -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(count(80, 120)):
-        made = random_scan(random.Random(seed))
-        if made is None:
-            continue
-        scan, config = made
-        live = LiveFiles.of(scan.files)
-        rows = [live.row(at) for at in range(len(live))]
-        assert live.has_vector.tolist() == [any(one.is_vector for one in row.deletes) for row in rows]
-        assert evaluated(replace(scan, files=tuple(scan.files)), config) == evaluated(scan, config)
-        seen["vectors"] += int(live.has_vector.sum())
-        seen["to fold"] += int(live.has_position_file.sum())
-    assert min(seen[what] for what in ("vectors", "to fold")) > 3, seen
 
 
 def committed(scan: TableScan, made: OptimizingPlan, chance: random.Random) -> TableScan:

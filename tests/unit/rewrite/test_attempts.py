@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
@@ -266,20 +265,6 @@ def test_more_keys_than_the_memory_holds_delete_exactly_their_rows(
     assert max(seen) > 2
     assert list(spill_root.iterdir()) == []
     assert output.peak_memory_bytes > 1 << 20
-
-
-def test_converted_files_are_marked_from_spilled_keys_too(tmp_path: Path) -> None:
-    file = data_file(tmp_path, NS_COLUMNS, rows_between(0, 1000))
-    delete = equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": list(range(500, 5000, 2))})
-
-    output = run(
-        task(context(tmp_path, NS), [], [delete], converted=[file]),
-        memory_limit_bytes=1,
-        spill_root=str(tmp_path / "spill"),
-    )
-
-    (made,) = output.delete_files
-    assert pq.read_table(made.path).column("pos").to_pylist() == list(range(500, 1000, 2))
 
 
 def test_spilled_keys_are_gone_after_an_attempt_that_was_abandoned(tmp_path: Path) -> None:

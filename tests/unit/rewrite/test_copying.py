@@ -112,18 +112,6 @@ def test_files_with_small_row_groups_are_encoded(tmp_path: Path) -> None:
             .files_copied == copied  # fmt: skip
 
 
-def test_files_that_are_encoded_are_counted_by_their_first_reason(tmp_path: Path) -> None:
-    one, other, whole = file(tmp_path), file(tmp_path, 100), file(tmp_path, 200)
-    deletes = [position_deletes(tmp_path, [(one.path, 15), (other.path, 99)])]
-    old = data_file(tmp_path, NS_COLUMNS[:1], {"n": [300]})
-    output = copying(tmp_path, [old, one, whole, other], deletes, applicable={1: [0], 3: [0]})
-    assert list(output.encoded_files.items()) == [
-        ("rows of it are deleted", 2),
-        ("it has 1 columns, levels within them included, instead of 2", 1),
-    ]
-    assert (output.files_copied, output.encoded_because) == (1, "rows of it are deleted")
-
-
 def older(root: Path, first: int) -> DataFile:
     """Like `file`, but refused: its column was promoted since."""
     columns = [col("n", pa.int32(), 1), NS_COLUMNS[1]]
@@ -191,16 +179,6 @@ def test_files_of_other_schemas_and_formats_are_decoded_between_copied_ones(tmp_
         assert (numbers_of(output), groups_of(output)) == (list(range(300)), [*[10] * 10, 100, *[10] * 10])
         assert output.files_copied == 2
         assert output.encoded_because.startswith(reason)
-
-
-def test_row_groups_without_rows_are_left_out(tmp_path: Path) -> None:
-    rows = pa.table({"n": range(30), "s": ["x"] * 30}, schema=pa.schema(NS_COLUMNS))
-    one = data_file(tmp_path, NS_COLUMNS, rows)
-    with pq.ParquetWriter(one.path, rows.schema, store_schema=False) as writer:
-        for part in (rows.slice(0, 0), rows.slice(0, 20), rows.slice(0, 0), rows.slice(20)):
-            writer.write_table(part)
-    output = copying(tmp_path, [replace(one, size_bytes=Path(one.path).stat().st_size)])
-    assert (numbers_of(output), groups_of(output), output.files_copied) == (list(range(30)), [20, 10], 1)
 
 
 def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

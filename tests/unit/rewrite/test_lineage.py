@@ -27,7 +27,6 @@ from .builders import (
     col,
     context,
     data_file,
-    equality_deletes,
     groups_of,
     orc_col,
     orc_file,
@@ -76,34 +75,6 @@ def rows_of(output: RewriteOutput) -> list[Row]:
         assert list(columns)[-2:] == list(LINEAGE_IDS)
         found += zip(columns[ROW_ID_FIELD_ID], columns[LAST_UPDATED_FIELD_ID], columns[1], strict=True)
     return found
-
-
-def test_rows_without_stored_lineage_get_that_of_their_file_by_their_position(tmp_path: Path) -> None:
-    one, other = file(tmp_path, [5, 6, 7], 100, 3), file(tmp_path, [8], 40, 4)
-    output = run(task(table(tmp_path), [one, other]))
-    assert rows_of(output) == [(100, 3, 5), (101, 3, 6), (102, 3, 7), (40, 4, 8)]
-
-
-def test_stored_lineage_goes_before_that_of_the_file_row_by_row(tmp_path: Path) -> None:
-    stored = {"_row_id": [7, None, 9], "_last_updated_sequence_number": [None, 2, 1]}
-    output = run(task(table(tmp_path), [file(tmp_path, [1, 2, 3], 100, 5, stored)]))
-    assert rows_of(output) == [(7, 5, 1), (101, 2, 2), (9, 1, 3)]
-
-
-def test_positions_count_deleted_rows_and_earlier_row_groups(tmp_path: Path) -> None:
-    one = file(tmp_path, list(range(10)), 1000, row_group_size=3)
-    deletes = [
-        position_deletes(tmp_path, [(one.path, 0), (one.path, 4), (one.path, 9)]),
-        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [7]}),
-    ]
-    output = run(task(table(tmp_path), [one], deletes))
-    assert rows_of(output) == [(1000 + n, 3, n) for n in (1, 2, 3, 5, 6, 8)]
-
-
-def test_rows_of_a_file_without_a_first_row_id_get_theirs_with_the_commit(tmp_path: Path) -> None:
-    stored = {"_row_id": [None, 5]}
-    files = [file(tmp_path, [1, 2], None, 2), file(tmp_path, [3, 4], None, 2, stored)]
-    assert rows_of(run(task(table(tmp_path), files))) == [(None, 2, 1), (None, 2, 2), (None, 2, 3), (5, 2, 4)]
 
 
 def test_outputs_of_earlier_formats_hold_the_tables_columns_alone(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull, TableRefused, UnreadableFile
+from amoro_core.errors import CheckFailed, DataFileMissing, StorageFull, UnreadableFile
 from amoro_core.files.storage.io import FileAccess
 
 from .builders import (
@@ -39,17 +39,6 @@ from .builders import (
 )
 
 
-def test_outputs_are_even_although_equality_deletes_fall_unevenly(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, 1000, start) for start in (0, 1000, 2000)]
-    delete = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": list(range(900)) + list(range(2500, 2600))})
-
-    output = run(task(context(tmp_path, NS), files, [delete], output_count=3))
-
-    assert [file.record_count for file in output.data_files] == [667, 667, 666]
-    assert [row["n"] for row in rows_of(output)] == [*range(900, 2500), *range(2600, 3000)]
-    assert (output.rows_read, output.rows_deleted, output.rows_written) == (3000, 1000, 2000)
-
-
 def test_one_output_is_one_file_however_large(tmp_path: Path) -> None:
     output = run(task(context(tmp_path, NS), [numbered(tmp_path, 5000)], target_size_bytes=100))
 
@@ -65,12 +54,6 @@ def test_a_file_that_grows_far_beyond_the_target_is_ended_early(tmp_path: Path) 
     output = run(task(context(tmp_path, NS, properties=properties), files, output_count=2, target_size_bytes=150_000))
 
     assert [file.record_count for file in output.data_files] == [500, 700]  # a wide row has about 520 bytes
-
-
-def test_fewer_live_rows_than_outputs_make_a_file_for_each_row(tmp_path: Path) -> None:
-    output = run(task(context(tmp_path, NS), [numbered(tmp_path, 2)], output_count=5))
-
-    assert [file.record_count for file in output.data_files] == [1, 1]
 
 
 def test_an_output_carries_the_plan_s_numbers_and_a_name_of_its_attempt(tmp_path: Path) -> None:
@@ -137,30 +120,6 @@ def test_files_of_two_partitions_in_one_task_are_not_rewritten(tmp_path: Path) -
         run(task(context(tmp_path, NS), files))
 
 
-def test_cancelling_leaves_no_file(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, 1000, start) for start in (0, 1000, 2000)]
-    done: list[int] = []
-
-    with pytest.raises(AttemptAbandoned, match="01890000-0000-7000-8000-000000000001-3-2"):
-        run(
-            task(context(tmp_path, NS), files, output_count=3),
-            on_progress=lambda rows, total: done.append(rows),
-            is_cancelled=lambda: bool(done) and done[-1] >= 2000,
-        )
-
-    assert done == [1000, 2000]
-    assert written_under(tmp_path) == []
-
-
-def test_progress_counts_rows_of_rewritten_and_converted_files(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    work = task(context(tmp_path, NS), [numbered(tmp_path, 10)], converted=[numbered(tmp_path, 5)])
-
-    run(work, on_progress=lambda done, total: told.append((done, total)))
-
-    assert told == [(10, 15), (15, 15)]
-
-
 def test_a_missing_data_file_is_named_and_leaves_no_file(tmp_path: Path) -> None:
     present, missing = numbered(tmp_path, 10), numbered(tmp_path, 10)
     Path(missing.path).unlink()
@@ -178,15 +137,6 @@ def test_a_file_with_other_rows_than_the_manifest_says_is_unreadable(tmp_path: P
 
     with pytest.raises(UnreadableFile, match="has 10 rows, but the manifest says 11"):
         run(work)
-
-
-def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
-    good, bad = numbered(tmp_path, 10), numbered(tmp_path, 10)
-    Path(bad.path).write_bytes(b"PAR1 something else PAR1")
-
-    with pytest.raises(UnreadableFile, match=re.escape(bad.path)):
-        run(task(context(tmp_path, NS), [good, bad]))
-    assert written_under(tmp_path) == []
 
 
 def test_a_file_with_a_broken_page_is_unreadable(tmp_path: Path) -> None:
@@ -257,15 +207,6 @@ def test_a_full_disk_while_position_deletes_are_written_leaves_no_file(tmp_path:
     with pytest.raises(StorageFull):
         run(work, FullDisk(tmp_path, needed + 100))
     assert written_under(tmp_path) == []
-
-
-def test_inputs_outside_the_allowed_locations_are_refused(tmp_path: Path) -> None:
-    file = numbered(tmp_path / "other", 1)
-    table = context(tmp_path / "table", NS)
-
-    with pytest.raises(TableRefused, match=re.escape(file.path)) as refused:
-        run(task(table, [file]))
-    assert refused.value.reason == "location"
 
 
 def test_large_files_are_streamed_with_the_same_result(tmp_path: Path) -> None:

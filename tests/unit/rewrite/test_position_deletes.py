@@ -26,20 +26,7 @@ from .builders import (
     renamed,
     run,
     task,
-    written_under,
 )
-
-
-def test_positions_count_over_all_row_groups(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 1000, row_group_size=300)
-    gone = [0, 299, 300, 301, 599, 600, 899, 900, 999]
-    delete = position_deletes(tmp_path, [(file.path, pos) for pos in gone])
-
-    output = run(task(context(tmp_path, NS), [file], [delete]))
-
-    assert pq.ParquetFile(file.path).num_row_groups == 4
-    assert numbers_of(output) == [n for n in range(1000) if n not in gone]
-    assert (output.rows_read, output.rows_deleted, output.rows_written) == (1000, 9, 991)
 
 
 def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(tmp_path: Path) -> None:
@@ -87,16 +74,6 @@ def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path) ->
 
     with pytest.raises(UnreadableFile, match="negative position"):
         run(task(context(tmp_path, NS), [file], [delete]))
-
-
-def test_a_file_whose_rows_are_all_deleted_leaves_no_output(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 2)
-    delete = position_deletes(tmp_path, [(file.path, 0), (file.path, 1)])
-
-    output = run(task(context(tmp_path, NS), [file], [delete]))
-
-    assert (output.data_files, output.rows_written) == ((), 0)
-    assert written_under(tmp_path) == []
 
 
 def test_a_converted_file_gets_one_delete_file_of_all_its_deleted_positions(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.files.deletes.vectors import read_omitted_rows
-from amoro_core.files.schema.write_options import WriterOptions, writer_options
+from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.formats.iceberg import write_carried
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import MAP_ENDING, CopyRule, PositionMap, RewriteInput, RewriteOutput
@@ -160,24 +160,3 @@ def test_carried_deletes_lie_beside_the_outputs_and_name_their_process(
     for path, output in zip(paths, outputs, strict=False):
         assert Path(path).parent == Path(output.path).parent
         assert re.fullmatch(rf"process-7-[0-9a-f-]{{36}}-carried\.{ending}", Path(path).name)
-
-
-@pytest.mark.parametrize(("properties", "level"), [({}, 3), ({"write.parquet.compression-level": "1"}, 1)])
-def test_position_deletes_are_compressed_as_hard_as_data(
-    tmp_path: Path, properties: dict[str, str], level: int
-) -> None:
-    columns = [col("n", pa.int64(), 1)]
-    output = replace(data_file(tmp_path, columns, {"n": range(400_000)}), path=f"{tmp_path}/data/out.parquet")
-    rows = CarriedRows(7, output, PositionSet.of(range(0, 400_000, 2)))
-
-    def bytes_of_positions(options: WriterOptions) -> int:
-        """Without the column of paths: whether a level makes it smaller depends on the directory of the test."""
-        [written] = write_carried(access_to(tmp_path), [rows], "process", options)
-        group = pq.read_metadata(written.path).row_group(0)
-        (column,) = (one for one in map(group.column, range(2)) if one.path_in_schema == "pos")
-        size: int = column.total_compressed_size
-        return size
-
-    sizes = {tried: bytes_of_positions(replace(WriterOptions(), level=tried)) for tried in (1, 3)}
-    assert sizes[1] != sizes[3]
-    assert bytes_of_positions(writer_options(properties)) == sizes[level]

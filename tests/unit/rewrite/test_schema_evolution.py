@@ -15,8 +15,6 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -46,26 +44,15 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.schema.schemas import (
     FIELD_ID,
-    arrow_schema,
     bind,
-    has_lineage,
-    key_path,
-    leaf_ids,
-    lineage_of,
-    select_ids,
     unusable_default,
-    with_dropped,
-    written_schema,
 )
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.task_payload import TableContext
-from amoro_optimizer.rewrite.engine import digest_rows
-from tests.tiers import count
 
 from .builders import (
     EVERYTHING,
     NS,
-    access_to,
     col,
     context,
     data_file,
@@ -299,21 +286,6 @@ def test_strings_that_are_no_utf_8_keep_their_bytes_whether_annotated_or_not(tmp
     assert written.view(pa.binary()).to_pylist() == values[1:] * 2
 
 
-def test_chunks_whose_dictionary_overflows_midway_are_read_whole(tmp_path: Path) -> None:
-    columns = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
-    rows = {"n": [n // 2 for n in range(5000)], "s": [f"value {n % 3000}" for n in range(5000)]}
-    options = {"dictionary_pagesize_limit": 2000, "data_page_size": 1000, "write_batch_size": 100}
-    file = data_file(tmp_path, columns, rows, compression="none", **options)
-    chunks = [pq.read_metadata(file.path).row_group(0).column(at) for at in (0, 1)]
-    # The dictionaries have not taken all values, which need at least 20,000 bytes: the last pages hold them themselves.
-    assert all(1000 < chunk.data_page_offset - chunk.dictionary_page_offset < 4000 for chunk in chunks)
-    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-
-    output = run(task(context(tmp_path, schema), [file]))
-
-    assert rows_of(output) == [{"n": n, "s": s} for n, s in zip(rows["n"], rows["s"], strict=True)]
-
-
 def test_written_types_are_those_of_the_specification(tmp_path: Path) -> None:
     file = data_file(tmp_path, other_writer(), {name: [value] for name, value in STORED.items()})
 
@@ -342,12 +314,9 @@ def test_written_types_are_those_of_the_specification(tmp_path: Path) -> None:
     ("wanted", "arrow", "value"),
     [
         (IntegerType(), pa.int64(), 1),
-        (StringType(), pa.int32(), 1),
         (StringType(), pa.binary(2), b"ab"),
-        (BinaryType(), pa.int32(), 1),
         (TimestamptzType(), pa.date32(), 1),
         (DecimalType(9, 2), pa.decimal128(9, 3), Decimal("1.000")),
-        (DateType(), pa.timestamp("us"), 0),
         (FixedType(3), pa.binary(2), b"ab"),
         (TimestampType(), pa.timestamp("ns"), 1),
         (LongType(), pa.list_(col("element", pa.int64(), 2)), [1]),
@@ -457,62 +426,12 @@ def test_a_position_delete_with_two_columns_for_positions_is_refused(
     )
 
 
-def test_dropped_fields_join_the_schema_by_their_ids_under_names_of_their_own() -> None:
-    inner = StructType(NestedField(3, "a", LongType(), required=True))
-    schema = Schema(
-        NestedField(1, "n", LongType(), required=True), NestedField(2, "s", inner, required=True), schema_id=7
-    )
-    eighth = NestedField(8, "x", DateType())
-    dropped = (
-        NestedField(5, "n", LongType(), required=True, initial_default=4),
-        NestedField(2, "s", StructType(*inner.fields, NestedField(6, "t", StructType(eighth)))),
-        NestedField(1, "n", IntegerType()),
-    )
-    found = with_dropped(schema, [field.model_dump_json() for field in dropped])
-    nested = NestedField(6, "dropped-6", StructType(NestedField(8, "dropped-8", DateType(), required=False)), False)
-    assert found.fields == (
-        schema.fields[0],
-        NestedField(2, "s", StructType(*inner.fields, nested), required=True),
-        NestedField(5, "dropped-5", LongType(), required=False, initial_default=4),
-    )
-    assert found.schema_id == 7
-
-
-def test_columns_are_found_by_their_ids_within_structs_alone() -> None:
-    deep = StructType(NestedField(4, "x", LongType()), NestedField(5, "y", LongType()))
-    schema = Schema(
-        NestedField(1, "n", LongType()),
-        NestedField(2, "s", StructType(NestedField(3, "t", deep, required=True)), required=True),
-        NestedField(6, "l", ListType(7, LongType(), False)),
-        NestedField(8, "m", MapType(9, StringType(), 10, LongType(), False)),
-    )
-    paths = {field_id: key_path(schema.fields, field_id) for field_id in range(1, 12)}
-    assert paths == {**dict.fromkeys(range(1, 12)), 1: (0,), 4: (1, 0, 0), 5: (1, 0, 1)}
-    only = StructType(NestedField(3, "t", StructType(deep.fields[1]), required=True))
-    assert select_ids(schema, {5, 6}).fields == (NestedField(2, "s", only, required=True), schema.fields[2])
-    assert leaf_ids(arrow_schema(schema)) == ((1, False), (4, False), (5, False), (7, True), (9, True), (10, True))
-    plain = pa.schema([pa.field("a", pa.int64()), pa.field("l", pa.large_list(pa.struct([col("b", pa.int64(), 2)])))])
-    assert leaf_ids(plain) == ((None, False), (2, True))
-
-
-def test_columns_of_lineage_get_names_that_the_table_does_not_have() -> None:
-    taken = Schema(*(NestedField(at, name, LongType()) for at, name in enumerate(("_row_id", "_row_id_"), 1)))
-    assert written_schema(taken, 2) is taken
-    made = written_schema(taken, 3)
-    assert [field.name for field in made.fields[2:]] == ["_row_id__", "_last_updated_sequence_number"]
-    assert (made.schema_id, lineage_of(made).fields, made.fields[:2]) == (0, made.fields[2:], taken.fields)
-    assert all(not field.required for field in lineage_of(made).fields)
-    assert (has_lineage(made), has_lineage(taken)) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("kind", "value", "why"),
     [
-        (LongType(), 5, None),
         (UUIDType(), str(uuid.UUID(int=7)), None),
         (FixedType(2), "6162", None),
         (IntegerType(), 2**31, "error"),
-        (LongType(), "five", "error"),
         (UUIDType(), "7", "Error: "),
         (FixedType(2), "616", "Error: "),
     ],
@@ -643,97 +562,3 @@ def test_the_partition_s_value_comes_before_the_default(tmp_path: Path, value: i
     )
     output = run(task(context(tmp_path, schema, spec=spec), [file], [keys]))
     assert rows_of(output) == [{"n": 1, "c": value}]
-
-
-MAKERS = st.sampled_from([(kind, default) for kind, default in DEFAULTS if not isinstance(kind, DoubleType)])
-
-
-@st.composite
-def schemas_and_files(draw: st.DrawFn) -> tuple[Schema, list[tuple[tuple[int, ...], list[dict[str, Any]]]]]:
-    """A schema with defaults, and files with some of its columns each: which, and the rows' own values."""
-    kinds = draw(st.lists(st.tuples(MAKERS, st.booleans(), st.booleans()), min_size=1, max_size=5))
-    fields = []
-    for at, ((kind, default), has_default, is_nested) in enumerate(kinds):
-        field = NestedField(10 + at, f"c{at}", kind, initial_default=default if has_default else None)
-        fields.append(NestedField(30 + at, f"s{at}", StructType(field)) if is_nested else field)
-    values = {10 + at: [default, None] for at, ((_, default), _, _) in enumerate(kinds)}
-    files = []
-    for _ in range(draw(st.integers(1, 3))):
-        held = tuple(sorted(draw(st.sets(st.sampled_from(sorted(values))))))
-        count = draw(st.integers(1, 4))
-        rows = [{f"v{one}": draw(st.sampled_from(values[one])) for one in held} for _ in range(count)]
-        files.append((held, rows))
-    return Schema(NUMBER, *fields), files
-
-
-@settings(
-    max_examples=count(15, 40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
-@given(made=schemas_and_files())
-def test_random_schemas_with_defaults(tmp_path: Path, made: tuple[Schema, list[Any]]) -> None:
-    """Outputs hold what the schema says of each row, and their digest is that of the inputs."""
-    schema, contents = made
-    files, expected, number = [], [], 0
-    for held, rows in contents:
-        records = []
-        for row in rows:
-            records.append({"n": number, **row})
-            expected.append({"n": number, **_as_told(schema, held, row)})
-            number += 1
-        files.append(_written(tmp_path, schema, held, records))
-    work = task(context(tmp_path, schema), files)
-
-    output = run(work)
-
-    assert rows_of(output) == expected
-    read = {"memory_limit_bytes": 512 << 20, "is_cancelled": lambda: False}
-    before = digest_rows(work, access_to(tmp_path), **read)
-    after = digest_rows(task(work.table, list(output.data_files)), access_to(tmp_path), **read)
-    assert (before.rows, before) == (number, after)
-
-
-def _as_told(schema: Schema, held: tuple[int, ...], row: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field in schema.fields[1:]:
-        leaf = field.field_type.fields[0] if isinstance(field.field_type, StructType) else field
-        is_there = leaf.field_id in held
-        value = row[f"v{leaf.field_id}"] if is_there else leaf.initial_default
-        if leaf is not field:
-            found[field.name] = {leaf.name: value} if is_there else None
-        else:
-            found[field.name] = value
-    return found
-
-
-def _written(root: Path, schema: Schema, held: tuple[int, ...], records: list[dict[str, Any]]) -> Any:
-    columns, values = [*COLUMNS], {"n": [record["n"] for record in records]}
-    for field in schema.fields[1:]:
-        leaf = field.field_type.fields[0] if isinstance(field.field_type, StructType) else field
-        if leaf.field_id not in held:
-            continue
-        own = [record[f"v{leaf.field_id}"] for record in records]
-        if isinstance(leaf.field_type, UUIDType):
-            own = [None if one is None else one.bytes for one in own]
-        arrow = col(leaf.name, _arrow(leaf.field_type), leaf.field_id)
-        if leaf is not field:
-            arrow, own = col(field.name, pa.struct([arrow]), field.field_id), [{leaf.name: one} for one in own]
-        columns.append(arrow)
-        values[arrow.name] = own
-    return data_file(root, columns, values)
-
-
-def _arrow(kind: IcebergType) -> pa.DataType:
-    match kind:
-        case DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-        case FixedType():
-            return pa.binary(len(kind))
-    return {
-        BooleanType: pa.bool_(), IntegerType: pa.int32(), LongType: pa.int64(), FloatType: pa.float32(),
-        DateType: pa.date32(), TimeType: pa.time64("us"), TimestampType: pa.timestamp("us"),
-        TimestamptzType: pa.timestamp("us", "UTC"), StringType: pa.string(), BinaryType: pa.binary(),
-        UUIDType: pa.binary(16),
-    }[type(kind)]  # fmt: skip

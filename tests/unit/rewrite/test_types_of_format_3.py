@@ -14,9 +14,7 @@ from pyiceberg.types import (
     IcebergType,
     ListType,
     LongType,
-    MapType,
     NestedField,
-    StringType,
     StructType,
     TimestampNanoType,
     TimestampType,
@@ -25,7 +23,6 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.schema.schemas import without_unknown
 from amoro_core.model.files import FileFormat
 from amoro_core.model.task_payload import RewriteOutput
 
@@ -79,32 +76,6 @@ def test_times_that_may_have_lost_nanoseconds_are_not_read_as_such(tmp_path: Pat
     file = data_file(tmp_path, [col("at", arrow, 1)], {"at": [0]})
     with pytest.raises(UnreadableFile, match="cannot be read as timestamp_ns"):
         run(task(context(tmp_path, Schema(NestedField(1, "at", TimestampNanoType()))), [file]))
-
-
-def test_what_surrounds_a_column_of_the_type_unknown_stays_as_it_is(tmp_path: Path) -> None:
-    def both(field_id: int) -> StructType:
-        return StructType(
-            NestedField(field_id, "u", UnknownType()), NestedField(field_id + 1, "m", LongType(), required=True)
-        )
-
-    schema = Schema(
-        NestedField(1, "s", both(10), required=True),
-        NestedField(2, "l", ListType(3, both(20), element_required=True), required=True),
-        NestedField(4, "m", MapType(5, both(30), 6, both(40), value_required=True), required=True),
-        NestedField(7, "o", MapType(8, StringType(), 9, both(50), value_required=False)),
-    )
-    kept = without_unknown(schema)
-
-    def member(field_id: int) -> StructType:
-        return StructType(NestedField(field_id, "m", LongType(), required=True))
-
-    assert kept.fields == (
-        NestedField(1, "s", member(11), required=True),
-        NestedField(2, "l", ListType(3, member(21), element_required=True), required=True),
-        NestedField(4, "m", MapType(5, member(31), 6, member(41), value_required=True), required=True),
-        NestedField(7, "o", MapType(8, StringType(), 9, member(51), value_required=False)),
-    )
-    assert (kept.schema_id, without_unknown(kept) is kept) == (schema.schema_id, True)
 
 
 def test_columns_of_the_type_unknown_are_not_written_and_are_null_as_keys(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -140,28 +139,6 @@ def test_random_queries_never_make_it_flap_in_sixty_days() -> None:
     assert [changes_of_choice(seed) for seed in (*range(count(0, 5)), 51)] == [0] * count(1, 6)
 
 
-def test_two_columns_that_add_enough_together_are_taken_both() -> None:
-    others = [(name, 7) for name in "bcdfgj"]
-    found = decide(facts(uses(("i", 27), ("h", 16), ("a", 9), ("e", 8), *others))).choice
-    assert found is not None
-    assert found.columns == ("i", "h", "a", "e")
-    assert sum(found.evidence.values()) == pytest.approx(found.saved)
-    assert min(found.evidence["a"], found.evidence["e"]) < 0.1 * (found.evidence["i"] + found.evidence["h"])
-    two = decide(facts(uses(("i", 27), ("h", 16), ("a", 8), ("e", 7), *others))).choice
-    assert two is not None
-    assert two.columns == ("i", "h")
-
-
-def test_two_hundred_queries_on_two_of_ten_columns_choose_these_two() -> None:
-    choice = random.Random(3)
-    table = Table(config())  # a small one
-    table.append(of_size(whole(rng(), 4), 1000))
-    scans = uses(*((choice.choice("ci"), 1) for _ in range(200)))
-    found = decide(table.facts(scans=scans)).choice
-    assert found is not None
-    assert sorted(found.columns) == ["c", "i"]
-
-
 # Columns that nobody has set
 
 
@@ -212,15 +189,6 @@ def test_a_layout_one_of_whose_columns_is_gone_is_not_shown() -> None:
     none = sorting(columns=(Column(9, "i", "long"),))
     with pytest.raises(TableRefused, match="names no columns"):
         table.plan(SHOW, sorting=none)
-
-
-def test_a_table_that_was_never_clustered_is_told_how_to_name_columns() -> None:
-    table = Table(ClusteringConfig())
-    for _ in range(2):
-        with pytest.raises(TableRefused, match="names no columns") as raised:
-            table.plan(SHOW)
-        assert raised.value.reason == "configuration"
-        arrived(table, 1)
 
 
 def test_columns_that_are_set_are_shown_as_ever_and_nothing_else_is_planned_without() -> None:

@@ -85,23 +85,6 @@ def test_depth_is_the_count_file_by_file(seed: int) -> None:
     assert depth_of(files) == pytest.approx(counted(files, [1.0] * len(files)))
 
 
-def test_files_side_by_side_have_depth_one_and_those_that_share_a_bound_are_both_met_there() -> None:
-    assert depth_of([file((0, 1)), file((2, 3)), file((4, 5))]) == 1.0
-    assert depth_of([file((0, 2)), file((2, 3))]) == 1.5
-
-
-def test_a_file_without_bounds_is_met_by_each_query_and_one_of_nulls_by_none() -> None:
-    assert depth_of([file((0, 1)), file(None), file(None)]) == 3.0
-    assert depth_of([file(None), file(None)]) == 2.0
-    assert depth_of([file((0, 1)), file(None, nulls=True)]) == 1.0
-    assert depth_of([file(None, nulls=True)]) == 1.0
-
-
-def test_rows_weigh_what_queries_ask_for() -> None:
-    # Nine of ten rows lie in the file that overlaps with nothing.
-    assert depth_of([file((0, 1), 18), file((5, 9), 1), file((5, 9), 1)]) == pytest.approx(1.1)
-
-
 def test_bounds_that_are_no_values_or_stand_the_wrong_way_round_are_none() -> None:
     assert depth_of([file((9, 0)), file((5, 5))]) == 2.0
     ranges = ranges_of([file((1, 2))], 1, lambda bound: None)
@@ -145,10 +128,6 @@ def groups(found: Sequence[np.ndarray]) -> list[list[int]]:
 def test_overlapping_ranges_are_a_group_and_those_apart_are_others() -> None:
     some = candidates([(0, 5), (10, 12), (5, 7), (20, 21), (11, 30)])
     assert groups(grouped(some, GroupBy.OVERLAP, 100)) == [[0, 2], [1, 3, 4]]
-
-
-def test_a_file_without_bounds_overlaps_with_all() -> None:
-    assert groups(grouped(candidates([(0, 1), (5, 6), None]), GroupBy.OVERLAP, 100)) == [[0, 1, 2]]
 
 
 def test_a_component_is_cut_where_the_fewest_ranges_cross() -> None:

@@ -32,7 +32,6 @@ from tests.unit.planning.clustering.world import (
     START,
     TARGET,
     Table,
-    arrivals,
     config,
     of_size,
     partition,
@@ -92,21 +91,6 @@ def test_a_second_run_has_nothing_to_do_not_even_when_somebody_asks() -> None:
     assert planned(table.plan(FULL).plan) == sorted(table.files)
 
 
-def test_the_same_facts_give_the_same_plan_and_so_do_those_of_a_lost_state_database() -> None:
-    for seed in range(count(6, 12)):
-        table = random_table(seed)
-        table.settle()
-        table.append(of_size(whole(rng(), 12, 3), TARGET), partition(0))
-        before = table.plan(ASKED)
-        assert table.plan(ASKED) == before
-        table.groups.clear()
-        after = table.plan(ASKED)
-        assert (after.plan, after.partitions) == (before.plan, before.partitions)
-        kept = {group_of(path) for path in table.files} - {None}
-        assert set(after.learned) == kept
-        assert before.learned == {}
-
-
 def test_one_footer_is_read_of_each_unknown_group_and_none_of_known_ones() -> None:
     table = clustered()
     asked: list[str] = []
@@ -153,13 +137,6 @@ def test_an_open_group_of_which_others_have_a_file_is_left_alone_as_a_whole() ->
 
 
 # Groups that are kept
-
-
-def test_new_files_are_clustered_together_with_the_open_group() -> None:
-    table = clustered(8)
-    assert [one.is_open for one in table.plan(ClusterRequest(explain=True)).partitions[0].groups] == [True]
-    table.append(of_size(whole(rng(), 8), TARGET))
-    assert set(planned(table.plan().plan)) == set(table.files)
 
 
 def test_a_sealed_group_is_not_planned() -> None:
@@ -213,30 +190,6 @@ def test_sealed_groups_of_a_tier_become_one_though_nothing_new_came() -> None:
     assert [(one.tier, one.layout) for one in told.partitions[0].groups] == [(1, told.layout)]
 
 
-def test_sealed_groups_become_one_beside_new_files_that_are_put_in_order() -> None:
-    table = Table(config(seal_bytes=8 * TARGET))
-    for _ in range(4):
-        table.append(of_size(whole(rng(), 8), TARGET))
-        plan = table.plan().plan
-        assert plan is not None
-        table.apply(plan)
-    table.append(of_size(whole(rng(), 8), TARGET))
-    plan = table.plan().plan
-    assert plan is not None
-    assert sorted(len(group.files) for group in plan.groups) == [8, 32]
-
-
-def test_sealed_groups_of_which_others_have_a_file_do_not_become_one() -> None:
-    table = Table(config(seal_bytes=8 * TARGET, tier_fanout=2))
-    for _ in range(2):
-        table.append(of_size(whole(rng(), 8), TARGET))
-        plan = table.plan().plan
-        assert plan is not None
-        table.apply(plan)
-    assert len(planned(table.plan().plan)) == 16
-    assert table.plan(pinned=frozenset([min(table.files)])).plan is None
-
-
 def test_a_clustered_file_with_deletes_is_left_to_others() -> None:
     table = wide(8, TARGET // 8, min_bytes=1)
     table.settle()
@@ -244,18 +197,6 @@ def test_a_clustered_file_with_deletes_is_left_to_others() -> None:
     table.deletes = [deletes_of(path, 5)]
     assert table.plan(ASKED).plan is None
     assert planned(table.plan(FULL).plan) == [path]
-
-
-def test_changed_columns_apply_to_new_files_only_unless_all_is_to_be_laid_out_again() -> None:
-    table = clustered()
-    before = set(table.files)
-    table.config = config(columns=("b", "c"))
-    new = [one.path for one in table.append(of_size(whole(rng(), 16, 3), TARGET))]
-    verdict = table.plan()
-    assert sorted(planned(verdict.plan)) == sorted(new)
-    assert [(one.is_current, one.is_open) for one in verdict.partitions[0].groups] == [(False, False)]
-    table.config = config(columns=("b", "c"), relayout=True)
-    assert set(planned(table.plan().plan)) == before | set(new)
 
 
 def test_the_depth_that_was_reached_counts_as_ideal() -> None:
@@ -554,22 +495,6 @@ def test_what_is_suggested_says_how_files_are_clustered() -> None:
     ]
 
 
-def test_depths_are_told_of_all_partitions_to_those_who_want_to_know() -> None:
-    table = wide(2)
-    assert table.plan().partitions[0].columns == ()
-    explained = table.plan(ClusterRequest(explain=True))
-    assert [one.name for one in explained.partitions[0].columns] == ["a", "b"]
-    assert explained.reason == "nothing to do: 256 MB unclustered, 512 MB needed"
-
-
-def test_the_reason_of_several_partitions_names_the_first_and_counts_the_others() -> None:
-    table = parted(3)
-    assert table.plan().reason.startswith("2: a point query meets")
-    assert table.plan().reason.endswith("; 3 of 3 partitions to be clustered")
-    table.settle()
-    assert table.plan().reason == "nothing to do in 3 partitions: no unclustered files"
-
-
 # Scans
 
 
@@ -624,12 +549,3 @@ def test_random_tables_are_idle_after_two_plans() -> None:
         plans = table.settle()
         assert len(plans) <= 2, seed
         assert table.plan().plan is None
-
-
-@pytest.mark.parametrize(("columns", "shape"), [(("a", "b"), "anywhere"), (("a", "b"), "time")])
-def test_months_of_arrivals_cost_little_and_stay_near_a_table_clustered_at_once(
-    columns: tuple[str, ...], shape: str
-) -> None:
-    table, worst = arrivals(columns, count(25, 60), 8, shape)
-    assert table.written <= 8 * table.arrived
-    assert worst <= 4

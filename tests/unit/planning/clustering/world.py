@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from amoro_core.model.clustering import Column, Layout, Sorting, Strategy, group_of
-from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, FileFormat, Partition, ScannedFile, TableScan
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, FileFormat, Partition, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
@@ -219,10 +219,6 @@ def planned(plan: ClusterPlan | None) -> list[str]:
     """Every path that the plan takes."""
     groups = () if plan is None else plan.groups
     return [file.data.path for group in groups for file in group.files]
-
-
-def scanned(files: Mapping[str, DataFile]) -> list[ScannedFile]:
-    return [ScannedFile(file) for file in files.values()]
 
 
 def partition(*values: int) -> Partition:
