@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint, Finding, recorded_address
-from amoro_core.bootstrap.coordinator_app import Coordinator, running
+from amoro_core import connect
+from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.doctor import diagnose
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import (
@@ -74,6 +75,13 @@ def test_a_host_that_is_not_this_machines_is_told_as_that(tmp_path: Path, host: 
         refused.start()
     assert type(error.value) is InvalidSettings
     assert "--host" in error.value.hint
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_address_of_ipv6_needs_no_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with running(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False) as coordinator:
+        assert coordinator.address.startswith("[::1]:")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
@@ -148,6 +156,20 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authorit
     with closing(AdminClient(endpoint)) as client, pytest.raises(AmoroError) as error:
         client.GetSettings(admin_pb2.GetSettingsRequest())
     assert (error.value.code, error.value.exit_status) == ("AMORO-4002", 4)
+
+
+def test_the_python_api_connects_by_tls(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    with connect(coordinator.address, coordinator.admin_token.reveal(), ca_file=ours.file) as client:
+        assert client.optimizers() == ()
+    with pytest.raises(Untrusted, match="no known authority has signed its certificate"):
+        connect(f"grpcs://{coordinator.address}", coordinator.admin_token.reveal())
+
+
+def test_an_optimizer_registers_by_the_same_trust(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    optimizer_id = register_by(coordinator, Trust(ours.file))
+    assert [each.optimizer_id for each, _ in coordinator.optimizers.list_optimizers()] == [optimizer_id]
 
 
 def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, start: Start, tmp_path: Path) -> None:
@@ -240,6 +262,14 @@ def test_an_expired_certificate_is_refused_at_start_and_by_clients(
         server.stop(None).wait()
 
 
+def test_a_client_for_tls_is_told_that_the_coordinator_listens_in_the_clear(
+    ours: Authority, coordinator: Coordinator
+) -> None:
+    with pytest.raises(CoordinatorUnavailable) as error:
+        ask_by(coordinator, Trust(ours.file))
+    assert error.value.hint == "It does not encrypt: leave out --ca-file and grpcs://."
+
+
 def test_files_that_cannot_be_listened_with_are_named_at_start(
     ours: Authority, authority: MakeAuthority, start: Start, tmp_path: Path
 ) -> None:
@@ -315,6 +345,13 @@ def test_doctor_says_how_long_the_certificate_is_valid(ours: Authority, tmp_path
     assert found("port: 1261\n") == found("prot: 1\n") == []
 
 
+def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> None:
+    pair = ours.issue("elsewhere.example")
+    settings = Settings(host="0.0.0.0", tls_certificate=str(pair.certificate), tls_key=str(pair.key))
+    embedded = embedded_settings(settings)
+    assert (embedded.host, embedded.tls_certificate, embedded.tls_key) == ("127.0.0.1", "", "")
+
+
 def probe(home: Path) -> tuple[int, str]:
     """How the image's probe ends, and what it says."""
     command = [sys.executable, "-m", "amoro_core.bootstrap.health"]
@@ -349,3 +386,8 @@ def test_one_that_runs_and_does_not_answer_is_not(gone: tuple[Path, str]) -> Non
     status, said = probe(home)
     assert (status, said.startswith(f"{address} does not answer: ")) == (1, True)
     assert [each.ok for each in doctor(home)] == [False]
+
+
+def test_where_none_runs_there_is_nothing_to_ask(tmp_path: Path) -> None:
+    assert probe(tmp_path) == (0, "no coordinator runs here\n")
+    assert doctor(tmp_path) == []
