@@ -18,6 +18,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import MetadataLogEntry
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
 from amoro_core.errors import (
@@ -239,6 +240,9 @@ def test_a_state_that_nothing_leads_to_is_older_by_its_clock_or_its_number(
     other.metadata_location = f"{table.location()}/metadata/99999-other.metadata.json"
     with pytest.raises(CatalogUnavailable, match="older"):
         Guard(lambda: other, seen).reachable([])
+    entry = MetadataLogEntry(metadata_file=seen.metadata_location, timestamp_ms=seen.metadata.last_updated_ms)
+    other.metadata = other.metadata.model_copy(update={"metadata_log": [entry]})
+    assert Guard(lambda: other, seen).reachable(data_of(table))
 
 
 def test_a_list_or_manifest_that_must_not_be_opened_stops_everything(table: Table) -> None:

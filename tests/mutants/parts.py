@@ -53,10 +53,12 @@ PARTS: Mapping[str, Part] = {
         (
             "tests/unit/maintaining/test_snapshots.py",
             "tests/unit/maintaining/test_orphans.py",
+            "tests/unit/maintaining/test_times.py",
             "tests/unit/test_undoing.py",
             "tests/iceberg/test_guarding.py",
             "tests/iceberg/test_listing_tasks.py",
             "tests/store/test_tables.py",
+            "tests/services/test_inspecting.py",
             "tests/services/test_sweeping.py",
             "tests/services/test_large_sweeping.py",
             "tests/services/test_undoing.py",

@@ -19,6 +19,7 @@ from amoro_core.errors import (
     TableNotFound,
     UnknownToken,
 )
+from amoro_core.maintenance.trash import Trash
 from amoro_core.model.clustering import Strategy
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.plans import PartitionKey
@@ -29,6 +30,7 @@ from amoro_core.store import catalogs, groups, pending_deletions, processes, tab
 from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
+from amoro_core.transactions.file_holds import needed_text, split_batch, unmark_needed
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
 # Locations
@@ -349,3 +351,28 @@ def test_what_is_spared_is_restored_and_the_others_of_its_batch_wait(store: Stor
 
     assert paths(BatchStatus.WAITING) == [["a", "c"]]
     assert paths(BatchStatus.RESTORED) == [["b"], ["d"]]
+
+
+def test_a_batch_is_split_by_what_the_trash_takes_and_ends_once_all_of_it_is_needed(store: Store) -> None:
+    owner = store.write(lambda db: tables.add(db, runtime("t")))
+    made = process(owner, "0199aaaa-0001-7000-8000-000000000001")
+    store.write(lambda db: processes.add(db, made))
+    files = tuple(Condemned(name, FileKind.DATA, 1, None, "") for name in ("a.parquet", "b", "c.parquet"))
+    one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, files)
+    store.write(lambda db: pending_deletions.add_many(db, [one]))
+
+    def stored() -> list[Batch]:
+        facts = store.read(lambda db: pending_deletions.list_facts(db, owner.table_id))
+        batches = [store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
+        return [batch for batch in batches if batch is not None]
+
+    (batch,) = stored()
+    taken = store.write(lambda db: split_batch(db, batch, Trash("/bin", timedelta(), r".+\.parquet")))
+    assert [one.path for one in taken.files] == ["a.parquet", "c.parquet"]
+    assert sorted([one.path for one in batch.files] for batch in stored()) == [["a.parquet", "c.parquet"], ["b"]]
+
+    needed = {"a.parquet": "manifest m", "c.parquet": "manifest m"}
+    store.write(lambda db: unmark_needed(db, taken, needed))
+    assert [[one.path for one in batch.files] for batch in stored()] == [["b"]]
+    assert needed_text(needed) == "the table needs a.parquet (manifest m) and 1 more, which was marked for deletion"
+    assert needed_text({"b": "manifest m"}) == "the table needs b (manifest m), which was marked for deletion"

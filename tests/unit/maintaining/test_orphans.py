@@ -95,7 +95,14 @@ def test_a_time_ahead_of_now_stops_the_search_whoever_needs_the_file() -> None:
 
 @pytest.mark.parametrize("below", ["_x", ".x", "_delta_log/0.json", "a/.b/c", "_p=1/_x", "_other=1/x"])
 def test_hidden_names_are_kept(below: str) -> None:
-    assert searched(file(below), ground=replace(GROUND, partition_fields=("_p", "p"))).orphans == []
+    found = searched(file(below), file("_y"), ground=replace(GROUND, partition_fields=("_p", "p")))
+    assert (found.orphans, found.kept) == ([], Counter({"hidden": 2}))
+
+
+def test_a_name_in_another_scheme_that_nobody_calls_equal_stops_the_search() -> None:
+    search = Search(GROUND, named(f"{DATA}/x", place=("gs", "b")), terms())
+    with pytest.raises(TableRefused, match="it may be the same file"):
+        search.see(DATA, [file("x")])
 
 
 def test_a_partition_field_may_begin_like_a_hidden_name() -> None:
@@ -167,11 +174,18 @@ def test_in_a_place_that_tables_share_only_paths_with_the_tables_own_names_go() 
 def test_metadata_files_go_by_the_table_that_they_are_of() -> None:
     search = Search(GROUND, named(), terms())
     place = GROUND.metadata_place
-    names = ("00001-a.metadata.json", "v1.gz.metadata.json", "00002-b.metadata.json.gz", "young.metadata.json")
+    names = (
+        "1-a.metadata.json",
+        "v1.gz.metadata.json",
+        "2-b.metadata.json.gz",
+        "young.metadata.json",
+        "c.metadata.json",
+    )
     files = [file(f"{place}/{name}", NOW if "young" in name else OLD) for name in names]
     search.see(place, files)
     assert search.found.metadata_files == files
     search.opened({files[0].path: "U", files[1].path: "", files[3].path: "u"}, "u")
+    assert search.found.kept == Counter({"metadata that can't be read": 3, "young": 1})
     assert [(one.path, one.kind) for one in search.end().orphans] == [(files[0].path, FileKind.METADATA)]
     search.see(place, files[3:])
     with pytest.raises(TableRefused, match="another table, with the UUID other") as refused:
