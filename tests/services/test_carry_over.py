@@ -40,7 +40,6 @@ from tests.services.clustered import (
     with_property,
     work_on,
 )
-from tests.services.kept_work import Writer, cluster_for, made_table, require_rows
 from tests.services.rigs import Killed, dying_at, raising, reaching
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
@@ -198,29 +197,6 @@ def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(lake_world:
     lake.require()
 
 
-@pytest.mark.parametrize("version", sample([3, 2], every=2))
-def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_kept(
-    tmp_path: Path, version: int
-) -> None:
-    """Planned, clustered and committed as by the service; what was written before is clustered again each time."""
-    lake_world = made_table(tmp_path, files=4, version=version, width=20)
-    other, tasks = Writer(lake_world.catalog.load_table("db.t"), version, files=4), 0
-
-    def after_task() -> None:
-        nonlocal tasks
-        tasks += 1
-        for _ in range(3):
-            other.delete()
-
-    try:
-        kept = cluster_for(lake_world, lambda: tasks >= 4, after_task)
-        require_rows(lake_world, other)
-    finally:
-        lake_world.close()
-    assert (other.failed, kept.share, set(kept.outcomes)) == (0, 1.0, {ProcessStatus.SUCCESS})
-    assert kept.carried == kept.hidden > 0
-
-
 def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_of(
     lake_world: World, lake: Lake
 ) -> None:
@@ -344,13 +320,6 @@ def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_rem
     rows = oracle.live_rows(world.catalog.load_table("db.t"))
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
-
-
-def test_maps_are_removed_when_the_process_has_ended(world: World, process: str) -> None:
-    assert maps(world)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert maps(world) == []
-    assert not world.process(process).left_over
 
 
 def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_the_restart(

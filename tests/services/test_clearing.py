@@ -25,8 +25,6 @@ from tests.services.rigs import Limits, dying_at
 from tests.services.test_expiring import RestWorld, begin, expire, ids, made
 from tests.services.world import World, make_small_files
 
-DELETE = IcebergTable.delete_unreferenced
-
 
 class Place:
     """A table with files that nothing names, and the services."""
@@ -183,18 +181,11 @@ def test_a_table_that_is_gone_or_another_ends_it(place: Place) -> None:
     assert len(place.left()) == 1
 
 
-def test_it_is_triggered_beside_other_actions(place: Place) -> None:
-    place.stray(1)
-    place.world.tables.refresh(place.world.table().table_id)
-    assert place.world.maintaining.list_due() == [(place.world.table().table_id, "sweep", "cat")]
-
-
 # Metadata files that fall out of the log: deleted after our own commits where the table says so, and kept else
 
 
 ON = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "2"}
 OFF = {"write.metadata.previous-versions-max": "2"}
-SEND = IcebergTable.send
 
 
 def make_table(catalog: SqlCatalog, properties: Mapping[str, str]) -> Table:

@@ -18,7 +18,6 @@ from amoro_core.errors import (
     CommitRefused,
     ConfirmationRequired,
     DataFileMissing,
-    TableBlocked,
     TableRefused,
 )
 from amoro_core.files.storage.io import FileAccess
@@ -222,20 +221,6 @@ def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> N
     assert (known.next_at > facts[0].purge_at, known.next_at.hour, known.next_at.minute) == (True, 11, 0)
 
 
-def test_a_command_is_not_held_back_by_a_window(place: Place) -> None:
-    place.set(**{"maintenance.window": "22:00-06:00"})
-    assert place.begin() != ""
-
-
-def test_a_blocker_against_maintenance_keeps_it_off(place: Place) -> None:
-    table_id = place.world.table().table_id
-    place.world.blockers.block(table_id, frozenset({BlockedOperation.MAINTAIN}))
-    with pytest.raises(TableBlocked, match="blocked for maintain"):
-        place.begin()
-    place.world.later(61)
-    assert place.begin() != ""
-
-
 def test_the_clock_waits_a_minute_where_something_is_in_the_way(place: Place) -> None:
     place.enable()
     place.refresh()
@@ -299,11 +284,6 @@ def test_what_has_shrunk_to_nothing_is_closed(place: Place, held: str) -> None:
     assert (made.process_id, place.of(held).status) == ("", ProcessStatus.CLOSED)
 
 
-def test_a_plan_that_is_confirmed_from_the_start_is_not_held(place: Place) -> None:
-    place.action.most, place.found = 2, 5
-    assert place.of(place.begin(confirmed=True)).status is ProcessStatus.RUNNING
-
-
 def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) -> None:
     place.world.later(6.9 * DAY_S)
     assert place.world.maintaining.close_unconfirmed() == []
@@ -314,11 +294,6 @@ def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) ->
         "nobody confirmed it within 7 days",
     )
     assert place.world.store.read(lambda db: pending_deletions.paths(db, place.of(held).table_id)) == frozenset()
-
-
-def test_a_held_process_can_be_cancelled(place: Place, held: str) -> None:
-    place.world.optimizing.cancel(held, "by hand")
-    assert place.of(held).status is ProcessStatus.CLOSED
 
 
 def test_it_is_held_after_a_restart(place: Place, held: str) -> None:
@@ -433,12 +408,6 @@ def test_the_third_failure_in_a_row_pauses_the_action_on_its_table(failing: Plac
     assert (shown.is_due, shown.due_at, shown.record.paused_at) == (False, None, kept.paused_at)
 
 
-def test_others_go_on(failing: Place) -> None:
-    begin(failing, 3)
-    failing.refresh()
-    assert is_due(failing, EXPIRY)
-
-
 def test_it_is_paused_after_a_restart(failing: Place) -> None:
     begin(failing, 3)
     failing.world.restart()
@@ -454,13 +423,6 @@ def test_a_command_is_never_held_back_and_its_success_ends_the_pause(failing: Pl
     failing.world.later(DAY_S_PAUSING)
     failing.refresh()
     assert is_due(failing)
-
-
-def test_a_command_that_fails_ends_no_pause(failing: Place) -> None:
-    begin(failing, 3)
-    with pytest.raises(DataFileMissing):
-        failing.begin()
-    assert record(failing).paused_at is not None
 
 
 def test_a_command_that_finds_nothing_to_do_ends_the_pause(failing: Place) -> None:

@@ -326,13 +326,6 @@ def test_a_plan_that_waits_offers_no_task_and_holds_no_lane(world: World) -> Non
     oracle.assert_same_rows(before, rows(world))
 
 
-def test_a_plan_survives_a_restart_and_is_started_then(world: World) -> None:
-    process_id = cluster_with(world, Grouping(), SCHEDULED)
-    world.restart()
-    assert world.status(process_id) is ProcessStatus.REQUESTED
-    assert world.starting.start(process_id).status is ProcessStatus.RUNNING
-
-
 def test_no_file_is_in_two_plans(world: World, grouping: Grouping) -> None:
     grouping.most = 2
     first = cluster_with(world, grouping, SCHEDULED)
@@ -417,13 +410,6 @@ def test_a_plan_one_of_whose_files_is_gone_is_closed_and_not_started(world: Worl
     with pytest.raises(CommitConflict, match=r"was closed: .* is no longer live"):
         world.starting.start(process_id)
     assert world.status(process_id) is ProcessStatus.CLOSED
-
-
-def test_an_append_closes_no_plan(world: World) -> None:
-    process_id = cluster_with(world, Grouping(), SCHEDULED)
-    writer.append(world.catalog.load_table("db.t"), [row(77, "a")])
-    world.starting.check_files(world.table().table_id)
-    assert world.status(process_id) is ProcessStatus.REQUESTED
 
 
 def test_a_plan_that_runs_can_t_be_started_again(world: World) -> None:

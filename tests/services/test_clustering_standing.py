@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -98,13 +97,6 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(world: World, p
     work_on(world, process_id, optimizer)
     assert world.status(process_id) is ProcessStatus.PARTIAL
     assert counted(world, process_id) == (2, 2)
-
-
-def test_a_receipt_counts_no_dropped_group_where_all_are_committed(world: World) -> None:
-    process_id = cluster_with(world, Grouping())
-    work_on(world, process_id, clusterer(world))
-    assert world.status(process_id) is ProcessStatus.SUCCESS
-    assert counted(world, process_id) == (4, 0)
 
 
 def test_groups_that_a_cancelled_process_has_not_committed_are_dropped(world: World) -> None:
@@ -436,18 +428,6 @@ def test_an_output_of_a_later_group_that_was_rewritten_refuses_the_whole(parts_w
     assert files_of(table_of(parts_world)) == files
 
 
-def test_a_dry_run_tells_of_all_groups(parts_world: World) -> None:
-    process_id = clustered(parts_world)
-    receipt = parts_world.process(process_id).receipt
-    plan = parts_world.maintaining.preview_undo(process_id).plan
-    assert receipt is not None
-    assert plan is not None
-    assert plan.document is not None
-    assert plan.document["type"] == "cluster"
-    assert plan.document["data_files_removed"] == receipt.data_files_after
-    assert plan.document["data_files_restored"] == receipt.data_files_before
-
-
 def test_a_snapshot_of_a_later_group_that_has_expired_refuses_the_whole(parts_world: World) -> None:
     process_id = clustered(parts_world)
     table = table_of(parts_world)
@@ -460,48 +440,3 @@ def test_a_snapshot_of_a_later_group_that_has_expired_refuses_the_whole(parts_wo
     table.maintenance.expire_snapshots().by_id(ours[-1]).commit()
     with pytest.raises(CannotUndo, match=f"its snapshot {ours[-1]} has expired"):
         parts_world.maintaining.undo(process_id)
-
-
-STORIES = 12
-
-
-def test_rows_hold_whatever_others_write_at_any_moment(parts_world: World) -> None:
-    """Undone or refused: readers see the same rows as before."""
-    ends = Counter(_story(parts_world, random.Random(seed)) for seed in range(STORIES))
-    assert min(ends["undone"], ends["refused"]) >= 1, ends
-
-
-def _story(world: World, chance: random.Random) -> str:
-    def others(table: Table) -> None:
-        for _ in range(chance.randrange(3)):
-            _write(table.refresh(), chance)
-
-    try:
-        process_id = clustered(world, others)
-    except AssertionError:  # every group gave way, or there was none: tests of clustering have that
-        return "not clustered"
-    others(table_of(world))
-    rows = oracle.live_rows(table_of(world))
-    try:
-        undo(world, process_id)
-    except CannotUndo:
-        end = "refused"
-    else:
-        end = "undone"
-    assert oracle.live_rows(table_of(world)) == rows
-    return end
-
-
-def _write(table: Table, chance: random.Random) -> None:
-    live = sorted(item[0] for item in oracle.live_rows(table))
-    chosen = chance.choice(live)
-    part = "a" if chosen < 100 else "b" if chosen < 200 else "c"
-    match chance.randrange(4):
-        case 0:
-            writer.append(table, [row(200 + chance.randrange(100), "c")])
-        case 1:
-            writer.upsert(table, [row(chosen, part, f"by {chance.random()}")], ["id"])
-        case 2:
-            writer.delete_where(table, lambda item: item["id"] == chosen, per_file=chance.random() < 0.5)
-        case 3:
-            writer.append(table, [row(chance.randrange(20, 90), "a"), row(chance.randrange(120, 190), "b")])

@@ -34,7 +34,6 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -46,7 +45,6 @@ from tests.tiers import count, sample
 
 NAME = "expire-data"
 
-SEND = IcebergTable.send
 BASE = {
     "data-expire.enabled": "true",
     "data-expire.field": "op_time",
@@ -189,15 +187,6 @@ def test_nothing_expires_without_metrics_and_without_partitions(world: World) ->
     writer.append(table, [record(table, 1, "2021-01-01")], layout=WITHOUT_METRICS)
     assert expire(world) == ""
     assert ids(table) == [1]
-
-
-def test_gc_disabled(world: World) -> None:
-    """Amoro's testGcDisabled, whose own maintainer expires all the same when it is called directly."""
-    table = make(world, **{"gc.enabled": "false"})
-    fill(table)
-    with pytest.raises(TableRefused, match=r"gc\.enabled"):
-        expire(world)
-    assert ids(table) == [1, 2, 3, 4]
 
 
 def test_base_on_rule(world: World) -> None:
@@ -398,15 +387,6 @@ def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
     writer.append(table, [record(table, 5, "2022-01-03T12:00")], branch="audit")
     assert expire(world) == ""
     assert ids(table) == [1, 2, 3, 4]
-
-
-def test_by_the_clock_nothing_is_done_where_it_is_not_switched_on(world: World) -> None:
-    table = make(world, **{"data-expire.enabled": "false"})
-    fill(table)
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
-    assert (begun.process_id, begun.reason) == ("", "off: data-expire.enabled=false")
-    assert expire(world)
-    assert ids(table) == [2, 3, 4]
 
 
 # Random tables and random limits: no row that is young or has no time is ever lost, and none comes back

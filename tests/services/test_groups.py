@@ -105,22 +105,6 @@ def test_under_quota_the_table_that_used_less_of_its_share_is_planned_first(worl
     assert names(world.groups.in_turn([first, second])) == ["b", "a"]
 
 
-def test_under_balanced_the_table_that_was_optimized_longest_ago_is_planned_first(world: World) -> None:
-    world.groups.update("default", GroupChange("balanced"))
-    old, new, never = made(world, "a"), made(world, "b"), made(world, "c")
-    old = replace(old, last_optimized_at=world.now - timedelta(hours=2))
-    new = replace(new, last_optimized_at=world.now)
-    assert names(world.groups.in_turn([old, new, never])) == ["c", "a", "b"]
-
-
-def test_groups_take_turns_and_one_that_does_not_exist_holds_nobody_up(world: World) -> None:
-    listed = [made(world, name) for name in ("a", "b", "c")]
-    elsewhere = [replace(listed[1], group="nope"), replace(listed[2], group="nope")]
-    assert names(world.groups.in_turn([listed[0], *elsewhere])) == ["a", "b", "c"]
-    assert world.groups.in_turn([]) == []
-    assert [runtime.group for runtime in world.store.read(tables.list_tables)] == ["default"] * 3
-
-
 def draining(world: World) -> list[bool]:
     return [item.draining for item, _ in world.optimizers.list_optimizers()]
 
@@ -192,16 +176,6 @@ def test_a_policy_that_fails_or_is_gone_holds_nobody_up(world: World) -> None:
     assert names(world.groups.in_turn(listed)) == ["a", "b"]
 
 
-def test_a_prefix_of_two_optimizers_is_refused(world: World) -> None:
-    first = world.optimizer()
-    world.optimizer()
-    with pytest.raises(
-        InvalidArgument, match=f"more than one optimizer has an id that begins or ends with '{first[:8]}'"
-    ):
-        world.optimizers.drain(first[:8])
-    assert world.optimizers.drain(first[-8:])[0].optimizer_id == first
-
-
 # What waits for a plan or for threads, in order, and figures that are counted once a second
 
 
@@ -263,17 +237,6 @@ def test_a_blocked_table_keeps_its_place_and_says_so(world: World) -> None:
     assert shown(world) == [("a", 1, "quota", "blocked")]
     world.later(60)
     assert shown(world) == [("a", 1, "quota", "")]
-
-
-def test_a_policy_that_fails_or_is_gone_gives_way_to_the_default_as_in_planning(world: World) -> None:
-    def broken(table: PendingTable, now: datetime) -> int:
-        raise RuntimeError("no luck")
-
-    pending(world, "a")
-    world.groups.update("default", GroupChange("balanced"))
-    for policies in ({**POLICIES, "balanced": broken}, {"quota": POLICIES["quota"]}):
-        world.queue = QueueService(world.store, lambda: world.now, dict, policies)
-        assert shown(world) == [("a", 1, "quota", "")]
 
 
 def test_processes_that_wait_for_threads_stand_by_the_standing_of_their_tables(world: World) -> None:

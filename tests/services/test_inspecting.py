@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.actions.snapshots import NAME
-from amoro_core.errors import InvalidArgument, StoreFailed, TableNotFound, TableRefused
+from amoro_core.errors import InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.tables import Tables
 from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of
 from amoro_core.model.clustering import CLUSTER
@@ -64,19 +64,6 @@ def test_a_malformed_property_is_shown_and_refused_only_by_the_evaluation(catalo
     assert [item.value for item in inspection.properties(TABLE)[0] if item.key == "self-optimizing.quota"] == ["lots"]
     with pytest.raises(TableRefused, match="has the malformed value 'lots'"):
         inspection.health(TABLE)
-
-
-def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: Any) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    assert inspection.health(TABLE).summary.health_score == 100
-    for number in range(3):
-        writer.append(table, [row(number)])
-    evaluation = inspection.health(TABLE)
-    assert evaluation.health is not None
-    assert evaluation.health.score == evaluation.summary.health_score
-    assert evaluation.summary.data_files == 3
-    assert evaluation.basis is not None
-    assert 0 < evaluation.basis.weight < 0.001  # three tiny files
 
 
 def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspection: Any) -> None:
@@ -190,22 +177,6 @@ def test_what_goes_is_what_the_expiry_itself_takes_and_removes(world: World, tab
     assert service(world).retention(TABLE)[1].go == {}
 
 
-def test_what_a_lease_or_a_tag_keeps_says_so(world: World, table: Table) -> None:
-    oldest, second, *_ = ids(table)
-    table.manage_snapshots().create_tag(oldest, "month-end").commit()
-    world.leasing.take(world.table(), second, "audit")
-    _, found = service(world).retention(TABLE)
-    assert found.go == {}
-    assert found.stay[oldest].reason == "tag month-end"
-    assert "audit" in found.stay[second].reason
-    assert found.staying.startswith("4 stay (")
-
-
-def test_of_a_table_that_is_not_known_its_own_rules_count(world: World, table: Table) -> None:
-    history, selection = service(world).retention(TABLE)
-    assert (len(selection.go), len(history.snapshots)) == (3, 4)
-
-
 def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other(world: World) -> None:
     table = make_small_files(world.catalog)
     first, *_, last = ids(table)
@@ -224,25 +195,11 @@ def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other
     assert (same.is_ancestor, same.commits) == (True, 0)
 
 
-def test_an_expired_ancestor_does_not_lead_anywhere(world: World, table: Table) -> None:
-    *_, last = ids(table)
-    world.run(NAME)
-    with pytest.raises(InvalidArgument, match="the table has no snapshot 7"):
-        service(world).compare(TABLE, 7, last)
-
-
 def test_totals_that_a_summary_lacks_are_not_known() -> None:
     unknown = SnapshotTotals(None, None, None, None, None, None)
     assert totals_of({}) == unknown
     assert totals_of({"total-data-files": "-1", "total-records": "1e9", "total-files-size": "9" * 30}) == unknown
     assert totals_of({"total-data-files": "3", "total-position-deletes": "0"}).data_files == 3
-
-
-def test_a_table_that_does_not_exist_is_said_so(world: World) -> None:
-    with pytest.raises(TableNotFound):
-        service(world).retention(TABLE)
-    with pytest.raises(TableNotFound):
-        service(world).compare(TABLE, 1, 2)
 
 
 # The digest of a table's files is kept by the evaluation that read them, and by no reading of its own
@@ -280,18 +237,6 @@ def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world:
     assert found.digest.partitions_total == 2
 
 
-def test_after_the_work_is_done_the_next_evaluation_replaces_it(world: World) -> None:
-    make_small_files(world.catalog)
-    world.tables.refresh(world.table().table_id)
-    assert sum(kept(world).digest.data.files) == 3
-    process = world.begin_and_run(OptimizingType.MINOR)
-    world.committing.commit(process)
-    world.later(3600)
-    world.tables.refresh(world.table().table_id)
-    found = kept(world)
-    assert (sum(found.digest.data.files), found.digest.snapshot_id) == (1, world.table_head())
-
-
 def test_a_table_without_a_snapshot_has_no_files(world: World) -> None:
     writer.make_table(world.catalog, "db.t", SCHEMA)
     world.tables.refresh(world.table().table_id)
@@ -319,16 +264,6 @@ def test_a_table_that_took_the_name_has_none_of_the_former_one(world: World) -> 
     world.catalog.drop_table("db.t")
     world.tables.refresh(table_id)
     assert world.store.read(lambda db: table_stats.find_digest(db, table_id)) is None
-
-
-def test_a_document_that_is_too_large_is_refused_by_the_database(world: World) -> None:
-    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
-    table_id = world.table().table_id
-    world.tables.refresh(table_id)
-    made = kept(world)
-    with pytest.raises(StoreFailed):
-        world.store.write(lambda db: table_stats.save_digest(db, table_id, b"x" * (table_stats.LARGEST + 1), made))
-    assert kept(world) == made
 
 
 # How a table is read, told by others and kept

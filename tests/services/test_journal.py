@@ -13,11 +13,10 @@ from amoro_core.model.history_events import AttemptOutcome, EventFilter, EventKi
 from amoro_core.model.metrics import TABLE_SERIES, Point
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
-from amoro_core.model.scan_stats import ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.services.time_series import Range
-from amoro_core.store import events, table_stats, tasks
+from amoro_core.store import events, tasks
 from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -63,12 +62,6 @@ def test_each_attempt_of_a_task_is_kept_and_the_one_that_runs_is_listed(world: W
     assert (lost.thread.optimizer_id, lost.scheduled_at, lost.acked_at) == (optimizer, START, None)
     assert (lost.finished_at, lost.failure, lost.input_rows) == (world.now, "silent", 3)
     assert handed.attempt == lost.attempt
-
-
-def test_attempts_of_a_process_that_is_cancelled_end_with_it(world: World, planned: str) -> None:
-    world.poll(world.optimizer())
-    world.optimizing.cancel(planned, "changed my mind")
-    assert outcomes(world, planned) == [(1, 1, AttemptOutcome.CANCELED)]
 
 
 def test_an_attempt_that_goes_to_another_registration_stays_one(world: World, planned: str) -> None:
@@ -162,18 +155,6 @@ def test_every_start_of_a_coordinator_is_told(world: World) -> None:
     assert epochs == ["a coordinator began, epoch 2", "a coordinator began, epoch 3"]
 
 
-def test_events_are_read_in_pages_and_followed_from_the_last_one(world: World, planned: str) -> None:
-    service = world.services.journal
-    first, last_id = service.events(EventFilter(), None, Window(1))
-    assert (first.total, first.total_is_exact, last_id) == (2, True, 2)
-    second, _ = service.events(EventFilter(), None, Window(1, first.next))
-    assert [page.items[0].kind for page in (first, second)] == [EventKind.PLANNED, EventKind.FOUND]
-    assert second.next == ""
-    optimizer = world.optimizer()
-    after, _ = service.events_after(last_id, EventFilter(), None, 10)
-    assert [one.about.optimizer_id for one in after.items] == [optimizer]
-
-
 @pytest.mark.parametrize("after", ["x", "1", "1-", "-1", "1-2-3", "1-x", "9" * 14 + "-1"])
 def test_a_place_that_no_list_has_is_refused(world: World, planned: str, after: str) -> None:
     service = world.services.journal
@@ -220,14 +201,6 @@ def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts(world: 
     assert world.table().last_optimized_at is not None
 
 
-def test_an_active_process_stays_however_old(world: World) -> None:
-    make_small_files(world.catalog)
-    process = world.begin(OptimizingType.MINOR)
-    world.later(365 * 86400)
-    assert service(world).trim() == 0
-    assert world.status(process) is ProcessStatus.RUNNING
-
-
 def test_a_long_history_goes_in_chunks(world: World, limits: Limits) -> None:
     limits(trimmed_at_once=2)
     make_small_files(world.catalog)
@@ -237,16 +210,6 @@ def test_a_long_history_goes_in_chunks(world: World, limits: Limits) -> None:
     world.later(30 * 86400 - 15)
     assert service(world).trim() == 4
     assert counts(world)[0] == 1
-
-
-def test_scans_are_known_for_thirty_days(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    table_id = world.table().table_id
-    days = [(world.now - timedelta(days=age)).date() for age in (31, 30, 0)]
-    world.store.write(lambda db: table_stats.add_scans(db, table_id, [ScanUse(day, (), 1) for day in days]))
-    service(world).trim()
-    assert [one.day for one in world.store.read(lambda db: table_stats.list_scans(db, table_id))] == days[1:]
 
 
 # What is sampled, what is counted where it happens, and what is read of it

@@ -1,77 +1,146 @@
-"""Most of what is rewritten is kept beside writers, in every mode; many tables are looked at in one go."""
+"""Most of what is rewritten is kept beside writers; the same is planned and every row kept in every mode."""
 
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats, Tables
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.tables import FAULTLESS, OptimizingStatus, OptimizingType, TableRuntime, parse_table
-from amoro_core.store import tables
-from tests.engine.lakes import MIB, append_unwritten, make_lake, name_of
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.store import processes, tables
+from tests.engine import oracle, writer, writer3
 from tests.engine.writer import make_catalog
 from tests.model.lake import COPIES, Lake, row
-from tests.services.kept_work import FILES, Writer, made_table, require_rows, rewrite_beside, rewrite_for
-from tests.services.rigs import DECODED, remembering
+from tests.services.rigs import DECODED, reaching, remembering
 from tests.services.world import World
 from tests.tiers import sample, seeds
 
-FORMATS = 2, 3
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "version", LongType(), required=False),
+    NestedField(3, "filler", StringType(), required=False),
+)
+FILES, ROWS, WIDTH, TARGET_BYTES = 24, 20_000, 200, 16_000_000  # 4 MB each
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., tuple[World, Writer]]]:
-    """Makes a world with a table of that format, whose rewrites are rebased or not, and its other writer."""
-    worlds: list[World] = []
+class Writer:
+    """Another writer, with what it has made of the rows: the version of each id that is live."""
 
-    def one(version: int, rebase: bool = True, files: int = FILES) -> tuple[World, Writer]:
-        worlds.append(made_table(tmp_path / str(len(worlds)), rebase=rebase, version=version, files=files))
-        return worlds[-1], Writer(worlds[-1].catalog.load_table("db.t"), seed=1, files=files)
+    def __init__(self, table: Table) -> None:
+        self.rows = dict.fromkeys(range(FILES * ROWS), 0)
+        self._table, self._chance = table, random.Random(1)
 
-    yield one
-    for world in worlds:
-        world.close()
-    shutil.rmtree(tmp_path)  # gigabytes
+    def delete(self) -> None:
+        """Delete one random row by position."""
+        self._marked(1, merged=False)
+
+    def merge(self) -> None:
+        """Give three random rows another version: deleted by position and written anew in one snapshot."""
+        self._marked(3, merged=True)
+
+    def _marked(self, count: int, *, merged: bool) -> None:
+        files = oracle.files_in(self._table.refresh().metadata)
+        path = self._chance.choice([file.path for file in files if file.content == oracle.DATA])
+        read = pq.read_table(path.removeprefix("file://"), columns=["id", "version"])
+        positions = sorted(self._chance.sample(range(len(read)), min(count, len(read))))
+        # A row of an earlier version, and one that is deleted, stays so.
+        hit = {
+            id_: version + 1
+            for id_, version in zip(*(column.to_pylist() for column in read.take(positions).columns), strict=True)
+            if self.rows.get(id_) == version
+        }
+        new = [{"id": id_, "version": version, "filler": "merged"} for id_, version in hit.items()] if merged else []
+        if self._table.metadata.format_version == 3:
+            writer3.delete_positions(self._table, {path: positions}, new)
+        else:
+            writer.row_delta(self._table, new, position_deletes=[(path, positions)], per_file=True)
+        if merged:
+            self.rows.update(hit)
+        else:
+            for id_ in hit:
+                self.rows.pop(id_)
+
+
+def made_table(directory: Path, version: int, rebase: bool) -> World:
+    """A world whose table has the files, with rows of random text."""
+    catalog = make_catalog(directory)
+    properties = {
+        "self-optimizing.target-size": str(TARGET_BYTES),
+        "self-optimizing.max-task-size-bytes": str(TARGET_BYTES),
+        "self-optimizing.rebase.enabled": str(rebase).lower(),
+        "write.parquet.compression-codec": "zstd",
+    }
+    table = writer.make_table(catalog, "db.t", SCHEMA, format_version=version, properties=properties)
+    chance = np.random.default_rng(1)
+    for number in range(FILES):
+        text = chance.integers(32, 127, (ROWS, WIDTH), np.uint8).tobytes().decode()
+        filler = [text[at : at + WIDTH] for at in range(0, len(text), WIDTH)]
+        ids = np.arange(number * ROWS, (number + 1) * ROWS)
+        writer.append(table, pa.table({"id": ids, "version": np.zeros(ROWS, np.int64), "filler": filler}))
+    return World(directory, catalog)
+
+
+def rewritten_beside(world: World, write: Callable[[], None]) -> tuple[float, int]:
+    """Rewrite the whole table, while another writer commits after every second task, and once between the staging and
+    the sending of the commit, which then loses and is made anew: the share of bytes that a commit has, and rows carried
+    over."""
+    optimizer, tasks, lost = world.optimizer(1), 0, list[str]()
+
+    def reach(point: str) -> None:
+        if point == "commit.after_intent" and not lost:
+            lost.append(point)
+            write()
+
+    with reaching(reach):
+        process_id = world.begin(OptimizingType.FULL, force=True)
+        while world.status(process_id) is ProcessStatus.RUNNING:
+            world.run_one(optimizer)
+            tasks += 1
+            if tasks % 2 == 0:
+                write()
+        world.committing.commit(process_id)
+    assert lost
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
+    done = [one for one in attempts if one.outcome is CommitOutcome.DONE]
+    landed = {number for one in done for number in one.groups}
+    sizes = {
+        task.task_id.number: sum(file.size_bytes for file in world.output_of(task).data_files)
+        for task in world.tasks(process_id)
+    }
+    carried = [one.value for each in done for one in each.receipt.figures if one.name == "rows_carried_over"]
+    return sum(sizes[number] for number in landed) / sum(sizes.values()), sum(carried)
 
 
 @pytest.mark.parametrize(
     ("version", "write", "rebase"), [(2, Writer.delete, True), (3, Writer.merge, True), (3, Writer.delete, False)]
 )
 def test_beside_a_writer_that_deletes_or_merges_by_position_or_by_vector_work_is_kept(
-    make: Callable[..., tuple[World, Writer]], write: Callable[[Writer], None], rebase: bool, version: int
+    tmp_path: Path, write: Callable[[Writer], None], rebase: bool, version: int
 ) -> None:
-    world, other = make(version, rebase, files=24)
-    kept = rewrite_beside(world, lambda: write(other))
-    require_rows(world, other)
-    assert other.failed == 0
-    assert (bool(kept.carried), kept.share >= 0.9) == (True, True) if rebase else not kept.carried, kept
-
-
-@pytest.mark.parametrize("version", FORMATS)
-def test_beside_a_writer_that_replaces_a_file_after_every_sixth_task_most_work_is_kept(
-    make: Callable[..., tuple[World, Writer]], version: int
-) -> None:
-    (world, other), tasks = make(version), 0
-
-    def after_task() -> None:
-        nonlocal tasks
-        tasks += 1
-        if tasks % 6 == 0:
-            other.replace()
-
-    kept = rewrite_for(world, lambda: tasks >= 20, after_task)
-    require_rows(world, other)
-    assert (other.failed, kept.share >= 0.7) == (0, True), kept
+    world = made_table(tmp_path, version, rebase)
+    other = Writer(world.catalog.load_table("db.t"))
+    try:
+        share, carried = rewritten_beside(world, lambda: write(other))
+        read = world.catalog.load_table("db.t").scan(selected_fields=("id", "version")).to_arrow()
+    finally:
+        world.close()
+    found = Counter(zip(read.column("id").to_pylist(), read.column("version").to_pylist(), strict=True))
+    assert found == Counter(other.rows.items())
+    assert (carried > 0, share >= 0.9) == (True, True) if rebase else not carried, (share, carried)
 
 
 # With everything on that makes looks and rewrites cheap, and with all of it off: the same plans, and all rows
@@ -120,29 +189,6 @@ def test_with_all_modes_and_with_none_the_same_is_planned_and_each_row_is_kept(
     assert bool(counts["files copied"]) is is_on
 
 
-@pytest.mark.parametrize("seed", seeds(3, 9))
-def test_files_that_are_copied_in_another_order_keep_what_others_delete_meanwhile(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    catalog = make_catalog(tmp_path)
-    properties = {"self-optimizing.minor.trigger.file-count": "3", f"{COPIES}.enabled": "true"}
-    lake = Lake.created(catalog, properties={**properties, f"{COPIES}.min-avg-row-group-size-bytes": "0"})
-    world = World(tmp_path, catalog)
-    try:
-        for at in range(4 + seed % 3):  # every other one has columns of other names
-            lake.append([row(10 * at + number) for number in range(chance.randrange(2, 8))])
-        process_id = world.begin_and_run(OptimizingType.FULL)
-        [task] = world.tasks(process_id)
-        position_map = world.output_of(task).position_map
-        assert position_map is not None
-        assert list(position_map.order) != sorted(position_map.order)
-        deleted = set(chance.sample([one.record["id"] for one in lake.placed()], k=5))
-        lake.delete_positions(lambda one: one["id"] in deleted)
-        assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-        lake.require()
-    finally:
-        world.close()
-
-
 def _optimized(world: World, requested: OptimizingType | None) -> Counter[str]:
     process_id = world.begin_and_run(requested)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -166,48 +212,3 @@ def _change(lake: Lake, chance: random.Random, number: int) -> None:
             lake.delete_equal([row(chance.randrange(8), "b")], everywhere=chance.random() < 0.5)
         case _:
             lake.delete_positions(lambda one: one["id"] in some, per_file=chance.random() < 0.5)
-
-
-# Two hundred tables in one catalog: found, evaluated, listed, and a change in one planned within its interval
-
-
-TABLES = 200
-CHANGED = name_of(77)
-
-
-def look(world: World) -> list[TableRuntime]:
-    """Look at every table that is due, as the refreshing loop does."""
-    looked = [world.tables.refresh(table_id) for table_id, _ in world.tables.list_due()]
-    return [runtime for runtime in looked if runtime is not None]
-
-
-@pytest.fixture
-def lake(world: World, tmp_path: Path) -> CatalogConfig:
-    catalog = make_lake(tmp_path / "lake", TABLES)
-    world.catalogs.remove("cat")
-    properties = {**catalog.properties, "type": "sql", "table.self-optimizing.enabled": "true"}
-    return world.catalogs.add(CatalogConfig("cat", tuple(properties.items())))
-
-
-def test_many_tables_are_found_evaluated_and_listed_once_and_only_what_changed_is_planned(
-    world: World, lake: CatalogConfig, tmp_path: Path
-) -> None:
-    assert len(world.discovery.explore("cat").added) == TABLES
-    assert world.discovery.explore("cat").added == ()
-    assert len(look(world)) == TABLES
-    assert look(world) == []
-    listed = world.tables.list_tables("cat")
-    assert [runtime.identifier.name for runtime in listed] == [name_of(number) for number in range(TABLES)]
-    assert {(runtime.status, runtime.health, runtime.summary.data_files) for runtime in listed} == {
-        (OptimizingStatus.IDLE, FAULTLESS, 1)
-    }
-    assert len({runtime.uuid for runtime in listed}) == TABLES
-    catalog = make_catalog(tmp_path / "lake")
-    append_unwritten(catalog.load_table(f"db.{CHANGED}"), 12, MIB)
-    before = world.tables.find(parse_table(f"cat.db.{CHANGED}"))
-    assert before.refreshed_at is not None
-    assert before.refresh_at == before.refreshed_at + timedelta(seconds=60)
-    world.now = before.refresh_at
-    look(world)
-    assert [runtime.identifier.name for runtime in world.tables.list_pending()] == [CHANGED]
-    catalog.close()

@@ -24,7 +24,6 @@ from tests.services.world import World
 
 TAGS = "auto-create-tags"
 ON = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
-SEND = IcebergTable.send
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The values that Prometheus is told, from a store in which things happen."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from amoro_core.services.groups import GroupChange
 from amoro_core.services.metrics import OPTIMIZING_TYPES, ConditionService, MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
-from tests.engine import oracle, writer
+from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
 
@@ -192,17 +191,6 @@ def test_maintenance_is_counted_by_action_kind_and_result(new_world: Callable[..
     assert "trash_bytes" not in found
 
 
-def test_a_process_whose_end_is_stored_a_little_late_counts_too(world: World, metering: MeteringService) -> None:
-    small_files(world)
-    process_id = world.begin_and_run(FULL)
-    world.later(60)
-    assert "processes_total.full.success" not in told(metering)
-    world.now -= timedelta(seconds=30)
-    world.committing.commit(process_id)
-    world.later(60)
-    assert told(metering)["processes_total.full.success"] == 1
-
-
 def test_what_ended_before_the_start_does_not_count(world: World) -> None:
     small_files(world)
     world.optimize(FULL)
@@ -366,15 +354,3 @@ def test_what_was_kept_beside_other_writers_is_counted_and_what_was_not(
     assert [found[name] for name in ("groups_rebased_total", "rebased_bytes_total", "groups_dropped_total.full")] == [
         1.0, kept[0].size_bytes, 1.0,
     ]  # fmt: skip
-
-
-def test_a_process_that_lost_whole_counts_all_its_tasks(world: World, metering: MeteringService) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(2):
-        writer.append(table, [row(number, "a"), row(20 + number, "b")])
-    process_id = world.begin_and_run(FULL)
-    writer.remove_files(
-        world.catalog.load_table("db.t"), {one.path for one in oracle.live_files(world.catalog.load_table("db.t"))}
-    )
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert told(metering)["groups_dropped_total.full"] == 2.0

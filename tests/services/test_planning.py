@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -129,13 +127,6 @@ def test_renewing_holds_from_now_on_and_what_expired_cannot_be_renewed(world: Wo
 
 
 @pytest.mark.usefixtures("small_files")
-def test_releasing_lets_the_table_go(world: World) -> None:
-    held = block(world)
-    assert world.blockers.release(held.blocker.blocker_id) == held
-    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
-
-
-@pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("operations", [(OPTIMIZE,), (BATCH_WRITE,), (OPTIMIZE, BATCH_WRITE)])
 def test_two_blockers_never_hold_the_same_work(world: World, operations: tuple[BlockedOperation, ...]) -> None:
     block(world, *operations)
@@ -145,12 +136,6 @@ def test_two_blockers_never_hold_the_same_work(world: World, operations: tuple[B
                 block(world, other)
         else:
             assert block(world, other).blocker.operations == {other}
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_blocker_of_batch_writes_alone_does_not_keep_us_off(world: World) -> None:
-    block(world, BATCH_WRITE)
-    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
 
 
 @pytest.mark.usefixtures("small_files")
@@ -179,38 +164,6 @@ def test_no_blocker_is_taken_while_a_plan_is_made(world: World) -> None:
     with reaching(meanwhile):
         world.begin(OptimizingType.MINOR)
     assert seen == ["plan.before_store"]
-
-
-@pytest.mark.usefixtures("small_files")
-def test_of_a_blocker_and_a_process_that_race_exactly_one_wins(world: World) -> None:
-    table_id = world.table().table_id
-    outcomes: list[tuple[bool, bool]] = []
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(10):
-            start = Barrier(2)
-
-            def plan(start: Barrier = start) -> str | None:
-                start.wait()
-                try:
-                    return world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR).process_id
-                except TableBlocked:
-                    return None
-
-            def take(start: Barrier = start) -> Any:
-                start.wait()
-                try:
-                    return block(world)
-                except TableBusy:
-                    return None
-
-            planned, taken = pool.submit(plan), pool.submit(take)
-            process, held = planned.result(), taken.result()
-            outcomes.append((process is not None, held is not None))
-            if process is not None:
-                world.optimizing.cancel(process, "again")
-            if held is not None:
-                world.blockers.release(held.blocker.blocker_id)
-    assert set(outcomes) <= {(True, False), (False, True)}
 
 
 @pytest.mark.usefixtures("small_files")
@@ -453,21 +406,6 @@ def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs(world: W
     with suppress(InvalidArgument):
         world.planning.begin(before.table_id, trigger="request", where=where)
     assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
-
-
-def test_a_condition_on_another_column_is_wrong_usage_and_says_nothing_about_the_table(
-    world: World, table: Table
-) -> None:
-    world.tables.set_enabled(NAME, True)
-    world.tables.refresh(world.table().table_id)
-    assert world.table().status is OptimizingStatus.PENDING
-    with pytest.raises(InvalidArgument, match="id is not a partition column"):
-        world.tables.preview(NAME, None, False, "id = 4")
-    with pytest.raises(InvalidArgument, match="id is not a partition column"):
-        begin(world, "id = 4")
-    assert (world.table().status, world.table().failures) == (OptimizingStatus.IDLE, 0)
-    world.tables.refresh(world.table().table_id)
-    assert world.table().status is OptimizingStatus.PENDING
 
 
 def test_after_a_limited_round_the_table_is_still_due_for_the_rest(world: World, table: Table) -> None:

@@ -19,11 +19,10 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Table
 
-from amoro_core.errors import CommitRefused, InvalidArgument
+from amoro_core.errors import CommitRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.manifest.writing import existing_entry
-from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
@@ -513,9 +512,3 @@ def test_dangling_deletes_of_a_table_under_review_by_a_branch_are_left_alone(wor
     begun = world.maintaining.begin(world.table().table_id, DANGLING, trigger="request")
     assert begun.process_id == ""
     assert "audit" in begun.reason
-
-
-def test_options_that_mean_nothing_to_it_are_refused_by_name(world: World, table: Table) -> None:
-    options = Options(older_than=timedelta(days=3), retain_last=2)
-    with pytest.raises(InvalidArgument, match=f"{DANGLING} takes no --older-than, --retain-last"):
-        world.maintaining.preview(world.table().identifier, DANGLING, options)

@@ -24,7 +24,6 @@ from amoro_core.model.paging import Window
 from amoro_core.model.principals import Throttle
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import (
-    FAULTLESS,
     BlockedOperation,
     OptimizingStatus,
     OptimizingType,
@@ -39,7 +38,7 @@ from amoro_core.store import tables
 from tests.acceptance.processes import wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
-from tests.services.world import START, World, make_small_files
+from tests.services.world import START, World
 from tests.store import builders
 from tests.tiers import seeds
 
@@ -262,18 +261,6 @@ def test_disable_holds_an_explicit_request_back_and_enable_lets_it_go(world: Wor
     assert world.tables.require_optimizable(name).enabled
 
 
-def test_a_malformed_property_refuses_the_table_until_it_is_mended(world: World) -> None:
-    small_files(world, **{"self-optimizing.enabled": "true", "self-optimizing.target-size": "big"})
-    runtime = world.refresh()
-    assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
-    assert "self-optimizing.target-size" in runtime.status_reason
-    assert "'big'" in runtime.status_reason
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.target-size": "134217728"})
-    runtime = world.refresh()
-    assert (runtime.status, runtime.refusal) == (OptimizingStatus.PENDING, "")
-
-
 def test_one_table_under_two_names_is_refused_under_the_later_one(world: World) -> None:
     small_files(world)
     world.tables.refresh(world.table().table_id)
@@ -340,18 +327,6 @@ def refreshed(world: World, name: str = "cat.db.t") -> TableRuntime:
     return world.refresh(name)
 
 
-def test_health_is_kept_by_its_parts(world: World) -> None:
-    writer.make_table(world.catalog, "db.t", SCHEMA)
-    assert (world.table().health, refreshed(world).health) == (None, FAULTLESS)
-    for number in range(12):
-        writer.append(world.catalog.load_table("db.t"), [row(number)])
-    world.later(60)
-    kept = refreshed(world)
-    assert kept.health is not None
-    assert kept.health.score == kept.summary.health_score
-    assert world.table().health == kept.health
-
-
 def test_totals_of_the_snapshot_spare_a_table_of_large_files_its_evaluation_until_the_fallback_interval(
     world: World,
 ) -> None:
@@ -387,14 +362,6 @@ def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(world: World)
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties(FALLBACK)
     assert refreshed(world).status is OptimizingStatus.REFUSED
-
-
-def test_a_changed_default_of_the_catalog_is_taken_up_at_the_next_look(world: World) -> None:
-    make_small_files(world.catalog, properties={"self-optimizing.enabled": "true"})
-    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.minor.trigger.interval": "-1"}))
-    assert refreshed(world).status is OptimizingStatus.IDLE
-    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.minor.trigger.file-count": "3"}))
-    assert refreshed(world).status is OptimizingStatus.PENDING
 
 
 def test_tables_are_due_when_new_then_by_their_interval_then_at_once_after_a_process(world: World) -> None:
@@ -462,13 +429,6 @@ def test_a_new_table_that_is_asked_for_is_found_unless_a_filter_leaves_it_out(wo
     with pytest.raises(TableNotFound, match=r"cat\.tmp\.orders does not exist"):
         world.discovery.find(parse_table("cat.tmp.orders"))
     assert len(world.tables.list_tables()) == 2
-
-
-def test_a_table_under_a_process_is_not_forgotten_by_a_filter(world: World) -> None:
-    small_files(world)
-    world.begin(OptimizingType.MINOR)
-    world.catalogs.update("cat", CatalogChange({"table-filter": "other"}))
-    assert world.discovery.explore("cat").disposed == ()
 
 
 def test_a_malformed_filter_is_not_kept(world: World) -> None:
