@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.iceberg.manifest.columns import read_columns
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.iceberg.manifest.reading import PartitionTypes
+from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.scan.columns import ColumnPart
@@ -84,6 +85,11 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def not_removed(access: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
+    """In the place of `delete_many`: the storage deletes nothing."""
+    return dict.fromkeys(paths, Removal(Ended.FAILED, "503"))
 
 
 class _Reaching(dict[str, str]):
@@ -183,6 +189,19 @@ class RiggedIceberg:
             raise CommitUnknown("no answer")
 
         return self.table(send=send)
+
+    def before_sending(self, *happen: Callable[[], object]) -> list[bytes]:
+        """Let these happen, one before each of the first sendings, or instead if one raises; what was to be sent."""
+        left, sent = list(happen), list[bytes]()
+
+        def send(table: IcebergTable, payload: bytes) -> None:
+            sent.append(payload)
+            if left:
+                left.pop(0)()
+            IcebergTable.send(table, payload)
+
+        self.table(send=send)
+        return sent
 
     def restore(self) -> None:
         """Everything works again as it is."""

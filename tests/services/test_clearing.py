@@ -21,8 +21,8 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
-from tests.services.rigs import Limits, dying_at
-from tests.services.test_expiring import RestWorld, begin, expire, ids, made
+from tests.services.rigs import Limits, dying_at, raising
+from tests.services.test_expiring import NAME, RestWorld, expire, ids, made
 from tests.services.world import World, make_small_files
 
 
@@ -103,24 +103,11 @@ def test_killed_anywhere_it_goes_on_with_what_was_written_down(place: Place, lim
     assert (place.left(), place.written(process_id)) == ([], [])
 
 
-def test_killed_before_anything_was_written_down_it_is_worked_out_again(place: Place) -> None:
-    place.stray(2)
-    process_id = place.begin()
-    place.world.restart()
-    assert set(place.world.heard.commits) == {process_id}
-    assert place.world.optimizing.list_committing() == [(process_id, "cat")]
-    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert place.left() == []
-
-
 def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outage_is_waited_out(place: Place) -> None:
     place.stray(1)
     process_id = place.begin()
 
-    def fail(self: FileAccess, paths: object) -> tuple[str, ...]:
-        raise CatalogUnavailable("no answer")
-
-    place.world.iceberg.table(delete_unreferenced=fail)
+    place.world.iceberg.table(delete_unreferenced=raising(CatalogUnavailable("no answer")))
     for _ in range(5):  # an outage is no refusal, however long it lasts
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
@@ -160,10 +147,7 @@ def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> Non
     place.stray(3)
     process_id = place.begin()
 
-    def refuse(self: IcebergTable, paths: object) -> tuple[str, ...]:
-        raise AccessDenied("no right to delete")
-
-    place.world.iceberg.table(delete_unreferenced=refuse)
+    place.world.iceberg.table(delete_unreferenced=raising(AccessDenied("no right to delete")))
     for _ in range(2):
         with pytest.raises(AccessDenied):
             place.world.committing.commit(process_id)
@@ -260,19 +244,15 @@ def test_what_an_expiry_was_based_on_stays_until_it_can_t_be_undone_any_more(wor
     undo = world.maintaining.undo(expired).process_id
     assert world.committing.commit(undo) is ProcessStatus.SUCCESS
     back = table.refresh().snapshot_by_name(f"restored-{first}")
-    assert back is not None
     assert oracle.live_rows(table, back.snapshot_id) == rows
 
 
 def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World) -> None:
     table = made(world, properties=ON)
     base = Path(local_path(table.metadata_location)).name
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
 
-    def fail(*_: object) -> None:
-        raise CatalogUnavailable("not now")
-
-    world.iceberg.table(released=fail)
+    world.iceberg.table(released=raising(CatalogUnavailable("not now")))
     with pytest.raises(CatalogUnavailable):
         world.committing.commit(process_id)
     assert base in optimize(world, table)

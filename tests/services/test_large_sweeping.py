@@ -24,7 +24,7 @@ from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.commits import Change, commit
 from tests.large import Worker, count_as_large
-from tests.services.rigs import Limits
+from tests.services.rigs import Limits, raising
 from tests.services.test_sweeping import Place, figures
 from tests.services.world import World
 
@@ -187,10 +187,7 @@ def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_t
     place.stray(2)
     place.run()
 
-    def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
-        raise CatalogUnavailable("it does not answer")
-
-    place.world.iceberg.guard(reachable=fail)
+    place.world.iceberg.guard(reachable=raising(CatalogUnavailable("it does not answer")))
     process_id = begun(place)
     tries = 0
     while polled := worker.poll():
@@ -272,26 +269,6 @@ def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Wor
     assert len(place.left()) == 2
 
 
-def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, worker: Worker) -> None:
-    process_id = begun(place, 2)
-    worker.execute(handed(worker))  # and dies without a word
-    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
-    Worker(place.world).work()
-    told = figures(end(place, process_id))
-    assert (told["files_absent"], place.left(), place.batches()) == (2, [], [])
-
-
-def test_a_late_result_is_an_outcome_report_only(place: Place, worker: Worker) -> None:
-    process_id = begun(place, 2)
-    task = handed(worker)
-    late = worker.execute(task)
-    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
-    before = place.batches()
-    assert not worker.complete(task, late)
-    assert place.batches() == before
-    assert place.of(process_id).status is ProcessStatus.RUNNING
-
-
 def test_what_is_begun_too_late_is_not_deleted(place: Place, worker: Worker) -> None:
     begun(place, 2)
     task = handed(worker)
@@ -330,15 +307,6 @@ def test_cancelling_ends_it_between_batches_and_the_next_goes_on(place: Place, w
     assert (worker.poll(), len(place.left())) == ([], 2)
     assert worker.run(NAME).status is ProcessStatus.SUCCESS
     assert (place.left(), place.batches()) == ([], [])
-
-
-def test_a_restart_of_the_coordinator_goes_on(place: Place, worker: Worker) -> None:
-    process_id = begun(place, 2)
-    task = handed(worker)
-    result = worker.execute(task)
-    place.world.restart()
-    assert worker.complete(task, result)
-    assert figures(end(place, process_id))["data_files_deleted"] == 2
 
 
 def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(
@@ -399,11 +367,8 @@ def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_agai
     place.world.services.ack_guarding.background = asked.append
     task = handed(worker, acked=False)
 
-    def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
-        raise error
-
     assert place.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
-    with place.world.iceberg.guard(reachable=fail):
+    with place.world.iceberg.guard(reachable=raising(error)):
         asked.pop()()
     assert not worker.ack(task)
     (failed,) = place.world.tasks(process_id)

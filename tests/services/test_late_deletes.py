@@ -251,9 +251,7 @@ def test_sequence_numbers_that_went_back_are_looked_at_again(world: World) -> No
     ("summary", "name"),
     [
         ({"engine-name": "trino", "trino_query_id": "q1"}, "trino (trino_query_id q1)"),
-        ({"spark.app.id": "app-1"}, "spark.app.id app-1"),
         ({"flink.job-id": "j1", "app-id": "a1"}, "app-id a1"),
-        ({"engine-name": "flink", "engine-version": "2.1"}, "flink 2.1"),
         ({"engine-version": "2.1"}, "an unknown application"),
     ],
 )
@@ -276,7 +274,6 @@ def handed(world: World) -> ScheduledTask:
 
 def given_to(world: World, given: ScheduledTask) -> str:
     task = world.tasks(given.attempt.task_id.process_id)[0]
-    assert task.thread is not None
     return task.thread.optimizer_id
 
 
