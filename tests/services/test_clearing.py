@@ -13,7 +13,7 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, Removal
-from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import CatalogConfig, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import actions, processes
 from tests.condemning import Sweeping
@@ -50,9 +50,6 @@ class Place:
     def begin(self) -> str:
         return self.world.maintaining.begin(self.world.table().table_id, "sweep", trigger="request").process_id
 
-    def of(self, process_id: str) -> OptimizingProcess:
-        return self.world.process(process_id)
-
     def written(self, process_id: str) -> list[str]:
         return self.world.store.read(lambda db: processes.list_clearing(db, process_id, 100))
 
@@ -65,10 +62,10 @@ def place(new_world: Callable[..., World]) -> Place:
 def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
     place.stray(3)
     process_id = place.begin()
-    assert (place.of(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
+    assert (place.world.process(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert place.left() == []
-    assert place.of(process_id).receipt == Receipt.brief("swept")
+    assert place.world.process(process_id).receipt == Receipt.brief("swept")
     assert len(place.table.refresh().metadata.snapshots) == 1
     record = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "sweep"))
     assert (record.last_at, record.reason) == (place.world.now, "sweep has ended")
@@ -83,7 +80,7 @@ def test_a_file_that_the_table_names_stays_and_is_told(place: Place) -> None:
     assert place.left() == []
     assert all(Path(path.removeprefix("file://")).exists() for path in live)
     kept = f"{len(live)} file not removed: the table names them, or they could not be removed"
-    assert place.of(process_id).failure == kept
+    assert place.world.process(process_id).failure == kept
 
 
 @pytest.mark.parametrize("point", ["clear.before_delete", "clear.after_delete", "clear.after_done"])
@@ -94,7 +91,7 @@ def test_killed_anywhere_it_goes_on_with_what_was_written_down(place: Place, lim
     with dying_at(point):
         place.world.committing.commit(process_id)
     if point != "clear.after_done":
-        assert place.of(process_id).status is ProcessStatus.CLEARING
+        assert place.world.process(process_id).status is ProcessStatus.CLEARING
         assert place.written(process_id) == listed  # all of them before the first goes
         place.listed.clear()
     place.world.restart()
@@ -111,7 +108,7 @@ def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outa
     for _ in range(5):  # an outage is no refusal, however long it lasts
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
-    waiting = place.of(process_id)
+    waiting = place.world.process(process_id)
     assert (waiting.status, waiting.waiting.split(",")[0]) == (
         ProcessStatus.CLEARING,
         "waiting to remove files: no answer",
@@ -140,7 +137,7 @@ def test_what_commits_nothing_can_be_cancelled_between_two_batches(place: Place,
     place.world.iceberg.table(delete_unreferenced=cancel_meanwhile)
     assert place.world.committing.commit(process_id) is ProcessStatus.CLOSED
     assert len(place.left()) == 2
-    assert place.of(process_id).failure == "by hand"
+    assert place.world.process(process_id).failure == "by hand"
 
 
 def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> None:
@@ -152,7 +149,7 @@ def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> Non
         with pytest.raises(AccessDenied):
             place.world.committing.commit(process_id)
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.of(process_id).failure == "3 files not removed: no right to delete"
+    assert place.world.process(process_id).failure == "3 files not removed: no right to delete"
     assert len(place.left()) == 3
 
 
@@ -161,7 +158,7 @@ def test_a_table_that_is_gone_or_another_ends_it(place: Place) -> None:
     process_id = place.begin()
     place.world.catalog.drop_table("db.t")
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.of(process_id).failure.startswith("1 file not removed: ")
+    assert place.world.process(process_id).failure.startswith("1 file not removed: ")
     assert len(place.left()) == 1
 
 

@@ -22,7 +22,7 @@ from amoro_core.errors import (
 )
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.maintenance import Ended, FileKind, Options, Removal, turn
-from amoro_core.model.processes import STORAGE, OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import STORAGE, ProcessStatus
 from amoro_core.model.tables import ActionRecord, BlockedOperation
 from amoro_core.store import actions, pending_deletions, processes
 from amoro_core.store.database import Connection
@@ -72,9 +72,6 @@ class Place:
     def begin(self, trigger: str = "request", **options: bool) -> str:
         table_id = self.world.table().table_id
         return self.world.maintaining.begin(table_id, NAME, trigger=trigger, options=Options(**options)).process_id
-
-    def of(self, process_id: str) -> OptimizingProcess:
-        return self.world.process(process_id)
 
 
 @pytest.fixture
@@ -226,7 +223,7 @@ def held(place: Place) -> str:
 
 
 def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held: str) -> None:
-    found = place.of(held)
+    found = place.world.process(held)
     assert (found.status, found.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert found.failure == "5 files are more than 2"
     assert place.world.optimizing.list_committing() == []
@@ -234,7 +231,7 @@ def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held
         place.begin()
     assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
     place.world.restart()
-    assert place.of(held).status is ProcessStatus.HELD
+    assert place.world.process(held).status is ProcessStatus.HELD
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
     facts = place.world.store.read(lambda db: pending_deletions.list_facts(db, found.table_id))
     assert [one.files for one in facts] == [5]
@@ -253,7 +250,7 @@ def test_what_has_grown_beyond_what_was_seen_is_held_again(place: Place, held: s
     place.found = 7
     with pytest.raises(ConfirmationRequired, match=r"more than was confirmed: files 7 \(seen: 5\)"):
         place.world.confirm(NAME)
-    assert place.of(held).status is ProcessStatus.HELD
+    assert place.world.process(held).status is ProcessStatus.HELD
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
 
 
@@ -261,7 +258,7 @@ def test_what_has_shrunk_to_nothing_is_closed(place: Place, held: str) -> None:
     place.found = 0
     table_id = place.world.table().table_id
     made = place.world.maintaining.begin(table_id, NAME, trigger="request", options=Options(confirmed=True))
-    assert (made.process_id, place.of(held).status) == ("", ProcessStatus.CLOSED)
+    assert (made.process_id, place.world.process(held).status) == ("", ProcessStatus.CLOSED)
 
 
 def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) -> None:
@@ -269,11 +266,11 @@ def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) ->
     assert place.world.maintaining.close_unconfirmed() == []
     place.world.later(0.2 * DAY_S)
     assert place.world.maintaining.close_unconfirmed() == [held]
-    assert (place.of(held).status, place.of(held).failure) == (
+    assert (place.world.process(held).status, place.world.process(held).failure) == (
         ProcessStatus.CLOSED,
         "nobody confirmed it within 7 days",
     )
-    assert place.world.store.read(lambda db: pending_deletions.paths(db, place.of(held).table_id)) == frozenset()
+    assert place.world.store.read(lambda db: pending_deletions.paths(db, place.world.table().table_id)) == frozenset()
 
 
 # Several at once

@@ -305,15 +305,6 @@ def test_a_plan_that_waits_offers_no_task_and_holds_no_lane(world: World) -> Non
     oracle.assert_same_rows(before, world.rows())
 
 
-def test_no_file_is_in_two_plans(world: World, grouping: Grouping) -> None:
-    grouping.most = 2
-    first = cluster_with(world, grouping, SCHEDULED)
-    second = cluster_with(world, grouping, SCHEDULED)
-    inputs = [set(inputs_of(world, one)) for one in (first, second)]
-    assert [len(one) for one in inputs] == [4, 4]
-    assert inputs[0].isdisjoint(inputs[1])
-
-
 def inputs_of(world: World, process_id: str) -> tuple[str, ...]:
     from amoro_core.transactions.process_context import read_context
 

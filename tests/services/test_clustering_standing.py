@@ -365,18 +365,6 @@ def clustered(world: World, between: Step = lambda table: None) -> str:
     return process_id
 
 
-def test_files_and_deletes_of_all_groups_come_back_in_one_snapshot(parts_world: World) -> None:
-    before, rows = files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))
-    process_id = clustered(parts_world)
-    made = parts_world.receipt(process_id)
-    assert files_of(table_of(parts_world)) != before
-    snapshots = len(table_of(parts_world).metadata.snapshots)
-    receipt = undo(parts_world, process_id)
-    assert (files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))) == (before, rows)
-    assert len(table_of(parts_world).metadata.snapshots) == snapshots + 1
-    assert (receipt.unequal, receipt.rows_after) == ((), made.rows_before)
-
-
 BETWEEN: dict[str, Step] = {
     "nothing": lambda table: None,
     "rows were appended": lambda table: writer.append(table, [row(50, "a"), row(51, "c")]),

@@ -252,24 +252,6 @@ def test_what_an_undo_brings_files_back_from_stays_with_its_chain(world: World, 
     assert oracle.live_rows(table) == rows
 
 
-def test_a_lease_keeps_its_snapshot(world: World, table: Table) -> None:
-    first, second, third, head = ids(table)
-    world.leasing.take(world.table(), third, "bob", since=True)
-    expire(world)
-    assert ids(table) == [third, head]
-    assert {first, second}.isdisjoint(ids(table))
-
-
-def test_no_lease_is_taken_while_snapshots_are_removed(world: World, table: Table) -> None:
-    """What was planned does not know of it."""
-    first, *_, head = ids(table)
-    process_id = world.begin_action(NAME)
-    with pytest.raises(TableBusy, match=f"process {process_id} is removing snapshots"):
-        world.leasing.take(world.table(), first, "bob")
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    world.leasing.take(world.table(), head, "bob")
-
-
 def test_a_lease_taken_while_it_is_planned_stops_it_once(world: World, table: Table) -> None:
     first, *_ = ids(table)
 

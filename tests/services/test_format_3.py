@@ -24,8 +24,6 @@ from pyiceberg.types import (
     StructType,
     TimestampNanoType,
     TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
     UnknownType,
 )
 
@@ -59,23 +57,18 @@ from tests.tiers import sample
 
 A_DAY = 86_400_000_000_000
 KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
-EARLIER: Mapping[type[IcebergType], IcebergType] = {
-    TimestampNanoType: TimestampType(),
-    TimestamptzNanoType: TimestamptzType(),
-    UnknownType: LongType(),
-}
 ID = NestedField(1, "id", LongType(), required=False)
 
 
 def make(catalog: SqlCatalog, *columns: NestedField, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> Table:
     """A table of format 3. pyiceberg makes those of format 2 only, whose columns then get their types."""
-    first = (NestedField(one.field_id, one.name, EARLIER.get(type(one.field_type), one.field_type)) for one in columns)
+    unknown = [one for one in columns if isinstance(one.field_type, UnknownType)]
+    first = (NestedField(one.field_id, one.name, LongType()) if one in unknown else one for one in columns)
     properties = {"self-optimizing.enabled": "true"}
     table = writer.make_table(catalog, "db.t", Schema(ID, *first), spec, format_version=3, properties=properties)
     with table.update_schema(allow_incompatible_changes=True) as change:
-        for one in columns:
-            if type(one.field_type) in EARLIER:
-                change.update_column(one.name, one.field_type)
+        for one in unknown:
+            change.update_column(one.name, one.field_type)
     return table
 
 

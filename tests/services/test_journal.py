@@ -134,15 +134,6 @@ def test_every_start_of_a_coordinator_is_told(world: World) -> None:
     assert epochs == ["a coordinator began, epoch 2", "a coordinator began, epoch 3"]
 
 
-@pytest.mark.parametrize("after", ["x", "1", "1-", "-1", "1-2-3", "1-x", "9" * 14 + "-1"])
-def test_a_place_that_no_list_has_is_refused(world: World, planned: str, after: str) -> None:
-    service = world.services.journal
-    with pytest.raises(InvalidArgument):
-        service.attempts(planned, Window(5, after))
-    with pytest.raises(InvalidArgument):
-        service.events(EventFilter(), None, Window(5, after))
-
-
 def test_attempts_of_nothing_are_refused_by_name(world: World) -> None:
     with pytest.raises(ProcessNotFound):
         world.services.journal.attempts("01997a4c", Window(5))

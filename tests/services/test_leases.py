@@ -302,10 +302,7 @@ def test_a_long_reading_renews_its_lease(world: World, leased: Table, meanwhile:
 
 
 def test_a_reading_that_fails_leaves_no_lease(world: World, leased: Table, meanwhile: Meanwhile) -> None:
-    def fail() -> None:
-        raise KeyError("a fault of ours")
-
-    meanwhile.happens = fail
+    meanwhile.happens = raising(KeyError("a fault of ours"))
     with pytest.raises(KeyError):
         meanwhile.verify()
     assert meanwhile.leases() == []
@@ -352,29 +349,21 @@ def test_it_does_not_wait_for_ever_nor_for_somebody_who_has_gone(
     assert waits == []
 
 
-def test_one_snapshot_is_leased_by_itself_and_what_is_gone_is_not(world: World, leased: Table) -> None:
+def test_one_snapshot_is_leased_by_itself_and_nothing_where_nobody_expires_it_or_the_state_is_only_read(
+    world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = ids(leased)[-1]
     with world.leasing.reading(TABLE, [head], "bob", lambda: False):
         (held,) = world.leasing.page().items
         assert (held.lease.snapshot_id, held.lease.is_since) == (head, False)
     with pytest.raises(InvalidArgument, match="no snapshot 5"), world.leasing.reading(TABLE, [5], "bob", lambda: False):
         pass
-
-
-def test_of_a_table_that_nobody_knows_nothing_is_leased(world: World, leased: Table, meanwhile: Meanwhile) -> None:
-    """Nobody here expires its snapshots; that it was looked at is not kept."""
     other = writer.make_table(world.catalog, "db.other", SCHEMA)
     writer.append(other, [row(1)])
-    identifier = parse_table("cat.db.other")
-    with world.leasing.reading(identifier, ids(other), "bob", lambda: False) as keep:
+    with world.leasing.reading(parse_table("cat.db.other"), ids(other), "bob", lambda: False) as keep:
         world.later(timedelta(days=1).total_seconds())
         keep()
         assert list(world.leasing.page().items) == []
-
-
-def test_where_the_state_is_only_read_nothing_is_leased(
-    world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
     store = ReadingStore.open(Path(world.home) / "amoro.db")
     monkeypatch.setattr(world.leasing, "store", store)
     with world.leasing.reading(TABLE, ids(leased), "bob", lambda: False):

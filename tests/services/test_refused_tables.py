@@ -34,7 +34,7 @@ from amoro_core.model.tables import (
     parse_table,
 )
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.store import table_listing, tables
+from amoro_core.store import table_listing
 from amoro_core.store.database import Connection
 from amoro_core.transactions.journal import keep_record
 from amoro_core.transactions.table_registry import reset_replaced
@@ -418,21 +418,15 @@ def as_format(world: World, name: str) -> None:
     world.iceberg.table(facts=renamed)
 
 
-def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_keeps_its_own(
+def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_kept_though_it_is_not_listed(
     world: World, table_id: int
 ) -> None:
     world.tables.refresh(table_id)
     as_format(world, "paimon")
-    found = world.tables.refresh(table_id)
-    assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
-
-
-def test_a_table_that_is_not_listed_and_has_another_format_is_not_disposed(world: World, table_id: int) -> None:
-    world.tables.refresh(table_id)
-    as_format(world, "paimon")
     world.iceberg.catalog(list_tables=lambda self, catalog: [])
     assert world.discovery.explore("cat").disposed == ()
-    assert world.store.read(lambda db: tables.find(db, TABLE)) is not None
+    found = world.tables.refresh(table_id)
+    assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
 
 
 def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after_a_death_in_between(

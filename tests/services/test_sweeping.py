@@ -60,7 +60,7 @@ class Place:
     def run(self, name: str = NAME) -> OptimizingProcess:
         process_id = self.world.maintaining.begin(self.table_id, name, trigger="request").process_id
         self.world.committing.commit(process_id)
-        return self.of(process_id)
+        return self.world.process(process_id)
 
     def of(self, process_id: str) -> OptimizingProcess:
         return self.world.process(process_id)
@@ -231,7 +231,7 @@ def test_nothing_goes_where_the_guard_can_not_tell(place: Place) -> None:
         process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
-    assert (place.of(process_id).status, len(place.left())) == (ProcessStatus.CLEARING, 2)
+    assert (place.world.process(process_id).status, len(place.left())) == (ProcessStatus.CLEARING, 2)
     place.world.later(61)
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert place.left() == []
@@ -277,7 +277,7 @@ def test_a_process_that_is_closed_condemns_nothing(place: Place) -> None:
     place.stray(3)
     process_id = place.world.maintaining.begin(place.table_id, NAME, trigger="request").process_id
     place.world.optimizing.cancel(process_id, "by hand")
-    assert (place.of(process_id).status, place.batches()) == (ProcessStatus.CLOSED, [])
+    assert (place.world.process(process_id).status, place.batches()) == (ProcessStatus.CLOSED, [])
 
 
 def test_history_keeps_a_process_as_long_as_its_files_wait(place: Place) -> None:
@@ -286,7 +286,7 @@ def test_history_keeps_a_process_as_long_as_its_files_wait(place: Place) -> None
     done = place.run()
     place.world.later(40 * DAY_S)
     assert place.world.history.trim() == 0
-    assert place.of(done.process_id).status is ProcessStatus.SUCCESS
+    assert place.world.process(done.process_id).status is ProcessStatus.SUCCESS
     place.world.later(61 * DAY_S)
     place.run("empty-trash")
     assert place.world.history.trim() == 1

@@ -213,9 +213,7 @@ def test_an_unknown_undo_is_traced_and_lands_once(world: World, table: Table, ar
     before, rows = files_of(table), oracle.live_rows(table)
     process_id = world.optimized()
     begun = world.maintaining.undo(process_id)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(begun.process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)
@@ -306,9 +304,7 @@ def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_removal_of_statistics_is_traced(world: World, old_table: Table, arrives: bool) -> None:
     begun = world.maintaining.undo(world.done("compute-statistics"))
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(begun.process_id, arrives=arrives)
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert old_table.refresh().metadata.statistics == []
 
@@ -451,9 +447,7 @@ def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world:
 def test_an_unknown_return_is_traced_and_lands_once(world: World, old_table: Table, arrives: bool) -> None:
     process_id, gone = expired(world, old_table)
     begun = world.maintaining.undo(process_id)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(begun.process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert len(refs(old_table)) == len(gone)
