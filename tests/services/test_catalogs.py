@@ -7,9 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from amoro_core.errors import (
     AccessDenied,
@@ -453,24 +450,3 @@ def test_what_was_decided_meanwhile_is_not_postponed(world: World, two: tuple[st
     world.store.write(lambda db: tables.postpone(db, [(table, START + timedelta(days=1)) for table in listed]))
     assert world.table(two[0]).refresh_at is None
     assert world.table(two[1]).refresh_at == START + REFRESH_INTERVAL
-
-
-def test_a_sql_catalog_tells_all_locations_in_one_query(
-    world: World, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = {name: writer.make_table(catalog, name, SCHEMA) for name in ("db.a", "db.b", "deep.er.c")}
-    config = world.catalogs.get("cat")
-    asked: list[str] = []
-
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        asked.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        said = IcebergFormat().locations(config, ())
-        assert said == {tuple(name.split(".")): table.metadata_location for name, table in made.items()}
-        asked.clear()
-        IcebergFormat().locations(config, ())
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-    assert len(asked) == 1

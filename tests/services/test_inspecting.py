@@ -18,7 +18,7 @@ from amoro_core.formats.tables import Tables
 from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.optimizing_config import EffectiveProperty, Enabled
-from amoro_core.model.paging import Page, Window
+from amoro_core.model.paging import Window
 from amoro_core.model.plans import StoredDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanRecord, ScanUse
@@ -99,20 +99,6 @@ def test_a_table_that_does_not_exist_is_not_found(inspection: Any) -> None:
     for look in (inspection.properties, inspection.health, lambda name: inspection.files(name, Window(1))):
         with pytest.raises(TableNotFound):
             look(TABLE)
-
-
-def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    inspection = world.services.inspection
-    assert inspection.snapshots(TABLE, TEN) == Page((), 0)
-    for number in range(2):
-        writer.append(table, [row(number)])
-    process = world.begin_and_run(OptimizingType.MINOR)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    head, middle, first = inspection.snapshots(TABLE, TEN).items
-    assert (head.operation, head.refs, head.parent_id) == ("replace", ("main",), middle.snapshot_id)
-    assert head.summary["amoro.process-id"] == process
-    assert (first.parent_id, first.refs, first.sequence_number) == (None, (), 1)
 
 
 def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: SqlCatalog, tmp_path: Path) -> None:
@@ -264,19 +250,6 @@ def learner(world: World) -> World:
 
 def kept_reading(world: World) -> tuple[ScanUse, ...]:
     return world.store.read(lambda db: table_stats.list_scans(db, world.table().table_id))
-
-
-def test_scans_are_kept_by_day_and_filters_and_counted(learner: World) -> None:
-    now, old = learner.now.date(), learner.now.date() - timedelta(days=7)
-    told = [ScanRecord(None, (ID,), 5, "q, line 1"), ScanRecord(now, (ID, OTHER), 2), ScanRecord(old, (), 3)]
-    learned = learner.services.learning.learn(learner.table(), told)
-    assert learned.kept == (ScanUse(now, (ID,), 5), ScanUse(now, (ID,), 2), ScanUse(old, (), 3))
-    assert (learned.recent_scans, learned.old_scans) == (7, 0)
-    assert kept_reading(learner) == (ScanUse(old, (), 3), ScanUse(now, (ID,), 7))
-    again = learner.services.learning.learn(
-        learner.table(), [ScanRecord(now - timedelta(days=31), (ID,), 4), ScanRecord(None, (ID,), 1)]
-    )
-    assert (again.old_scans, again.recent_scans, kept_reading(learner)[1].scans) == (4, 8, 8)
 
 
 def test_a_source_that_tells_again_takes_the_place_of_what_it_told(learner: World) -> None:

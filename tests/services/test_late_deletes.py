@@ -18,7 +18,6 @@ from amoro_core.model import metrics
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
 from amoro_core.model.history_events import Event, EventFilter, EventKind
-from amoro_core.model.maintenance import application_of
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -240,18 +239,6 @@ def test_sequence_numbers_that_went_back_are_looked_at_again(world: World) -> No
         opened = world.tables_of.open(world.table().identifier)
         world.tables.late_deletes.search(world.table(), opened, scan)
     assert looked == [0, 7, 0, 6]
-
-
-@pytest.mark.parametrize(
-    ("summary", "name"),
-    [
-        ({"engine-name": "trino", "trino_query_id": "q1"}, "trino (trino_query_id q1)"),
-        ({"flink.job-id": "j1", "app-id": "a1"}, "app-id a1"),
-        ({"engine-version": "2.1"}, "an unknown application"),
-    ],
-)
-def test_an_application_is_named_as_far_as_the_summary_tells(summary: dict[str, str], name: str) -> None:
-    assert application_of(summary) == name
 
 
 # The files of a result that came too late are condemned at once, and nobody else's

@@ -85,34 +85,12 @@ def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone
     assert world.maintaining.list_due() == []
 
 
-def test_it_is_due_again_by_the_clock(world: World, table: Table) -> None:
-    world.committing.commit(begin(world))
-    world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
-    world.later(timedelta(days=1).total_seconds())
-    assert world.maintaining.list_due() == [(world.table().table_id, TAGS, "cat")]
-    begun = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
-    assert begun.reason.startswith("no snapshot was committed since")
-    assert world.maintaining.list_due() == []
-
-
 def test_a_tag_has_the_age_that_properties_say(world: World, table: Table) -> None:
     with table.transaction() as change:
         change.set_properties({"tag.auto-create.max-age-ms": "86400000", "tag.auto-create.tag-format": "'day-'yyyy"})
     world.committing.commit(begin(world))
     ref = table.refresh().metadata.refs[f"day-{world.now - timedelta(days=1):%Y}"]
     assert (ref.max_ref_age_ms, ref.snapshot_ref_type.value) == (86400000, "tag")
-
-
-def test_without_its_property_nothing_is_due_but_what_is_asked_for(world: World, table: Table) -> None:
-    with table.transaction() as change:
-        change.remove_properties("tag.auto-create.enabled")
-    world.tables.refresh(world.table().table_id)
-    assert (world.maintaining.list_due(), record(world).reason) == ([], "off: its property is not true")
-    assert world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION).process_id == ""
-    preview = world.maintaining.preview(world.table().identifier, TAGS)
-    assert preview.plan.reason == f"tag {name_of(world)} is missing: on snapshot {first(table)}"
-    world.committing.commit(begin(world))
-    made_once(world, table)
 
 
 def test_nothing_is_due_on_a_table_that_is_switched_off_or_refused(world: World, table: Table) -> None:

@@ -373,14 +373,6 @@ def test_a_table_without_deletes_is_not_even_scanned(world: World) -> None:
     assert world.maintaining.preview(world.table().identifier, DANGLING).plan is None
 
 
-def test_the_preview_names_what_would_go_and_changes_nothing(world: World, table: Table) -> None:
-    seen = world.maintaining.preview(world.table().identifier, DANGLING)
-    gone = {one.path for one in oracle.live_files(table) if one.content and one.partition[0] == "a"}
-    assert set(seen.plan.document["delete_files"]) == gone
-    assert seen.plan.document["removed_delete_files_count"] == 2
-    assert len(deletes(table)) == 4
-
-
 def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table: Table) -> None:
     """Amoro #3348, two scans: the table is set back to where the file still was, and what dangled applies again."""
     process_id = world.begin_action(DANGLING)
