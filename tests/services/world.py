@@ -76,7 +76,6 @@ def make_two_partitions(catalog: Catalog, properties: Mapping[str, str] | None =
 class Heard:
     """What the services signalled, in order."""
 
-    work: int = 0
     commits: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
     changes: int = 0
@@ -134,7 +133,7 @@ class World:
             Actions(self.more_actions),
             clock=lambda: self.now,
             monotonic=lambda: self.seconds,
-            work=Counted(self._work),
+            work=Changes(),
             changes=Counted(self._changed),
             listeners=self.listeners,
         )
@@ -341,9 +340,6 @@ class World:
     def output(self, attempt: Attempt) -> RewriteOutput | None:
         stored = self.store.read(lambda db: tasks.read_output(db, attempt.task_id))
         return None if stored is None else codec.decode(RewriteOutput, pb.RewriteOutput.FromString(stored[1]))
-
-    def _work(self) -> None:
-        self.heard.work += 1
 
     def _commit_due(self, process_id: str, catalog: str) -> None:
         assert catalog == self.catalog.name
