@@ -21,9 +21,7 @@ class Part:
 
 _OF_STORAGE_PROPERTIES = (
     "test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second",
-    "test_properties_of_storage_count_for_a_minute_from_when_they_were_asked_for",
     "test_properties_that_came_with_a_table_count_from_its_loading_and_are_not_kept_longer",
-    "test_properties_from_before_a_plan_of_more_than_a_minute_are_not_taken_over",
     "test_a_clock_that_was_set_back_keeps_no_properties_longer",
 )
 

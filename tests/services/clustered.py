@@ -182,8 +182,6 @@ def with_property(world: World, properties: Mapping[str, str]) -> None:
 def summary_of(world: World) -> dict[str, object]:
     """The summary of the table's head, with its JSON read."""
     snapshot = world.catalog.load_table("db.t").current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
     said = dict(snapshot.summary.additional_properties)
     return {key: json.loads(value) if value[:1] in "{[" else value for key, value in said.items()}
 

@@ -8,10 +8,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.actions.action_api import Action
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
-from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.builders import row
 from tests.engine.writer import make_catalog
 from tests.services.rigs import limits as limits
-from tests.services.world import World
+from tests.services.world import World, make_two_partitions
 
 
 @pytest.fixture
@@ -44,9 +44,7 @@ def world(new_world: Callable[..., World]) -> World:
 @pytest.fixture
 def process(world: World) -> str:
     """A process whose tasks are done: two partitions of small files with equality and position deletes."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(4):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    table = make_two_partitions(world.catalog)
     writer.upsert(table, [row(1, "a", "new"), row(101, "b", "new")], ["id"])
     writer.delete_where(table, lambda item: item["id"] == 2)
     made = world.begin(OptimizingType.MINOR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.iceberg.manifest.columns import read_columns
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.iceberg.manifest.reading import PartitionTypes
+from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.scan.columns import ColumnPart
@@ -36,7 +37,6 @@ LIMITS = {
     "sketched_by_a_task": "amoro_core.actions.statistics.FILES_OF_A_TASK",
     "files_of_an_expiry": "amoro_core.actions.snapshots.MOST_FILES",
     "files_of_a_batch": "amoro_core.store.pending_deletions.MOST_IN_A_BATCH",
-    "piece_of_a_blob": "amoro_core.store.tasks.PIECE_BYTES",
     "cleared_at_once": "amoro_core.services.post_commit_cleanup.CLEARED_AT_ONCE",
     "counted_tables": "amoro_core.services.catalogs.MOST_COUNTED",
     "trimmed_at_once": "amoro_core.services.history.CHUNK",
@@ -44,7 +44,6 @@ LIMITS = {
     "points_of_an_answer": "amoro_core.services.time_series.MOST_POINTS",
     "looks_back": "amoro_core.iceberg.commit.validation_history.LOOKS_BACK",
     "delete_file_looked_into": "amoro_core.iceberg.commit.validation_history.MAX_BYTES",
-    "formats": "amoro_core.iceberg.table_support.FORMATS",
     "exact_totals": "amoro_core.services.listings.EXACT",
     "catalogs_of_doctor": "amoro_core.bootstrap.doctor.CATALOGS_S",
     "scheduling_answer": "amoro_core.transactions.task_queue.ANSWER_BYTES",
@@ -84,6 +83,11 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def not_removed(access: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
+    """In the place of `delete_many`: the storage deletes nothing."""
+    return dict.fromkeys(paths, Removal(Ended.FAILED, "503"))
 
 
 class _Reaching(dict[str, str]):
@@ -183,6 +187,19 @@ class RiggedIceberg:
             raise CommitUnknown("no answer")
 
         return self.table(send=send)
+
+    def before_sending(self, *happen: Callable[[], object]) -> list[bytes]:
+        """Let these happen, one before each of the first sendings, or instead if one raises; what was to be sent."""
+        left, sent = list(happen), list[bytes]()
+
+        def send(table: IcebergTable, payload: bytes) -> None:
+            sent.append(payload)
+            if left:
+                left.pop(0)()
+            IcebergTable.send(table, payload)
+
+        self.table(send=send)
+        return sent
 
     def restore(self) -> None:
         """Everything works again as it is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -40,8 +39,7 @@ from tests.services.clustered import (
     with_property,
     work_on,
 )
-from tests.services.kept_work import Writer, cluster_for, made_table, require_rows
-from tests.services.rigs import Killed, dying_at, raising, reaching
+from tests.services.rigs import Killed, dying_at, reaching
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 from tests.tiers import sample
@@ -186,41 +184,6 @@ def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
     assert len(delete_files(lake_world)) == 1 + orphans
 
 
-def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(lake_world: World, lake: Lake) -> None:
-    process_id = cluster_with(lake_world, Grouping())
-    lake.delete_positions(ids_are(3))
-    work_on(lake_world, process_id, optimizer := clusterer(lake_world), 0, ordered)
-    with lake_world.iceberg.table(stage=raising(OSError("no"))), suppress(OSError):
-        work_on(lake_world, process_id, optimizer, 1, ordered)
-    assert delete_files(lake_world) == set()
-    commit_due(lake_world, process_id)
-    assert Counter(oracle.live_rows(lake.table.refresh())).total() == 59
-    lake.require()
-
-
-@pytest.mark.parametrize("version", sample([3, 2], every=2))
-def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_kept(
-    tmp_path: Path, version: int
-) -> None:
-    """Planned, clustered and committed as by the service; what was written before is clustered again each time."""
-    lake_world = made_table(tmp_path, files=4, version=version, width=20)
-    other, tasks = Writer(lake_world.catalog.load_table("db.t"), version, files=4), 0
-
-    def after_task() -> None:
-        nonlocal tasks
-        tasks += 1
-        for _ in range(3):
-            other.delete()
-
-    try:
-        kept = cluster_for(lake_world, lambda: tasks >= 4, after_task)
-        require_rows(lake_world, other)
-    finally:
-        lake_world.close()
-    assert (other.failed, kept.share, set(kept.outcomes)) == (0, 1.0, {ProcessStatus.SUCCESS})
-    assert kept.carried == kept.hidden > 0
-
-
 def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_of(
     lake_world: World, lake: Lake
 ) -> None:
@@ -300,10 +263,6 @@ def maps(world: World) -> list[str]:
     return sorted(path for path in files(world) if path.endswith(MAP_ENDING))
 
 
-def outcomes(world: World, process: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in world.store.read(lambda db: processes.list_commits(db, process))]
-
-
 def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(world: World, process: str) -> None:
     """Each attempt writes its own, for the head of its moment; a lost one leaves neither these nor its manifests."""
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
@@ -317,7 +276,7 @@ def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(world: Wo
 
     world.iceberg.table(send=late)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 2 + [CommitOutcome.DONE]
+    assert world.outcomes(process) == [CommitOutcome.CONFLICT] * 2 + [CommitOutcome.DONE]
     outputs = set.intersection(*carried)
     own = [some - outputs for some in carried]
     assert [len(some) for some in own] == [1, 1, 1]
@@ -341,16 +300,9 @@ def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_rem
         world.committing.commit(process)
     assert [len(some) for some in written] == [1]
     assert files(world) == before
-    rows = oracle.live_rows(world.catalog.load_table("db.t"))
+    rows = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
-
-
-def test_maps_are_removed_when_the_process_has_ended(world: World, process: str) -> None:
-    assert maps(world)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert maps(world) == []
-    assert not world.process(process).left_over
+    oracle.assert_same_rows(rows, world.rows())
 
 
 def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_the_restart(
@@ -406,7 +358,7 @@ def test_a_state_from_before_the_commit_needs_no_map_again(world: World, process
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert maps(world) == []
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 103)
-    head, rows = world.table_head(), oracle.live_rows(world.catalog.load_table("db.t"))
+    head, rows = world.table_head(), world.rows()
 
     world.store.close()
     for path in world.home.glob("amoro.db*"):
@@ -417,7 +369,7 @@ def test_a_state_from_before_the_commit_needs_no_map_again(world: World, process
 
     assert not world.process(process).is_active
     assert world.table_head() == head
-    oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
+    oracle.assert_same_rows(rows, world.rows())
     world.clearing.clean_up(process)
     assert named(world) <= files(world)
 
@@ -434,7 +386,6 @@ def test_the_map_of_a_late_result_is_condemned_with_its_outputs(world: World) ->
     world.optimizing.dismiss(slow, "not heard of", lost=True)
     world.run_one(quick)
     assert not world.complete(slow, handed.attempt, late)
-    assert late.position_map is not None
     waiting = world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
     assert waiting == {late.position_map.path, *(one.path for one in late.data_files)}
 

@@ -13,7 +13,7 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, Removal
-from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import CatalogConfig, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import actions, processes
 from tests.condemning import Sweeping
@@ -21,11 +21,9 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
-from tests.services.rigs import Limits, dying_at
-from tests.services.test_expiring import RestWorld, begin, expire, ids, made
+from tests.services.rigs import Limits, dying_at, raising
+from tests.services.test_expiring import NAME, RestWorld, expire, ids, made
 from tests.services.world import World, make_small_files
-
-DELETE = IcebergTable.delete_unreferenced
 
 
 class Place:
@@ -52,9 +50,6 @@ class Place:
     def begin(self) -> str:
         return self.world.maintaining.begin(self.world.table().table_id, "sweep", trigger="request").process_id
 
-    def of(self, process_id: str) -> OptimizingProcess:
-        return self.world.process(process_id)
-
     def written(self, process_id: str) -> list[str]:
         return self.world.store.read(lambda db: processes.list_clearing(db, process_id, 100))
 
@@ -67,10 +62,10 @@ def place(new_world: Callable[..., World]) -> Place:
 def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
     place.stray(3)
     process_id = place.begin()
-    assert (place.of(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
+    assert (place.world.process(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert place.left() == []
-    assert place.of(process_id).receipt == Receipt.brief("swept")
+    assert place.world.process(process_id).receipt == Receipt.brief("swept")
     assert len(place.table.refresh().metadata.snapshots) == 1
     record = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "sweep"))
     assert (record.last_at, record.reason) == (place.world.now, "sweep has ended")
@@ -85,7 +80,7 @@ def test_a_file_that_the_table_names_stays_and_is_told(place: Place) -> None:
     assert place.left() == []
     assert all(Path(path.removeprefix("file://")).exists() for path in live)
     kept = f"{len(live)} file not removed: the table names them, or they could not be removed"
-    assert place.of(process_id).failure == kept
+    assert place.world.process(process_id).failure == kept
 
 
 @pytest.mark.parametrize("point", ["clear.before_delete", "clear.after_delete", "clear.after_done"])
@@ -96,7 +91,7 @@ def test_killed_anywhere_it_goes_on_with_what_was_written_down(place: Place, lim
     with dying_at(point):
         place.world.committing.commit(process_id)
     if point != "clear.after_done":
-        assert place.of(process_id).status is ProcessStatus.CLEARING
+        assert place.world.process(process_id).status is ProcessStatus.CLEARING
         assert place.written(process_id) == listed  # all of them before the first goes
         place.listed.clear()
     place.world.restart()
@@ -105,28 +100,15 @@ def test_killed_anywhere_it_goes_on_with_what_was_written_down(place: Place, lim
     assert (place.left(), place.written(process_id)) == ([], [])
 
 
-def test_killed_before_anything_was_written_down_it_is_worked_out_again(place: Place) -> None:
-    place.stray(2)
-    process_id = place.begin()
-    place.world.restart()
-    assert set(place.world.heard.commits) == {process_id}
-    assert place.world.optimizing.list_committing() == [(process_id, "cat")]
-    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert place.left() == []
-
-
 def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outage_is_waited_out(place: Place) -> None:
     place.stray(1)
     process_id = place.begin()
 
-    def fail(self: FileAccess, paths: object) -> tuple[str, ...]:
-        raise CatalogUnavailable("no answer")
-
-    place.world.iceberg.table(delete_unreferenced=fail)
+    place.world.iceberg.table(delete_unreferenced=raising(CatalogUnavailable("no answer")))
     for _ in range(5):  # an outage is no refusal, however long it lasts
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
-    waiting = place.of(process_id)
+    waiting = place.world.process(process_id)
     assert (waiting.status, waiting.waiting.split(",")[0]) == (
         ProcessStatus.CLEARING,
         "waiting to remove files: no answer",
@@ -155,22 +137,19 @@ def test_what_commits_nothing_can_be_cancelled_between_two_batches(place: Place,
     place.world.iceberg.table(delete_unreferenced=cancel_meanwhile)
     assert place.world.committing.commit(process_id) is ProcessStatus.CLOSED
     assert len(place.left()) == 2
-    assert place.of(process_id).failure == "by hand"
+    assert place.world.process(process_id).failure == "by hand"
 
 
 def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> None:
     place.stray(3)
     process_id = place.begin()
 
-    def refuse(self: IcebergTable, paths: object) -> tuple[str, ...]:
-        raise AccessDenied("no right to delete")
-
-    place.world.iceberg.table(delete_unreferenced=refuse)
+    place.world.iceberg.table(delete_unreferenced=raising(AccessDenied("no right to delete")))
     for _ in range(2):
         with pytest.raises(AccessDenied):
             place.world.committing.commit(process_id)
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.of(process_id).failure == "3 files not removed: no right to delete"
+    assert place.world.process(process_id).failure == "3 files not removed: no right to delete"
     assert len(place.left()) == 3
 
 
@@ -179,14 +158,8 @@ def test_a_table_that_is_gone_or_another_ends_it(place: Place) -> None:
     process_id = place.begin()
     place.world.catalog.drop_table("db.t")
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.of(process_id).failure.startswith("1 file not removed: ")
+    assert place.world.process(process_id).failure.startswith("1 file not removed: ")
     assert len(place.left()) == 1
-
-
-def test_it_is_triggered_beside_other_actions(place: Place) -> None:
-    place.stray(1)
-    place.world.tables.refresh(place.world.table().table_id)
-    assert place.world.maintaining.list_due() == [(place.world.table().table_id, "sweep", "cat")]
 
 
 # Metadata files that fall out of the log: deleted after our own commits where the table says so, and kept else
@@ -194,7 +167,6 @@ def test_it_is_triggered_beside_other_actions(place: Place) -> None:
 
 ON = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "2"}
 OFF = {"write.metadata.previous-versions-max": "2"}
-SEND = IcebergTable.send
 
 
 def make_table(catalog: SqlCatalog, properties: Mapping[str, str]) -> Table:
@@ -269,19 +241,15 @@ def test_what_an_expiry_was_based_on_stays_until_it_can_t_be_undone_any_more(wor
     undo = world.maintaining.undo(expired).process_id
     assert world.committing.commit(undo) is ProcessStatus.SUCCESS
     back = table.refresh().snapshot_by_name(f"restored-{first}")
-    assert back is not None
     assert oracle.live_rows(table, back.snapshot_id) == rows
 
 
 def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World) -> None:
     table = made(world, properties=ON)
     base = Path(local_path(table.metadata_location)).name
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
 
-    def fail(*_: object) -> None:
-        raise CatalogUnavailable("not now")
-
-    world.iceberg.table(released=fail)
+    world.iceberg.table(released=raising(CatalogUnavailable("not now")))
     with pytest.raises(CatalogUnavailable):
         world.committing.commit(process_id)
     assert base in optimize(world, table)

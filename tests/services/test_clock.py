@@ -18,13 +18,11 @@ from amoro_core.errors import (
     CommitRefused,
     ConfirmationRequired,
     DataFileMissing,
-    TableBlocked,
     TableRefused,
 )
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, FileKind, Options, Removal, turn
-from amoro_core.model.processes import STORAGE, OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import STORAGE, ProcessStatus
 from amoro_core.model.tables import ActionRecord, BlockedOperation
 from amoro_core.store import actions, pending_deletions, processes
 from amoro_core.store.database import Connection
@@ -65,18 +63,15 @@ class Place:
 
     @property
     def is_due(self) -> bool:
-        return any(name == NAME for _, name, _ in self.world.maintaining.list_due())
+        return is_due(self, NAME)
 
     @property
     def record(self) -> ActionRecord:
-        return self.world.store.read(lambda db: actions.get(db, self.world.table().table_id, NAME))
+        return record(self, NAME)
 
     def begin(self, trigger: str = "request", **options: bool) -> str:
         table_id = self.world.table().table_id
         return self.world.maintaining.begin(table_id, NAME, trigger=trigger, options=Options(**options)).process_id
-
-    def of(self, process_id: str) -> OptimizingProcess:
-        return self.world.process(process_id)
 
 
 @pytest.fixture
@@ -105,36 +100,20 @@ def test_an_action_of_the_clock_has_an_interval_and_a_switch(
     assert found.enabled({found.switch: str(not by_default).lower()}) is not by_default
 
 
-def test_a_table_that_is_only_observed_is_left_alone(place: Place) -> None:
+def test_the_switch_its_default_and_who_enabled_the_table_decide(place: Place) -> None:
     place.refresh()
     assert not place.is_due
     assert place.record.reason == f"off: the table is only observed, and {SWITCH} is not set"
-
-
-def test_an_enabled_table_follows_the_switch_s_default(place: Place) -> None:
-    place.enable()
-    place.refresh()
-    assert place.is_due
-
-
-def test_an_observed_table_follows_a_switch_that_is_set_to_true(place: Place) -> None:
     place.set(**{SWITCH: "true"})
     place.refresh()
     assert place.is_due
-
-
-def test_a_switch_that_is_set_to_false_wins(place: Place) -> None:
-    place.enable()
-    place.set(**{SWITCH: "false"})
-    place.refresh()
-    assert (place.is_due, place.record.reason) == (False, f"off: {SWITCH}=false")
-
-
-def test_amoro_table_disable_ends_it(place: Place) -> None:
-    place.set(**{SWITCH: "true"})
     place.world.tables.set_enabled(place.world.table().identifier, False)
     place.refresh()
     assert (place.is_due, place.record.reason) == (False, "off: amoro table disable")
+    place.world.tables.set_enabled(place.world.table().identifier, True)
+    place.set(**{SWITCH: "false"})
+    place.refresh()
+    assert (place.is_due, place.record.reason) == (False, f"off: {SWITCH}=false")
 
 
 @pytest.mark.parametrize(
@@ -218,39 +197,20 @@ def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> N
     facts = place.world.store.read(lambda db: pending_deletions.list_facts(db))
     known = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "empty-trash"))
     assert facts[0].purge_at < place.world.now + timedelta(days=2)
-    assert known.next_at is not None
     assert (known.next_at > facts[0].purge_at, known.next_at.hour, known.next_at.minute) == (True, 11, 0)
-
-
-def test_a_command_is_not_held_back_by_a_window(place: Place) -> None:
-    place.set(**{"maintenance.window": "22:00-06:00"})
-    assert place.begin() != ""
-
-
-def test_a_blocker_against_maintenance_keeps_it_off(place: Place) -> None:
-    table_id = place.world.table().table_id
-    place.world.blockers.block(table_id, frozenset({BlockedOperation.MAINTAIN}))
-    with pytest.raises(TableBlocked, match="blocked for maintain"):
-        place.begin()
-    place.world.later(61)
-    assert place.begin() != ""
 
 
 def test_the_clock_waits_a_minute_where_something_is_in_the_way(place: Place) -> None:
     place.enable()
     place.refresh()
     place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.MAINTAIN}))
+    place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}), timedelta(hours=1))
     assert place.begin(EVALUATION) == ""
     assert "blocked for maintain" in place.record.reason
     assert (place.is_due, place.record.next_at) == (False, place.world.now + timedelta(minutes=1))
     place.world.later(61)
     assert place.is_due
     assert place.begin(EVALUATION) != ""
-
-
-def test_one_against_optimizing_does_not(place: Place) -> None:
-    place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}))
-    assert place.begin() != ""
 
 
 # Held
@@ -263,13 +223,15 @@ def held(place: Place) -> str:
 
 
 def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held: str) -> None:
-    found = place.of(held)
+    found = place.world.process(held)
     assert (found.status, found.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert found.failure == "5 files are more than 2"
     assert place.world.optimizing.list_committing() == []
     with pytest.raises(ConfirmationRequired, match=f"{held}.*5 files are more than 2") as refused:
         place.begin()
     assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
+    place.world.restart()
+    assert place.world.process(held).status is ProcessStatus.HELD
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
     facts = place.world.store.read(lambda db: pending_deletions.list_facts(db, found.table_id))
     assert [one.files for one in facts] == [5]
@@ -288,7 +250,7 @@ def test_what_has_grown_beyond_what_was_seen_is_held_again(place: Place, held: s
     place.found = 7
     with pytest.raises(ConfirmationRequired, match=r"more than was confirmed: files 7 \(seen: 5\)"):
         place.world.confirm(NAME)
-    assert place.of(held).status is ProcessStatus.HELD
+    assert place.world.process(held).status is ProcessStatus.HELD
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
 
 
@@ -296,12 +258,7 @@ def test_what_has_shrunk_to_nothing_is_closed(place: Place, held: str) -> None:
     place.found = 0
     table_id = place.world.table().table_id
     made = place.world.maintaining.begin(table_id, NAME, trigger="request", options=Options(confirmed=True))
-    assert (made.process_id, place.of(held).status) == ("", ProcessStatus.CLOSED)
-
-
-def test_a_plan_that_is_confirmed_from_the_start_is_not_held(place: Place) -> None:
-    place.action.most, place.found = 2, 5
-    assert place.of(place.begin(confirmed=True)).status is ProcessStatus.RUNNING
+    assert (made.process_id, place.world.process(held).status) == ("", ProcessStatus.CLOSED)
 
 
 def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) -> None:
@@ -309,22 +266,11 @@ def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) ->
     assert place.world.maintaining.close_unconfirmed() == []
     place.world.later(0.2 * DAY_S)
     assert place.world.maintaining.close_unconfirmed() == [held]
-    assert (place.of(held).status, place.of(held).failure) == (
+    assert (place.world.process(held).status, place.world.process(held).failure) == (
         ProcessStatus.CLOSED,
         "nobody confirmed it within 7 days",
     )
-    assert place.world.store.read(lambda db: pending_deletions.paths(db, place.of(held).table_id)) == frozenset()
-
-
-def test_a_held_process_can_be_cancelled(place: Place, held: str) -> None:
-    place.world.optimizing.cancel(held, "by hand")
-    assert place.of(held).status is ProcessStatus.CLOSED
-
-
-def test_it_is_held_after_a_restart(place: Place, held: str) -> None:
-    place.world.restart()
-    assert place.of(held).status is ProcessStatus.HELD
-    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
+    assert place.world.store.read(lambda db: pending_deletions.paths(db, place.world.table().table_id)) == frozenset()
 
 
 # Several at once
@@ -385,10 +331,7 @@ def test_what_is_due_on_another_table_is_not_begun_with_it(several: Place) -> No
 # Actions that fail, or change nothing, again and again: the clock leaves them alone until somebody has looked
 
 
-DAY_S_PAUSING = 86400.0
-
-
-def record(place: Place, name: str = NAME) -> ActionRecord:
+def record(place: Place, name: str) -> ActionRecord:
     return place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, name))
 
 
@@ -397,7 +340,7 @@ def known(place: Place, name: str = NAME) -> Any:
     return next(one for one in found if one.record.action == name)
 
 
-def is_due(place: Place, name: str = NAME) -> bool:
+def is_due(place: Place, name: str) -> bool:
     return any(one == name for _, one, _ in place.world.maintaining.list_due())
 
 
@@ -413,62 +356,37 @@ def failing(place: Place) -> Place:
 def begin(place: Place, times: int) -> None:
     """The clock tries, each time after a day."""
     for _ in range(times):
-        place.world.later(DAY_S_PAUSING)
+        place.world.later(DAY_S)
         with pytest.raises(DataFileMissing):
             place.begin(EVALUATION)
 
 
 def test_the_third_failure_in_a_row_pauses_the_action_on_its_table(failing: Place) -> None:
     begin(failing, 2)
-    assert record(failing).paused_at is None
+    assert failing.record.paused_at is None
     begin(failing, 1)
-    kept = record(failing)
+    kept = failing.record
     assert kept.paused_at == failing.world.now
     assert kept.paused_for == "3 failures in a row, the last: planning failed: m1.avro is gone"
-    failing.world.later(30 * DAY_S_PAUSING)
+    failing.world.restart()
+    failing.world.later(30 * DAY_S)
     failing.refresh()
-    assert not is_due(failing)
+    assert not failing.is_due
     assert failing.begin(EVALUATION) == ""  # nor does one begin that was on its way
     shown = known(failing)
     assert (shown.is_due, shown.due_at, shown.record.paused_at) == (False, None, kept.paused_at)
 
 
-def test_others_go_on(failing: Place) -> None:
+@pytest.mark.parametrize("found", [0, 1])
+def test_a_command_is_never_held_back_and_its_success_ends_the_pause(failing: Place, found: int) -> None:
     begin(failing, 3)
+    failing.action.error, failing.found = None, found
+    if process_id := failing.begin():
+        failing.world.committing.commit(process_id)
+    assert (failing.record.paused_at, failing.record.failures) == (None, 0)
+    failing.world.later(DAY_S)
     failing.refresh()
-    assert is_due(failing, EXPIRY)
-
-
-def test_it_is_paused_after_a_restart(failing: Place) -> None:
-    begin(failing, 3)
-    failing.world.restart()
-    assert record(failing).paused_for.startswith("3 failures in a row")
-    assert not is_due(failing)
-
-
-def test_a_command_is_never_held_back_and_its_success_ends_the_pause(failing: Place) -> None:
-    begin(failing, 3)
-    failing.action.error = None
-    failing.world.committing.commit(failing.begin())
-    assert (record(failing).paused_at, record(failing).failures) == (None, 0)
-    failing.world.later(DAY_S_PAUSING)
-    failing.refresh()
-    assert is_due(failing)
-
-
-def test_a_command_that_fails_ends_no_pause(failing: Place) -> None:
-    begin(failing, 3)
-    with pytest.raises(DataFileMissing):
-        failing.begin()
-    assert record(failing).paused_at is not None
-
-
-def test_a_command_that_finds_nothing_to_do_ends_the_pause(failing: Place) -> None:
-    begin(failing, 3)
-    failing.action.error = None
-    failing.found = 0
-    assert failing.begin() == ""
-    assert record(failing).paused_at is None
+    assert failing.is_due
 
 
 def test_a_change_of_its_properties_ends_the_pause(place: Place) -> None:
@@ -476,7 +394,7 @@ def test_a_change_of_its_properties_ends_the_pause(place: Place) -> None:
     place.refresh()
     place.world.iceberg.table(history=raising(DataFileMissing("m1.avro is gone")))
     for _ in range(3):
-        place.world.later(DAY_S_PAUSING)
+        place.world.later(DAY_S)
         with pytest.raises(DataFileMissing):
             place.world.maintaining.begin(place.world.table().table_id, EXPIRY, trigger=EVALUATION)
     place.set(**{"clean-orphan-file.enabled": "false"})  # another action's
@@ -508,21 +426,18 @@ def test_a_catalog_that_does_not_answer_pauses_nothing(place: Place) -> None:
     place.refresh()
     place.action.error = CatalogUnavailable("no answer")
     for _ in range(5):
-        place.world.later(DAY_S_PAUSING)
+        place.world.later(DAY_S)
         with pytest.raises(CatalogUnavailable):
             place.begin(EVALUATION)
-    kept = record(place)
+    kept = place.record
     assert (kept.failures, kept.paused_at) == (5, None)
 
 
 def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world: World, table: Table) -> None:
-    def fail(self: IcebergTable, payload: bytes) -> None:
-        raise CommitRefused("no right")
-
     for _ in range(4):
         world.optimizing.cancel(begin_tag(world), "by hand")
     assert tag_record(world).paused_at is None
-    world.iceberg.table(send=fail)
+    world.iceberg.table(send=raising(CommitRefused("no right")))
     for _ in range(3):
         assert tag_record(world).paused_at is None
         assert world.committing.commit(begin_tag(world)) is ProcessStatus.FAILED
@@ -530,13 +445,10 @@ def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world:
 
 
 def test_three_runs_that_lost_what_they_had_planned_pause(world: World, table: Table) -> None:
-    def lose(*_: object) -> None:
-        raise CommitConflict("nothing of it is there any more")
-
     with table.refresh().transaction() as change:
         change.set_properties({"self-optimizing.commit.timeout": "100"})
     world.tables.refresh(world.table().table_id)
-    world.iceberg.table(send=lose)
+    world.iceberg.table(send=raising(CommitConflict("nothing of it is there any more")))
     for _ in range(3):
         assert tag_record(world).paused_at is None
         world.committing.commit(begin_tag(world))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -100,21 +98,6 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(world: World, p
     assert counted(world, process_id) == (2, 2)
 
 
-def test_a_receipt_counts_no_dropped_group_where_all_are_committed(world: World) -> None:
-    process_id = cluster_with(world, Grouping())
-    work_on(world, process_id, clusterer(world))
-    assert world.status(process_id) is ProcessStatus.SUCCESS
-    assert counted(world, process_id) == (4, 0)
-
-
-def test_groups_that_a_cancelled_process_has_not_committed_are_dropped(world: World) -> None:
-    process_id = cluster_with(world, Grouping())
-    work_on(world, process_id, clusterer(world), 1)
-    world.optimizing.cancel(process_id, "by hand")
-    assert world.status(process_id) is ProcessStatus.PARTIAL
-    assert counted(world, process_id) == (1, 3)
-
-
 # Quota
 
 
@@ -187,7 +170,6 @@ def test_a_plan_within_the_window_starts_at_once_and_one_by_command_at_any_time(
     world.later(timedelta(hours=1).total_seconds())
     late = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
     assert late.process_id == "", "the window has closed"
-    assert late.due_at is not None
     assert late.due_at > world.now
     assert (late.due_at.hour, late.due_at.minute) == (12, 0)
     assert world.process(cluster_with(world, Grouping())).status is ProcessStatus.RUNNING
@@ -312,10 +294,6 @@ def ids_of(world: World, handed: ScheduledTask) -> list[int]:
     return sorted(one.record["id"] for one in live if one.path in paths)
 
 
-def live_rows(world: World) -> Counter[object]:
-    return oracle.live_rows(world.catalog.load_table("db.t"))
-
-
 def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(pair_world: World) -> None:
     """The delete is read for the commit of the first group, whose files it does not name; it names one of the second,
     which is ready by the end of that commit."""
@@ -323,7 +301,7 @@ def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(pair_world: W
     first, second = taken(pair_world, optimizer)
     wanted = ids_of(pair_world, second)[0]
     writer.delete_where(pair_world.catalog.load_table("db.t"), lambda item: item["id"] == wanted, with_bounds=False)
-    before = live_rows(pair_world)
+    before = pair_world.rows()
     assert pair_world.optimizing.complete(optimizer, first.attempt, unsorted(first))
 
     def send(self: IcebergTable, payload: bytes) -> None:
@@ -333,7 +311,7 @@ def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(pair_world: W
 
     pair_world.iceberg.table(send=send)
     assert pair_world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    oracle.assert_same_rows(before, live_rows(pair_world))
+    oracle.assert_same_rows(before, pair_world.rows())
 
 
 def test_a_result_that_claims_to_tell_where_rows_went_is_not_believed(pair_world: World) -> None:
@@ -343,7 +321,7 @@ def test_a_result_that_claims_to_tell_where_rows_went_is_not_believed(pair_world
     assert not any(decode_cluster_input(one.work.payload).rewrite.tells_left_out for one in handed)
     wanted = ids_of(pair_world, handed[0])[0]
     writer.delete_where(pair_world.catalog.load_table("db.t"), lambda item: item["id"] == wanted)
-    before = live_rows(pair_world)
+    before = pair_world.rows()
     for one in handed:
         made = decode_cluster_output(unsorted(one).payload)
         claim = replace(made, rewrite=replace(made.rewrite, position_map=PositionMap("", 0, ())))
@@ -351,7 +329,7 @@ def test_a_result_that_claims_to_tell_where_rows_went_is_not_believed(pair_world
     assert pair_world.committing.commit(process_id) is ProcessStatus.PARTIAL
     process = pair_world.process(process_id)
     assert "the outputs hold the rows in another order" in process.failure
-    oracle.assert_same_rows(before, live_rows(pair_world))
+    oracle.assert_same_rows(before, pair_world.rows())
 
 
 # Taking back clustering, which commits several times: every group as one more snapshot, or nothing at all
@@ -387,18 +365,6 @@ def clustered(world: World, between: Step = lambda table: None) -> str:
     return process_id
 
 
-def test_files_and_deletes_of_all_groups_come_back_in_one_snapshot(parts_world: World) -> None:
-    before, rows = files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))
-    process_id = clustered(parts_world)
-    made = parts_world.receipt(process_id)
-    assert files_of(table_of(parts_world)) != before
-    snapshots = len(table_of(parts_world).metadata.snapshots)
-    receipt = undo(parts_world, process_id)
-    assert (files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))) == (before, rows)
-    assert len(table_of(parts_world).metadata.snapshots) == snapshots + 1
-    assert (receipt.unequal, receipt.rows_after) == ((), made.rows_before)
-
-
 BETWEEN: dict[str, Step] = {
     "nothing": lambda table: None,
     "rows were appended": lambda table: writer.append(table, [row(50, "a"), row(51, "c")]),
@@ -427,27 +393,6 @@ def test_a_row_of_one_group_deleted_by_position_keeps_all_as_they_are(parts_worl
     assert files_of(table_of(parts_world)) == files
 
 
-def test_an_output_of_a_later_group_that_was_rewritten_refuses_the_whole(parts_world: World) -> None:
-    process_id = clustered(parts_world)
-    writer.copy_on_write(table_of(parts_world), lambda item: item["id"] == 113)
-    files = files_of(table_of(parts_world))
-    with pytest.raises(CannotUndo, match="is no longer live"):
-        parts_world.maintaining.undo(process_id)
-    assert files_of(table_of(parts_world)) == files
-
-
-def test_a_dry_run_tells_of_all_groups(parts_world: World) -> None:
-    process_id = clustered(parts_world)
-    receipt = parts_world.process(process_id).receipt
-    plan = parts_world.maintaining.preview_undo(process_id).plan
-    assert receipt is not None
-    assert plan is not None
-    assert plan.document is not None
-    assert plan.document["type"] == "cluster"
-    assert plan.document["data_files_removed"] == receipt.data_files_after
-    assert plan.document["data_files_restored"] == receipt.data_files_before
-
-
 def test_a_snapshot_of_a_later_group_that_has_expired_refuses_the_whole(parts_world: World) -> None:
     process_id = clustered(parts_world)
     table = table_of(parts_world)
@@ -460,48 +405,3 @@ def test_a_snapshot_of_a_later_group_that_has_expired_refuses_the_whole(parts_wo
     table.maintenance.expire_snapshots().by_id(ours[-1]).commit()
     with pytest.raises(CannotUndo, match=f"its snapshot {ours[-1]} has expired"):
         parts_world.maintaining.undo(process_id)
-
-
-STORIES = 12
-
-
-def test_rows_hold_whatever_others_write_at_any_moment(parts_world: World) -> None:
-    """Undone or refused: readers see the same rows as before."""
-    ends = Counter(_story(parts_world, random.Random(seed)) for seed in range(STORIES))
-    assert min(ends["undone"], ends["refused"]) >= 1, ends
-
-
-def _story(world: World, chance: random.Random) -> str:
-    def others(table: Table) -> None:
-        for _ in range(chance.randrange(3)):
-            _write(table.refresh(), chance)
-
-    try:
-        process_id = clustered(world, others)
-    except AssertionError:  # every group gave way, or there was none: tests of clustering have that
-        return "not clustered"
-    others(table_of(world))
-    rows = oracle.live_rows(table_of(world))
-    try:
-        undo(world, process_id)
-    except CannotUndo:
-        end = "refused"
-    else:
-        end = "undone"
-    assert oracle.live_rows(table_of(world)) == rows
-    return end
-
-
-def _write(table: Table, chance: random.Random) -> None:
-    live = sorted(item[0] for item in oracle.live_rows(table))
-    chosen = chance.choice(live)
-    part = "a" if chosen < 100 else "b" if chosen < 200 else "c"
-    match chance.randrange(4):
-        case 0:
-            writer.append(table, [row(200 + chance.randrange(100), "c")])
-        case 1:
-            writer.upsert(table, [row(chosen, part, f"by {chance.random()}")], ["id"])
-        case 2:
-            writer.delete_where(table, lambda item: item["id"] == chosen, per_file=chance.random() < 0.5)
-        case 3:
-            writer.append(table, [row(chance.randrange(20, 90), "a"), row(chance.randrange(120, 190), "b")])

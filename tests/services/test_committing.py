@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,16 +21,13 @@ from amoro_core.errors import (
     CommitRefused,
     CommitUnknown,
     IllegalState,
-    ProcessNotFound,
     TableNotFound,
     TableRefused,
 )
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.commits import FileFacts
-from amoro_core.model.paging import Window
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import (
-    CommitAttempt,
     CommitOutcome,
     Figure,
     OptimizerThread,
@@ -40,7 +36,7 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
-from amoro_core.store import processes, tables
+from amoro_core.store import tables
 from amoro_core.transactions.process_context import retry_commit
 from amoro_core.validation import view
 from tests.engine import oracle, writer, writer3
@@ -48,25 +44,11 @@ from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.manifests import entries_of, manifests_in
-from tests.services.rigs import dying_at
-from tests.services.world import START, World, make_small_files
+from tests.services.rigs import dying_at, raising
+from tests.services.world import START, World, make_small_files, make_two_partitions
 
 SEND = IcebergTable.send
-
-
-def rows(world: World) -> Counter[object]:
-    return oracle.live_rows(world.catalog.load_table("db.t"))
-
-
-def snapshots_of(world: World, process: str) -> int:
-    snapshots = world.catalog.load_table("db.t").metadata.snapshots
-    return sum(
-        snapshot.summary is not None and snapshot.summary.get("amoro.process-id") == process for snapshot in snapshots
-    )
-
-
-def outcomes(world: World, process: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in world.store.read(lambda db: processes.list_commits(db, process))]
+UNHEARD = raising(CommitUnknown("503"))
 
 
 def data_files(world: World) -> set[str]:
@@ -83,23 +65,11 @@ def referenced(world: World) -> set[str]:
     }
 
 
-def test_a_commit_changes_files_and_no_rows(world: World, process: str) -> None:
-    before = rows(world)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
-    receipt = world.receipt(process)
-    assert (receipt.data_files_before, receipt.data_files_after) == (10, 2)
-    assert (receipt.delete_files_before, receipt.delete_files_after) == (3, 0)
-    assert (receipt.rows_before, receipt.rows_after, receipt.equality_delete_files_after) == (7, 7, 0)
-    runtime = world.table()
-    assert (runtime.status, runtime.failures) == (OptimizingStatus.IDLE, 0)
-
-
 def test_committing_again_does_nothing(world: World, process: str) -> None:
     world.committing.commit(process)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert world.clearing.clean_up(process) == ()
-    assert snapshots_of(world, process) == 1
+    assert world.snapshots_of(process) == 1
 
 
 def test_a_commit_that_was_only_written_down_when_the_coordinator_died_is_made_anew_beside_others(
@@ -110,10 +80,10 @@ def test_a_commit_that_was_only_written_down_when_the_coordinator_died_is_made_a
     assert world.process(process).status is ProcessStatus.COMMITTING
     writer.append(world.catalog.load_table("db.t"), [row(50, "a")])
     world.restart()
-    before = rows(world)
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert outcomes(world, process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert (rows(world), snapshots_of(world, process)) == (before, 1)
+    assert world.outcomes(process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
+    assert (world.rows(), world.snapshots_of(process)) == (before, 1)
 
 
 def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(world: World, process: str) -> None:
@@ -121,45 +91,30 @@ def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(wor
         SEND(self, payload)
         raise KeyboardInterrupt
 
-    before = rows(world)
+    before = world.rows()
     with world.iceberg.table(send=applied_and_killed), pytest.raises(KeyboardInterrupt):
         world.committing.commit(process)
     world.restart()
 
-    def refused(*_: object) -> object:
-        raise TableRefused("format version 4 is not handled", reason="format-version")
-
-    with world.iceberg.catalog(load=refused), pytest.raises(TableRefused):
+    with (
+        world.iceberg.catalog(load=raising(TableRefused("format version 4 is not handled", reason="format-version"))),
+        pytest.raises(TableRefused),
+    ):
         world.committing.commit(process)
     assert world.status(process) is ProcessStatus.COMMITTING
-    assert outcomes(world, process) == [CommitOutcome.SENT]
+    assert world.outcomes(process) == [CommitOutcome.SENT]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
-    assert snapshots_of(world, process) == 1
-
-
-def test_a_concurrent_append_is_no_conflict(world: World, process: str) -> None:
-    writer.append(world.catalog.load_table("db.t"), [row(60)])
-    before = rows(world)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
+    oracle.assert_same_rows(before, world.rows())
+    assert world.snapshots_of(process) == 1
 
 
 def test_a_concurrent_upsert_keeps_deleting_what_was_rewritten(world: World, process: str) -> None:
     table = world.catalog.load_table("db.t")
     writer.upsert(table, [row(0, "a", "newest")], ["id"])
     writer.append(table, [row(61)])
-    before = rows(world)
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
-
-
-def test_a_concurrent_position_delete_is_carried_over_to_the_output(world: World, process: str) -> None:
-    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
-    before = rows(world)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
-    assert data_files(world) == referenced(world)
+    oracle.assert_same_rows(before, world.rows())
 
 
 @pytest.mark.parametrize("hit", [False, True], ids=["another file", "an input"])
@@ -168,9 +123,9 @@ def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World
     writer.append(table, [row(62, "a"), row(63, "a")])
     wanted = {62, 3} if hit else {62}
     writer.delete_where(table, lambda item: item["id"] in wanted, with_bounds=False)
-    before = rows(world)
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
+    oracle.assert_same_rows(before, world.rows())
     assert data_files(world) == referenced(world)
     figures = {one.name: one.value for one in world.process(process).receipt.figures}
     assert figures.get("rows_carried_over", 0) == hit
@@ -196,27 +151,18 @@ def test_validation_begins_at_the_plan_however_often_the_table_was_loaded_since(
         writer.delete_where(table, lambda item: (item["id"], item["part"]) == (id_, "a"))
         writer.upsert(table, [row(id_ + 10, "b", "new")], ["id"])
 
-    def late(self: IcebergTable, payload: bytes) -> None:
-        world.iceberg.restore()
-        deleted(2)
-        SEND(self, payload)
-
     deleted(1)
     world.refresh()
     world.restart()
-    world.iceberg.table(send=late)
+    world.iceberg.before_sending(lambda: deleted(2))
     status = world.committing.commit(process_id)
-    done = {(record["id"], record["part"], record["value"]) for record in records(world)}
+    records = [dict(one.record) for one in oracle.live_rows_with_positions(table.refresh())]
+    done = {(record["id"], record["part"], record["value"]) for record in records}
     kept = {(number, part) for number in (0, 1, 2, 3, 10, 11, 12, 13) for part in "ab"} - {(1, "a"), (2, "a")}
     assert done == {(*one, "new" if one in ((11, "b"), (12, "b")) else "v") for one in kept}
-    assert len(records(world)) == len(kept)
+    assert len(records) == len(kept)
     assert status is (ProcessStatus.SUCCESS if rebases == "true" else ProcessStatus.PARTIAL)
-    assert outcomes(world, process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
-
-
-def records(world: World) -> list[dict[str, object]]:
-    """The live rows."""
-    return [dict(one.record) for one in oracle.live_rows_with_positions(world.catalog.load_table("db.t"))]
+    assert world.outcomes(process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -232,11 +178,10 @@ def test_a_receipt_names_the_deletes_of_others_that_were_carried_over(world: Wor
     second = delete(table, lambda item: item["id"] == 12)
     data = [one.path for one in oracle.live_files(table) if not one.content]
     writer.remove_files(table, data[-1:])
-    assert first is not None
     assert second is not None
-    before = rows(world)
+    before = world.rows()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, rows(world))
+    oracle.assert_same_rows(before, world.rows())
     ours = world.table_head()
     carried = world.receipt(process_id).carried
     counts = [2, 2] if version == 3 else [3, 1]  # a new vector replaces that of the first
@@ -246,14 +191,9 @@ def test_a_receipt_names_the_deletes_of_others_that_were_carried_over(world: Wor
         written = {one.path for one in oracle.live_files(table, snapshot.snapshot_id) if one.content}
         path, _, author = told.partition(" in ")[2].partition(" of ")
         assert (path in written, author) == (True, f"snapshot {snapshot.snapshot_id} of an unknown application")
-    assert carried_lines(world, process_id) == [("rows carried over", one) for one in carried]
+    shown = [line for line in detail_lines(find_process(world.services, process_id).receipt) if "carried" in line[0]]
+    assert shown == [("rows carried over", one) for one in carried]
     assert ours != first.snapshot_id
-
-
-def carried_lines(world: World, process_id: str) -> list[tuple[str, str]]:
-    """What people are shown of it."""
-    shown = find_process(world.services, process_id).receipt
-    return [line for line in detail_lines(shown) if line[0] == "rows carried over"]
 
 
 def test_many_deletes_of_others_are_named_up_to_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,127 +250,82 @@ def test_entries_of_removed_files_are_never_taken_for_live_ones(world: World, by
 
 def test_no_footer_is_read_again_when_another_writer_was_faster(world: World, process: str) -> None:
     read: list[str] = []
-    facts, calls = IcebergTable.file_facts, 0
+    facts = IcebergTable.file_facts
 
     def counted(self: IcebergTable, path: str) -> FileFacts:
         read.append(path)
         return facts(self, path)
 
-    def late(self: IcebergTable, payload: bytes) -> None:
-        nonlocal calls
-        calls += 1
-        if calls < 4:
-            writer.append(world.catalog.load_table("db.t"), [row(60 + calls)])
-        SEND(self, payload)
-
     world.iceberg.table(file_facts=counted)
-    world.iceberg.table(send=late)
+    world.iceberg.before_sending(*[lambda: writer.append(world.catalog.load_table("db.t"), [row(60)])] * 3)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 3 + [CommitOutcome.DONE]
+    assert world.outcomes(process) == [CommitOutcome.CONFLICT] * 3 + [CommitOutcome.DONE]
     assert len(read) == len(set(read)) == 2
 
 
-def test_what_conflicts_wholly_fails_and_leaves_no_file_behind(world: World, process: str) -> None:
-    table = world.catalog.load_table("db.t")
-    head = table.metadata.current_snapshot_id
-    assert head is not None
-    parent = next(item.parent_snapshot_id for item in table.metadata.snapshots if item.snapshot_id == head)
-    assert parent is not None
-    writer.rollback(table, parent)
-    before = rows(world)
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    view = world.optimizing.find_process(process)
-    assert view.process.failure_code == CommitConflict.code
-    oracle.assert_same_rows(before, rows(world))
-    assert data_files(world) == referenced(world)
-    assert (world.table().failures, world.table().retry_at) == (0, None)
-
-
-def test_a_refused_commit_fails_with_the_reason(world: World, process: str) -> None:
-    def refuse(self: IcebergTable, payload: bytes) -> None:
-        raise CommitRefused("403 forbidden")
-
-    world.iceberg.table(send=refuse)
-    before = rows(world)
+def test_a_refused_commit_fails_with_the_reason_and_lets_the_table_alone_until_one_succeeds(
+    world: World, process: str
+) -> None:
+    before = world.rows()
+    world.iceberg.before_sending(raising(CommitRefused("403 forbidden")))
     assert world.committing.commit(process) is ProcessStatus.FAILED
     view = world.optimizing.find_process(process)
     assert (view.process.failure_code, view.process.failure) == (CommitRefused.code, "403 forbidden")
-    assert outcomes(world, process) == [CommitOutcome.REFUSED]
-    oracle.assert_same_rows(before, rows(world))
+    assert world.outcomes(process) == [CommitOutcome.REFUSED]
+    oracle.assert_same_rows(before, world.rows())
     assert data_files(world) == referenced(world)
+    runtime, (attempt,) = world.table(), world.commits(process)
+    assert (runtime.failures, runtime.retry_at) == (1, START + timedelta(minutes=1))
+    assert not any(present((*attempt.files, *attempt.metadata_files)))
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+    assert (world.table().failures, world.table().retry_at) == (0, None)
 
 
 def test_an_answer_that_was_lost_after_the_commit_landed_is_reconciled(world: World, process: str) -> None:
     world.iceberg.lose_answers(arrives=True)
-    before = rows(world)
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     assert world.table().status is OptimizingStatus.COMMITTING
     assert world.clearing.clean_up(process) == ()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert (snapshots_of(world, process), outcomes(world, process)) == (1, [CommitOutcome.DONE])
-    oracle.assert_same_rows(before, rows(world))
+    assert (world.snapshots_of(process), world.outcomes(process)) == (1, [CommitOutcome.DONE])
+    oracle.assert_same_rows(before, world.rows())
 
 
 def test_an_unknown_commit_that_did_not_land_is_sent_again_byte_for_byte(world: World, process: str) -> None:
-    sent: list[bytes] = []
-
-    def lose(self: IcebergTable, payload: bytes) -> None:
-        sent.append(payload)
-        if len(sent) == 1:
-            raise CommitUnknown("503")
-        SEND(self, payload)
-
-    world.iceberg.table(send=lose)
-    before = rows(world)
+    sent = world.iceberg.before_sending(UNHEARD)
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     world.restart()
     assert world.heard.commits == [process]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert len(sent) == 2
     assert sent[0] == sent[1]
-    assert (snapshots_of(world, process), outcomes(world, process)) == (1, [CommitOutcome.DONE])
-    oracle.assert_same_rows(before, rows(world))
+    assert (world.snapshots_of(process), world.outcomes(process)) == (1, [CommitOutcome.DONE])
+    oracle.assert_same_rows(before, world.rows())
 
 
 def test_an_unknown_commit_is_refuted_once_others_have_passed_it(world: World, process: str) -> None:
-    calls = 0
-
-    def lose(self: IcebergTable, payload: bytes) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise CommitUnknown("503")
-        SEND(self, payload)
-
-    world.iceberg.table(send=lose)
+    world.iceberg.before_sending(UNHEARD)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     writer.append(world.catalog.load_table("db.t"), [row(70)])
-    before = rows(world)
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert outcomes(world, process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert snapshots_of(world, process) == 1
-    oracle.assert_same_rows(before, rows(world))
+    assert world.outcomes(process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
+    assert world.snapshots_of(process) == 1
+    assert not any(present(world.commits(process)[0].metadata_files))
+    oracle.assert_same_rows(before, world.rows())
 
 
 def test_a_coordinator_that_died_after_sending_finds_its_commit(world: World, process: str) -> None:
-    before = rows(world)
-    save = world.store.write
-    died = RuntimeError("killed")
-
-    def die_when_finishing(run: object) -> object:
-        if getattr(run, "__name__", "") == "finish":
-            raise died
-        return save(run)
-
-    world.store.write = die_when_finishing
-    with pytest.raises(RuntimeError, match="killed"):
+    before = world.rows()
+    with dying_at("commit.after_send"):
         world.committing.commit(process)
-    world.store.write = save
-    assert outcomes(world, process) == [CommitOutcome.SENT]
+    assert world.outcomes(process) == [CommitOutcome.SENT]
     world.restart()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert (snapshots_of(world, process), outcomes(world, process)) == (1, [CommitOutcome.DONE])
-    oracle.assert_same_rows(before, rows(world))
+    assert (world.snapshots_of(process), world.outcomes(process)) == (1, [CommitOutcome.DONE])
+    oracle.assert_same_rows(before, world.rows())
 
 
 @pytest.mark.parametrize("harm", ["truncated", "missing", "shortened"])
@@ -444,10 +339,10 @@ def test_a_result_that_was_harmed_is_never_committed(world: World, process: str,
             first.unlink()
         case "shortened":
             parquet.write_table(parquet.read_table(first).slice(1), first)
-    before, head = rows(world), world.catalog.load_table("db.t").metadata.current_snapshot_id
+    before, head = world.rows(), world.catalog.load_table("db.t").metadata.current_snapshot_id
     assert world.committing.commit(process) is ProcessStatus.FAILED
     assert world.catalog.load_table("db.t").metadata.current_snapshot_id == head
-    oracle.assert_same_rows(before, rows(world))
+    oracle.assert_same_rows(before, world.rows())
 
 
 # What is left behind by each end of a commit: the process, the table's runtime, attempts and files
@@ -461,14 +356,6 @@ CONFLICT, DONE, REFUTED, UNKNOWN = (
 )
 
 
-def attempts(world: World, process: str) -> tuple[CommitAttempt, ...]:
-    return tuple(world.store.read(lambda db: processes.list_commits(db, process)))
-
-
-def outcomes_of_attempts(world: World, process: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in attempts(world, process)]
-
-
 def head_of(world: World) -> Snapshot:
     snapshot = world.catalog.load_table("db.t").current_snapshot()
     assert snapshot is not None
@@ -479,38 +366,15 @@ def present(paths: tuple[str, ...]) -> list[bool]:
     return [Path(path.removeprefix("file://")).exists() for path in paths]
 
 
-def sending(world: World, *ways: Callable[[IcebergTable, bytes], None]) -> None:
-    """Let each sending go its own way; those after the last go through."""
-    left = list(ways)
-
-    def send(table: IcebergTable, payload: bytes) -> None:
-        (left.pop(0) if left else SEND)(table, payload)
-
-    world.iceberg.table(send=send)
-
-
-def unheard(table: IcebergTable, payload: bytes) -> None:
-    raise CommitUnknown("503")
-
-
-def applied_unheard(table: IcebergTable, payload: bytes) -> None:
-    SEND(table, payload)
-    raise CommitUnknown("connection reset")
-
-
-def refused(table: IcebergTable, payload: bytes) -> None:
-    raise CommitRefused("403 forbidden")
-
-
 def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world: World, process: str) -> None:
     base, changes = head_of(world), world.heard.changes
-    before = oracle.live_files(world.catalog.load_table("db.t"))
+    before, before_rows = oracle.live_files(world.catalog.load_table("db.t")), world.rows()
     world.later(2.5)
 
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
+    oracle.assert_same_rows(before_rows, world.rows())
     head, after = head_of(world), oracle.live_files(world.catalog.load_table("db.t"))
-    assert head.summary is not None
     named = {key: head.summary[key] for key in ("snapshot.producer", "amoro.process-id", "amoro.optimizing-type")}
     assert named == {
         "snapshot.producer": "OPTIMIZE",
@@ -546,7 +410,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
     assert world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id)) == {
         PartitionKey(0, (part,)): LastOptimized(minor=START, major=None, full=None) for part in (b"a", b"b")
     }
-    (attempt,) = attempts(world, process)
+    (attempt,) = world.commits(process)
     assert (attempt.number, attempt.created_at, attempt.groups) == (1, START + timedelta(seconds=2.5), (1, 2))
     assert sorted(attempt.files) == sorted(file.path for file in after)
     assert world.heard.changes == changes + 1
@@ -568,36 +432,29 @@ def test_a_process_whose_tasks_run_is_not_committed(world: World, catalog: SqlCa
     running = world.begin(OptimizingType.MINOR)
 
     assert world.committing.commit(running) is ProcessStatus.RUNNING
-    assert attempts(world, running) == ()
+    assert world.commits(running) == ()
 
 
 def test_manifests_of_a_conflict_go_and_the_next_attempt_counts_on(world: World, process: str) -> None:
-    def late(table: IcebergTable, payload: bytes) -> None:
-        writer.append(world.catalog.load_table("db.t"), [row(60)])
-        SEND(table, payload)
-
-    sending(world, late)
+    world.iceberg.before_sending(lambda: writer.append(world.catalog.load_table("db.t"), [row(60)]))
 
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
-    first, second = attempts(world, process)
+    first, second = world.commits(process)
     assert [(one.number, one.outcome) for one in (first, second)] == [(1, CONFLICT), (2, DONE)]
     assert not any(present(first.metadata_files))
     assert all(present(second.files))
 
 
 def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, process: str) -> None:
-    def faster(table: IcebergTable, payload: bytes) -> None:
-        raise CommitConflict("409")
-
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"self-optimizing.commit.timeout": "100"})
     world.tables.refresh(world.table().table_id)
-    sending(world, *[faster] * 1000)
+    world.iceberg.table(send=raising(CommitConflict("409")))
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    tried = outcomes_of_attempts(world, process)
+    tried = world.outcomes(process)
     assert tried == [CONFLICT] * len(tried)
     failed = world.process(process)
     assert failed.failure_code == CommitConflict.code
@@ -622,9 +479,15 @@ def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, pro
     table = world.catalog.load_table("db.t")
     writer.copy_on_write(table, lambda item: item["id"] in (3, 103))
 
+    before = world.rows()
+
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
     failure = world.process(process).failure
+    assert world.process(process).failure_code == CommitConflict.code
+    oracle.assert_same_rows(before, world.rows())
+    assert data_files(world) == referenced(world)
+    assert (world.table().failures, world.table().retry_at) == (0, None)
     assert failure.count("is no longer live, and of file:///") == 2
     assert failure.endswith(" (The next round plans it anew.)")
     assert world.table().status_reason.startswith("minor failed: ")
@@ -660,7 +523,7 @@ def test_tasks_whose_files_an_overwrite_removed_are_cancelled_and_the_others_are
     replacing = pa.Table.from_pylist([row(7, value)], schema=SCHEMA.as_arrow())
     world.catalog.load_table("db.t").overwrite(replacing, EqualTo("part", value))
     writer.copy_on_write(table, lambda item: item["id"] == 107)  # a later commit, which is not named
-    before = rows(world)
+    before = world.rows()
 
     look(world)
 
@@ -672,8 +535,8 @@ def test_tasks_whose_files_an_overwrite_removed_are_cancelled_and_the_others_are
     assert world.optimizing.abandoned(optimizer, [handed.attempt]) == [handed.attempt]
     world.run_all(process_id, optimizer)
     assert world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    oracle.assert_same_rows(before, rows(world))
-    assert snapshots_of(world, process_id) == 1
+    oracle.assert_same_rows(before, world.rows())
+    assert world.snapshots_of(process_id) == 1
     assert world.table().failures == 0
 
 
@@ -706,12 +569,12 @@ def test_a_task_goes_on_where_rows_of_files_that_are_gone_can_be_hidden(world: W
     table = partitions(world, **{"self-optimizing.rebase.enabled": str(rebases).lower()})
     process_id = world.begin(OptimizingType.MINOR, force=True)
     writer.copy_on_write(table, lambda item: item["id"] in (3, 4))
-    before = rows(world)
+    before = world.rows()
     look(world)
     assert list(canceled(world, process_id)) == ([] if rebases else ["part=a"])
     world.run_all(process_id)
     assert world.committing.commit(process_id) is (ProcessStatus.SUCCESS if rebases else ProcessStatus.PARTIAL)
-    oracle.assert_same_rows(before, rows(world))
+    oracle.assert_same_rows(before, world.rows())
 
 
 def test_nothing_is_cancelled_for_an_older_answer_of_the_catalog_or_a_rollback(world: World) -> None:
@@ -730,56 +593,23 @@ def test_nothing_is_cancelled_for_an_older_answer_of_the_catalog_or_a_rollback(w
     assert world.status(process_id) is ProcessStatus.RUNNING
 
 
-def test_a_refused_commit_lets_the_table_alone_for_a_while(world: World, process: str) -> None:
-    sending(world, refused)
-
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-
-    runtime, (attempt,) = world.table(), attempts(world, process)
-    assert (runtime.failures, runtime.retry_at) == (1, START + timedelta(minutes=1))
-    assert not any(present((*attempt.files, *attempt.metadata_files)))
-
-
-def test_a_commit_ends_the_waiting_after_failures(world: World, process: str) -> None:
-    sending(world, refused)
-    world.committing.commit(process)
-    again = world.begin_and_run(OptimizingType.MINOR)
-
-    assert world.committing.commit(again) is ProcessStatus.SUCCESS
-
-    assert (world.table().failures, world.table().retry_at) == (0, None)
-
-
 def test_a_commit_that_lands_unheard_when_it_is_sent_again_is_found(world: World, process: str) -> None:
-    sending(world, unheard, applied_unheard)
-
-    assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
+    world.commit_unknown(process, arrives=False)
+    world.iceberg.lose_answers(arrives=True)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert outcomes_of_attempts(world, process) == [DONE]
+    assert world.outcomes(process) == [DONE]
 
 
 def test_a_commit_stays_unknown_and_keeps_its_files_as_long_as_nobody_answers(world: World, process: str) -> None:
-    sending(world, unheard, unheard, unheard)
+    world.iceberg.before_sending(*[UNHEARD] * 3)
 
     for _ in range(3):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-        assert outcomes_of_attempts(world, process) == [UNKNOWN]
+        assert world.outcomes(process) == [UNKNOWN]
         assert world.clearing.clean_up(process) == ()
-    (attempt,) = attempts(world, process)
+    (attempt,) = world.commits(process)
     assert all(present((*attempt.files, *attempt.metadata_files)))
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-
-def test_manifests_of_a_refuted_attempt_go(world: World, process: str) -> None:
-    sending(world, unheard)
-    world.committing.commit(process)
-    writer.append(world.catalog.load_table("db.t"), [row(70)])
-
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-    first, _ = attempts(world, process)
-    assert first.outcome is REFUTED
-    assert not any(present(first.metadata_files))
 
 
 def test_in_format_1_manifests_of_a_refuted_attempt_stay_since_it_may_come_back(
@@ -789,13 +619,13 @@ def test_in_format_1_manifests_of_a_refuted_attempt_stay_since_it_may_come_back(
     for number in range(3):
         writer.append(table, [row(number)])
     process = world.begin_and_run(OptimizingType.MINOR)
-    sending(world, unheard)
+    world.iceberg.before_sending(UNHEARD)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     writer.append(table, [row(70)])
 
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
-    first, second = attempts(world, process)
+    first, second = world.commits(process)
     assert (first.outcome, second.outcome) == (REFUTED, DONE)
     assert all(present(first.metadata_files))
 
@@ -810,16 +640,16 @@ def test_a_table_that_is_gone_fails_the_process(world: World, process: str) -> N
 def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_nothing_of_it_is_removed(
     world: World, process: str
 ) -> None:
-    sending(world, unheard)
+    world.iceberg.before_sending(UNHEARD)
     world.committing.commit(process)
-    (attempt,) = attempts(world, process)
+    (attempt,) = world.commits(process)
     location = world.catalog.load_table("db.t").metadata_location
     world.catalog.drop_table("db.t")
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
     ended = world.process(process)
-    assert (ended.failure_code, outcomes_of_attempts(world, process)) == (TableNotFound.code, [UNKNOWN])
+    assert (ended.failure_code, world.outcomes(process)) == (TableNotFound.code, [UNKNOWN])
     assert ended.failure.endswith("; whether a commit to it was applied is not known, and none of its files is removed")
     # The same table may be there under another name, or come back with the commit in it.
     world.catalog.register_table("db.t", location)
@@ -831,7 +661,7 @@ def test_what_a_commit_added_is_never_cleaned_even_where_the_table_was_made_anew
     world: World, process: str
 ) -> None:
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    (attempt,) = attempts(world, process)
+    (attempt,) = world.commits(process)
     location = world.catalog.load_table("db.t").location()
     world.catalog.drop_table("db.t")
     world.catalog.create_table("db.t", SCHEMA, location=location)
@@ -845,15 +675,13 @@ def test_what_a_commit_added_is_never_cleaned_even_where_the_table_was_made_anew
 
 
 def two_tasks(world: World) -> str:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(4):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    make_two_partitions(world.catalog)
     return world.begin(OptimizingType.MINOR)
 
 
 def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_removed(world: World) -> None:
     process = two_tasks(world)
-    before = oracle.live_rows(world.catalog.load_table("db.t"))
+    before = world.rows()
     optimizer = world.optimizer()
     done = world.run_one(optimizer)
     running = world.take(optimizer)
@@ -865,23 +693,12 @@ def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_rem
     assert world.optimizing.abandoned(optimizer, [running.attempt]) == [running.attempt]
     assert not world.complete(optimizer, running.attempt, world.execute(running))
     output = world.output(done.attempt)
-    assert output is not None
     assert world.clearing.clean_up(process) == tuple(file.path for file in output.data_files)
     runtime = world.table()
     assert runtime.status is OptimizingStatus.IDLE
     assert runtime.status_reason == f"minor was ended: {how_far}"
     assert runtime.failures == 0
-    oracle.assert_same_rows(before, oracle.live_rows(world.catalog.load_table("db.t")))
-
-
-def test_a_cancelled_table_is_evaluated_again_at_its_next_refresh(world: World) -> None:
-    process = two_tasks(world)
-    world.optimizing.cancel(process, "no")
-    world.later(60)
-    evaluated = world.now
-    refreshed = world.refresh()
-    assert refreshed.evaluated_at == evaluated
-    assert world.begin(OptimizingType.MINOR) != process
+    oracle.assert_same_rows(before, world.rows())
 
 
 def test_a_process_that_has_ended_can_not_be_cancelled(world: World) -> None:
@@ -891,11 +708,6 @@ def test_a_process_that_has_ended_can_not_be_cancelled(world: World) -> None:
     with pytest.raises(IllegalState, match=f"process {process} has ended already: success"):
         world.optimizing.cancel(process, "no")
     assert world.heard.left_over == []
-
-
-def test_an_unknown_process_is_not_found(world: World) -> None:
-    with pytest.raises(ProcessNotFound):
-        world.optimizing.cancel("01997a4c", "no")
 
 
 def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: World) -> None:
@@ -919,11 +731,3 @@ def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: Wo
     assert times == tuple(started + timedelta(seconds=seconds) for seconds in (0, 1, 4))
     assert (canceled.status, canceled.ended_on) == (TaskStatus.CANCELED, OptimizerThread(optimizer, 1))
     assert (canceled.task_id, canceled.scheduled_at) == (held.attempt.task_id, world.now)
-
-
-def test_tasks_that_were_cancelled_do_not_count_as_done(world: World) -> None:
-    process = two_tasks(world)
-    world.run_one(world.optimizer())
-    world.optimizing.cancel(process, "no")
-    (summary,) = world.services.overview.processes(Window(), {}).items
-    assert (summary.figures.by_status[TaskStatus.SUCCESS], summary.figures.total) == (1, 2)

@@ -19,7 +19,6 @@ from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.tables import OptimizingType
 from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.services.containers import ContainerService, LaunchParameters
-from amoro_core.store import groups
 from tests.services.world import World, make_small_files
 
 #: An instance that is forgotten, but whose log is there.
@@ -204,19 +203,6 @@ def test_a_restarted_coordinator_adopts_what_runs(world: World, yard: Yard, cont
     assert (len(yard.alive), yard.asked()) == (1, [])
 
 
-def test_a_start_that_a_dying_coordinator_did_not_finish_is_made_again(
-    world: World, yard: Yard, containers: ContainerService
-) -> None:
-    containers.scale("g", 1)
-    begun = Resource("r", "g", "yard", ResourceState.STARTING, world.now, world.now)
-    world.store.write(lambda db: groups.add_resource(db, begun))
-    containers.keep("g")
-    assert (states(containers), containers.find("g").failed_starts) == ([], 1)
-    world.later(1)
-    containers.keep("g")
-    assert states(containers) == ["starting"]
-
-
 def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
     world: World, yard: Yard, containers: ContainerService
 ) -> None:
@@ -359,25 +345,13 @@ def test_malformed_numbers_on_demand_are_refused_with_their_values(
         containers.check(ResourceGroup("h", properties=tuple(wrong.items()), container="yard"))
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("thred", "threads"),
-        ("min-instance", "min-instances"),
-        ("max-input-file-size-per-thred", "max-input-file-size-per-thread"),
-        ("spark-mastr", "spark-master"),
-        ("memroy", "memory"),
-    ],
-)
-def test_a_property_that_is_almost_a_known_one_is_taken_for_a_slip(
-    containers: ContainerService, key: str, meant: str
+def test_a_property_that_is_almost_a_known_one_is_taken_for_a_slip_and_those_for_people_and_tools_are_left_alone(
+    containers: ContainerService,
 ) -> None:
-    with pytest.raises(InvalidArgument, match=f"the property '{key}' is not known") as slip:
-        containers.check(ResourceGroup("h", properties=((key, "1"),), container="yard"))
-    assert slip.value.hint == f"Did you mean {meant}?"
-
-
-def test_properties_for_people_and_tools_are_left_alone(containers: ContainerService) -> None:
+    for key, meant in (("thred", "threads"), ("spark-mastr", "spark-master")):
+        with pytest.raises(InvalidArgument, match=f"the property '{key}' is not known") as slip:
+            containers.check(ResourceGroup("h", properties=((key, "1"),), container="yard"))
+        assert slip.value.hint == f"Did you mean {meant}?"
     own = (("my-address", "x"), ("owner", "data"), ("spark-conf.spark.executor.cores", "2"), ("team.memory", "1"))
     containers.check(ResourceGroup("h", properties=own, container="yard"))
 

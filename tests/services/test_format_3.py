@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, Transform
+from pyiceberg.transforms import DayTransform
 from pyiceberg.types import (
     DateType,
     IcebergType,
@@ -25,13 +24,10 @@ from pyiceberg.types import (
     StructType,
     TimestampNanoType,
     TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
     UnknownType,
 )
 
 from amoro_core.errors import CommitConflict, CommitRefused, InvalidArgument, TableRefused
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.commit import committing
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
@@ -39,13 +35,11 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_tabl
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.builders import make as make_known
-from tests.engine.files import Layout
-from tests.engine.oracle import Lineage, lineage_of
+from tests.engine.oracle import lineage_of
 from tests.engine.parquet_rows import local_path
-from tests.engine.writer3 import delete_rows
 from tests.engine.writer3 import upgrade as upgrade_table
 from tests.faults.rest import RestServer
-from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
+from tests.iceberg.rewriting import loaded, rewritten, staged
 from tests.iceberg.test_contradictions import (
     NANOS,
     as_format_3,
@@ -59,27 +53,22 @@ from tests.iceberg.test_contradictions import (
 )
 from tests.iceberg.test_contradictions import Rewrite as Change
 from tests.services.world import World
-from tests.tiers import sample, seeds
+from tests.tiers import sample
 
 A_DAY = 86_400_000_000_000
 KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
-EARLIER: Mapping[type[IcebergType], IcebergType] = {
-    TimestampNanoType: TimestampType(),
-    TimestamptzNanoType: TimestamptzType(),
-    UnknownType: LongType(),
-}
 ID = NestedField(1, "id", LongType(), required=False)
 
 
 def make(catalog: SqlCatalog, *columns: NestedField, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> Table:
     """A table of format 3. pyiceberg makes those of format 2 only, whose columns then get their types."""
-    first = (NestedField(one.field_id, one.name, EARLIER.get(type(one.field_type), one.field_type)) for one in columns)
+    unknown = [one for one in columns if isinstance(one.field_type, UnknownType)]
+    first = (NestedField(one.field_id, one.name, LongType()) if one in unknown else one for one in columns)
     properties = {"self-optimizing.enabled": "true"}
     table = writer.make_table(catalog, "db.t", Schema(ID, *first), spec, format_version=3, properties=properties)
     with table.update_schema(allow_incompatible_changes=True) as change:
-        for one in columns:
-            if type(one.field_type) in EARLIER:
-                change.update_column(one.name, one.field_type)
+        for one in unknown:
+            change.update_column(one.name, one.field_type)
     return table
 
 
@@ -137,33 +126,6 @@ def test_rows_keep_the_defaults_of_columns_that_their_files_lack(
     assert columns_of(table) == {("id", "s", "c")}
 
 
-@pytest.mark.parametrize(
-    ("kind", "transform"),
-    sample(
-        [
-            (TimestamptzNanoType(), DayTransform()),
-            (TimestampNanoType(), IdentityTransform()),
-            (TimestamptzNanoType(), BucketTransform(3)),
-        ],
-        every=3,
-    ),
-)
-def test_nanoseconds_are_rewritten_in_every_partition(
-    world: World, catalog: SqlCatalog, kind: IcebergType, transform: Transform[Any, Any]
-) -> None:
-    spec = PartitionSpec(PartitionField(2, 1000, transform, "p"))
-    table = make(catalog, NestedField(2, "at", kind, required=False), spec=spec)
-    moments = (-1, A_DAY + 1, None)
-    fill(table, *({"at": at} for at in moments * 4))
-    fill(table, {"at": A_DAY + 2}, first=20)
-    writer.row_delta(
-        table, equality_deletes=[(["at", "id"], [{"at": -1, "id": 1}, {"at": None, "id": 22}, {"at": 0, "id": 0}])]
-    )
-    assert oracle.live_rows(table).total() == 37
-
-    optimize(world, table)
-
-
 def test_columns_of_the_type_unknown_are_left_out_of_new_files(world: World, catalog: SqlCatalog) -> None:
     table = make(catalog, NestedField(2, "u", UnknownType(), required=False))
     fill(table, *({} for _ in range(4)))
@@ -214,33 +176,6 @@ def test_dates_that_became_timestamps_are_rewritten_as_such(
     optimize(world, table)
 
 
-def test_a_table_with_a_variant_is_refused_by_its_column_until_it_is_gone(world: World, catalog: SqlCatalog) -> None:
-    table = make(catalog)
-    fill(table, {}, {}, {})
-    world.table()
-    path = Path(local_path(table.refresh().metadata_location))
-    good = path.read_text()
-    metadata = json.loads(good)
-    schema = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
-    schema["fields"].append({"id": 9, "name": "v", "required": False, "type": "variant"})
-    path.write_text(json.dumps(metadata))
-
-    with pytest.raises(TableRefused) as refused:
-        world.begin(OptimizingType.FULL)
-    seen = world.tables.refresh(world.table().table_id)
-
-    told = "column v has the type variant, which is not handled"
-    assert (refused.value.reason, refused.value.message) == ("type", told)
-    assert seen is not None
-    assert (seen.status, seen.refusal, seen.status_reason) == (
-        OptimizingStatus.REFUSED,
-        "type",
-        refused.value.full_text,
-    )
-    path.write_text(good)
-    optimize(world, table)
-
-
 # Upgrades of tables to format 3: by one update without a snapshot, asked for, checked before, and never lost
 
 
@@ -284,17 +219,6 @@ def test_a_table_is_upgraded_without_a_snapshot_and_keeps_everything_else(world:
     oracle.assert_same_rows(rows, oracle.live_rows(table))
 
 
-def test_the_first_commit_after_it_gives_ids(world: World, table: Table) -> None:
-    rows = oracle.live_rows(table)
-    upgrade(world)
-    assert {file.first_row_id for file in oracle.live_files(table)} == {None}
-    (path,) = (file.path for file in oracle.live_files(table) if file.partition == ("b",))
-    optimized(table, rewritten(table, only=[path]))
-    assert sorted(str(file.first_row_id) for file in oracle.live_files(table)) == ["0", "1"]
-    assert loaded(table).metadata.next_row_id == 3
-    oracle.assert_same_rows(rows, oracle.live_rows(table))
-
-
 @pytest.mark.parametrize("table", [2], indirect=True)
 def test_a_dry_run_changes_nothing_and_says_what_it_means(world: World, table: Table) -> None:
     before = loaded(table).metadata_location
@@ -303,18 +227,14 @@ def test_a_dry_run_changes_nothing_and_says_what_it_means(world: World, table: T
     assert "can't be undone" in told.notes[0]
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("version", [-1, 0, 1, 2, 4])
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_another_version_is_refused(world: World, table: Table, version: int, dry_run: bool) -> None:
+def test_another_version_or_the_one_that_it_has_is_refused(world: World, table: Table) -> None:
     before = loaded(table).metadata_location
-    with pytest.raises(InvalidArgument, match=f"can't be upgraded to format version {version}"):
-        upgrade(world, version, dry_run=dry_run)
+    for version in (-1, 0, 1, 2, 4):
+        for dry_run in (False, True):
+            with pytest.raises(InvalidArgument, match=f"can't be upgraded to format version {version}"):
+                upgrade(world, version, dry_run=dry_run)
     assert loaded(table).metadata_location == before
-
-
-@pytest.mark.parametrize("table", [2], indirect=True)
-def test_a_table_that_has_the_format_is_refused(world: World, table: Table) -> None:
     upgrade(world)
     before = loaded(table).metadata_location
     with pytest.raises(InvalidArgument, match=r"cat\.db\.t has format version 3 already"):
@@ -322,45 +242,26 @@ def test_a_table_that_has_the_format_is_refused(world: World, table: Table) -> N
     assert loaded(table).metadata_location == before
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [("encryption.key-id", "k", "encryption"), ("write.data.path", "file:///elsewhere/data", "location")],
+)
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_a_table_that_is_not_handled_is_not_upgraded(world: World, table: Table, dry_run: bool) -> None:
+def test_a_table_that_is_not_handled_or_may_not_be_written_is_not_upgraded(
+    world: World, table: Table, key: str, value: str, reason: str
+) -> None:
     with table.transaction() as changing:
-        changing.set_properties({"encryption.key-id": "k"})
+        changing.set_properties({key: value})
     before = loaded(table).metadata_location
-    with pytest.raises(TableRefused) as refused:
-        upgrade(world, dry_run=dry_run)
-    assert (refused.value.reason, loaded(table).metadata_location) == ("encryption", before)
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("table", [2], indirect=True)
-def test_a_table_that_may_not_be_written_is_not_upgraded(world: World, table: Table, dry_run: bool) -> None:
-    with table.transaction() as changing:
-        changing.set_properties({"write.data.path": "file:///elsewhere/data"})
-    before = loaded(table).metadata_location
-    with pytest.raises(TableRefused) as refused:
-        upgrade(world, dry_run=dry_run)
-    assert (refused.value.reason, loaded(table).metadata_location) == ("location", before)
-
-
-def between(world: World, happens: Callable[[], object], times: int) -> list[bytes]:
-    """Let something happen before each of the first sendings; returns what was sent."""
-    send, sent = IcebergTable.send, list[bytes]()
-
-    def sending(self: IcebergTable, payload: bytes) -> None:
-        sent.append(payload)
-        if len(sent) <= times:
-            happens()
-        send(self, payload)
-
-    world.iceberg.table(send=sending)
-    return sent
+    for dry_run in (False, True):
+        with pytest.raises(TableRefused) as refused:
+            upgrade(world, dry_run=dry_run)
+        assert (refused.value.reason, loaded(table).metadata_location) == (reason, before)
 
 
 @pytest.mark.parametrize("table", [2], indirect=True)
 def test_commits_of_others_meanwhile_are_kept(world: World, table: Table) -> None:
-    sent = between(world, lambda: writer.append(table, [row(9)]), times=3)
+    sent = world.iceberg.before_sending(*[lambda: writer.append(table, [row(9)])] * 3)
     upgrade(world)
     assert len(sent) == 4
     metadata = loaded(table).metadata
@@ -374,7 +275,7 @@ def test_a_table_that_is_encrypted_meanwhile_is_not_upgraded(world: World, table
         with loaded(table).transaction() as changing:
             changing.set_properties({"encryption.key-id": "k"})
 
-    sent = between(world, encrypted, times=1)
+    sent = world.iceberg.before_sending(encrypted)
     with pytest.raises(TableRefused) as refused:
         upgrade(world)
     assert (refused.value.reason, len(sent), loaded(table).metadata.format_version) == ("encryption", 1, 2)
@@ -382,7 +283,7 @@ def test_a_table_that_is_encrypted_meanwhile_is_not_upgraded(world: World, table
 
 @pytest.mark.parametrize("table", [2], indirect=True)
 def test_a_writer_that_always_wins_ends_it(world: World, table: Table) -> None:
-    sent = between(world, lambda: writer.create_tag(table, f"t{len(sent)}"), times=20)
+    sent = world.iceberg.before_sending(*[lambda: writer.create_tag(table, f"t{len(sent)}")] * 20)
     with pytest.raises(CommitConflict):
         upgrade(world)
     assert (len(sent), loaded(table).metadata.format_version) == (20, 2)
@@ -391,7 +292,7 @@ def test_a_writer_that_always_wins_ends_it(world: World, table: Table) -> None:
 @pytest.mark.parametrize("table", [2], indirect=True)
 def test_sent_twice_it_is_applied_once(world: World, table: Table) -> None:
     """As after an answer that got lost: the second sending finds the first."""
-    sent = between(world, lambda: None, times=0)
+    sent = world.iceberg.before_sending()
     upgrade(world)
     before = loaded(table).metadata_location
     committing.send(table.catalog, loaded(table), sent[0])
@@ -556,90 +457,6 @@ def test_every_entry_refuses_it_by_name_and_changes_nothing(
 
 
 # Random tables of format 3 under random writers: no rewrite changes a row's id or its last update
-
-
-KINDS_OF_WRITERS = (OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL)
-COPIES = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
-#: Else files as small as these are encoded all the same.
-ALL_SIZES = {"self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "0"}
-
-
-def known(before: Lineage, after: Lineage) -> Lineage:
-    """What of the lineage after a rewrite was known before: rows from before format 3 get their ids with the commit."""
-    return (None if before[0] is None else after[0], after[1])
-
-
-class Story:
-    """A table, and what its writers and a coordinator do to it."""
-
-    def __init__(self, world: World, chance: random.Random) -> None:
-        self._world = world
-        self._chance = chance
-        spec = chance.choice([BY_PART, UNPARTITIONED_PARTITION_SPEC])
-        self.table: Table = make_known(world.catalog, chance.choice([2, 3, 3]), spec)
-        self._next = 0
-        self.copying = 0  # of these, with files that were copied whole
-
-    def append(self) -> None:
-        numbers = range(self._next, self._next + self._chance.randint(1, 30))
-        self._next = numbers.stop
-        layout = Layout(row_group_rows=self._chance.choice([4, 1000]))
-        writer.append(self.table, [row(number, "ab"[number % 2]) for number in numbers], layout=layout)
-
-    def upsert(self) -> None:
-        """In their own partition: no key is live twice."""
-        chosen = self._chance.sample(range(self._next), min(3, self._next))
-        writer.upsert(self.table, [row(number, "ab"[number % 2], "new") for number in chosen], ["id"])
-
-    def delete(self) -> None:
-        divisor, rest = self._chance.randint(3, 9), self._chance.randint(0, 2)
-        is_new = self.table.refresh().metadata.format_version == 3
-        (delete_rows if is_new else writer.delete_where)(self.table, lambda record: record["id"] % divisor == rest)
-
-    def upgrade(self) -> None:
-        if self.table.refresh().metadata.format_version < 3:
-            upgrade_table(self.table)
-
-    def optimize(self) -> bool:
-        """Whether a process was committed; writers come between its plan and its commit, or don't."""
-        with self.table.transaction() as change:
-            change.set_properties({**ALL_SIZES, COPIES: self._chance.choice(["true", "false"])})
-        kind = self._chance.choice(KINDS_OF_WRITERS)
-        table_id = self._world.table().table_id
-        process_id = self._world.planning.begin(table_id, trigger="request", requested=kind).process_id
-        if process_id is None:
-            return False
-        self._world.run_all(process_id)
-        if self._chance.random() < 0.5:
-            self._chance.choice([self.append, self.upsert, self.delete])()
-        before, rows = lineage_of(self.table), oracle.live_rows(self.table)
-        is_done = self._world.committing.commit(process_id) is ProcessStatus.SUCCESS
-        after = lineage_of(self.table)
-        oracle.assert_same_rows(rows, oracle.live_rows(self.table))
-        if self.table.refresh().metadata.format_version < 3:
-            return is_done
-        assert {key: known(one, after[key]) for key, one in before.items()} == before
-        if is_done:
-            ids = [row_id for row_id, _ in after.values()]
-            assert len({*ids} - {None}) == len(ids)
-        return is_done
-
-
-@pytest.mark.parametrize("seed", seeds(2, 8))
-def test_rows_keep_their_lineage_through_random_stories(world: World, seed: int) -> None:
-    chance = random.Random(seed)
-    story = Story(world, chance)
-    story.append()
-    done = 0
-    for _ in range(10):
-        step = chance.choice([story.append, story.append, story.upsert, story.delete, story.optimize, story.upgrade])
-        step()
-    for _ in range(3):
-        story.append()
-        story.append()
-        done += story.optimize()
-    assert done
-    assert world.verifying.verify(parse_table("cat.db.t"), None, None, lambda: False).is_sound
 
 
 def test_rows_that_got_ids_since_the_plan_keep_them(world: World, catalog: SqlCatalog) -> None:

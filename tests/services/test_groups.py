@@ -12,7 +12,6 @@ from amoro_core.scheduling.policy import POLICIES, PendingTable
 from amoro_core.services.groups import GroupChange, GroupService, GroupUse
 from amoro_core.services.listings import QueueService
 from amoro_core.store import processes, tables
-from amoro_core.store.connection import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
@@ -95,32 +94,6 @@ def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(worl
     assert world.groups.get("default").uses == ()
 
 
-def test_under_quota_the_table_that_used_less_of_its_share_is_planned_first(world: World) -> None:
-    first, second = made(world, "a"), made(world, "b")
-    assert names(world.groups.in_turn([second, first])) == ["a", "b"]
-    optimizer = world.optimizer(threads=4)
-    world.begin(OptimizingType.MINOR, "cat.db.a")
-    world.take(optimizer)
-    world.later(60)
-    assert names(world.groups.in_turn([first, second])) == ["b", "a"]
-
-
-def test_under_balanced_the_table_that_was_optimized_longest_ago_is_planned_first(world: World) -> None:
-    world.groups.update("default", GroupChange("balanced"))
-    old, new, never = made(world, "a"), made(world, "b"), made(world, "c")
-    old = replace(old, last_optimized_at=world.now - timedelta(hours=2))
-    new = replace(new, last_optimized_at=world.now)
-    assert names(world.groups.in_turn([old, new, never])) == ["c", "a", "b"]
-
-
-def test_groups_take_turns_and_one_that_does_not_exist_holds_nobody_up(world: World) -> None:
-    listed = [made(world, name) for name in ("a", "b", "c")]
-    elsewhere = [replace(listed[1], group="nope"), replace(listed[2], group="nope")]
-    assert names(world.groups.in_turn([listed[0], *elsewhere])) == ["a", "b", "c"]
-    assert world.groups.in_turn([]) == []
-    assert [runtime.group for runtime in world.store.read(tables.list_tables)] == ["default"] * 3
-
-
 def draining(world: World) -> list[bool]:
     return [item.draining for item, _ in world.optimizers.list_optimizers()]
 
@@ -136,18 +109,6 @@ def test_a_draining_optimizer_is_known_by_its_prefix_until_it_leaves(world: Worl
         world.optimizers.drain(optimizer)
     with pytest.raises(InvalidArgument, match="too short"):
         world.optimizers.drain("01997")
-
-
-def test_a_released_optimizer_that_registers_anew_at_once_must_leave(world: World) -> None:
-    optimizer = world.optimizer()
-
-    def register() -> None:
-        """It is alive, and hears first that its registration has ended."""
-        world.optimizer(previous_id=optimizer)
-
-    world.optimizers.when_leaving = register
-    assert world.optimizing.release(optimizer) == 0
-    assert draining(world) == [True]
 
 
 def test_a_drain_survives_a_restart_and_a_changed_number_of_threads(world: World) -> None:
@@ -190,16 +151,6 @@ def test_a_policy_that_fails_or_is_gone_holds_nobody_up(world: World) -> None:
     assert names(world.groups.in_turn(listed)) == ["a", "b"]
     world.groups = GroupService(world.store, lambda: world.now, POLICIES, world.services.containers)
     assert names(world.groups.in_turn(listed)) == ["a", "b"]
-
-
-def test_a_prefix_of_two_optimizers_is_refused(world: World) -> None:
-    first = world.optimizer()
-    world.optimizer()
-    with pytest.raises(
-        InvalidArgument, match=f"more than one optimizer has an id that begins or ends with '{first[:8]}'"
-    ):
-        world.optimizers.drain(first[:8])
-    assert world.optimizers.drain(first[-8:])[0].optimizer_id == first
 
 
 # What waits for a plan or for threads, in order, and figures that are counted once a second
@@ -265,37 +216,6 @@ def test_a_blocked_table_keeps_its_place_and_says_so(world: World) -> None:
     assert shown(world) == [("a", 1, "quota", "")]
 
 
-def test_a_policy_that_fails_or_is_gone_gives_way_to_the_default_as_in_planning(world: World) -> None:
-    def broken(table: PendingTable, now: datetime) -> int:
-        raise RuntimeError("no luck")
-
-    pending(world, "a")
-    world.groups.update("default", GroupChange("balanced"))
-    for policies in ({**POLICIES, "balanced": broken}, {"quota": POLICIES["quota"]}):
-        world.queue = QueueService(world.store, lambda: world.now, dict, policies)
-        assert shown(world) == [("a", 1, "quota", "")]
-
-
-def test_processes_that_wait_for_threads_stand_by_the_standing_of_their_tables(world: World) -> None:
-    optimizer = world.optimizer(threads=4)
-    pending(world, "a")
-    pending(world, "b")
-    first = world.begin(OptimizingType.MINOR, "cat.db.a")
-    world.later(1)
-    second = world.begin(OptimizingType.MINOR, "cat.db.b")
-    waiting = world.queue.list_queue().waiting
-    assert [(one.table.name, one.place, one.process.tasks) for one in waiting] == [("a", 1, 1), ("b", 2, 1)]
-    assert {one.process.process_id for one in waiting} == {first, second}
-    assert {(one.use.limit, one.use.share, one.use.ahead_s, one.use.running) for one in waiting} == {(2, 0.5, 0.0, 0)}
-    few = world.queue.list_queue(limit=1)
-    assert ([one.table.name for one in few.waiting], few.waiting_total) == (["a"], 2)
-    (handed,) = world.poll(optimizer)
-    left = world.queue.list_queue()
-    assert ([one.table.name for one in left.waiting], left.waiting_total) == (["b"], 1)
-    world.optimizing.ack(optimizer, [handed.attempt])
-    assert world.queue.list_queue("other").waiting == ()
-
-
 def test_figures_count_everything_once_a_second(world: World) -> None:
     world.queue = QueueService(world.store, lambda: world.now, dict, monotonic=lambda: world.now.timestamp())
     optimizer = world.optimizer(threads=4)
@@ -319,21 +239,8 @@ def test_figures_count_everything_once_a_second(world: World) -> None:
     world.complete(optimizer, handed.attempt, world.execute(handed))
     world.committing.commit(process_id)
     receipt = world.store.read(lambda db: processes.get(db, process_id)).receipt
-    assert receipt is not None
     world.later(1)
     figures = world.queue.figures()[0]
     assert (figures.ended, figures.rewritten_bytes, figures.removed_files) == ({"success": 1}, receipt.bytes_before, 11)
     world.later(24 * 3600 + 1)
     assert world.queue.figures()[0].ended == {}
-
-
-def test_refused_tables_are_counted_by_their_word(world: World) -> None:
-    for name, word in (("a", "format"), ("b", "format"), ("c", "encryption")):
-        table_id = pending(world, name)
-
-        def refuse(db: Connection, table_id: int = table_id, word: str = word) -> None:
-            known = tables.get(db, table_id)
-            tables.save(db, replace(known, status=OptimizingStatus.REFUSED, refusal=word, pending_type=None))
-
-        world.store.write(refuse)
-    assert world.queue.figures()[0].statuses == {("refused", "format"): 2, ("refused", "encryption"): 1}

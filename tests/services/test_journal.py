@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -13,15 +12,14 @@ from amoro_core.model.history_events import AttemptOutcome, EventFilter, EventKi
 from amoro_core.model.metrics import TABLE_SERIES, Point
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
-from amoro_core.model.scan_stats import ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.services.time_series import Range
-from amoro_core.store import events, table_stats, tasks
+from amoro_core.store import events, tasks
 from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
-from tests.services.rigs import Limits
+from tests.services.rigs import Limits, raising
 from tests.services.world import START, World, make_small_files
 
 
@@ -65,46 +63,20 @@ def test_each_attempt_of_a_task_is_kept_and_the_one_that_runs_is_listed(world: W
     assert handed.attempt == lost.attempt
 
 
-def test_attempts_of_a_process_that_is_cancelled_end_with_it(world: World, planned: str) -> None:
-    world.poll(world.optimizer())
-    world.optimizing.cancel(planned, "changed my mind")
-    assert outcomes(world, planned) == [(1, 1, AttemptOutcome.CANCELED)]
-
-
-def test_an_attempt_that_goes_to_another_registration_stays_one(world: World, planned: str) -> None:
-    before = world.optimizer()
-    handed = world.take(before)
-    after = world.optimizer(previous_id=before, running=[handed.attempt])
-    assert world.complete(after, handed.attempt, world.execute(handed))
-    _, page = world.services.journal.attempts(planned, Window(100))
-    assert [(one.attempt.number, one.outcome, one.thread.optimizer_id) for one in page.items] == [
-        (1, AttemptOutcome.SUCCESS, after)
-    ]
-
-
 def test_a_write_that_is_taken_back_tells_nothing(world: World, planned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = world.optimizer()
     handed = world.take(optimizer)
     before = told(world)
 
-    def fails(db: Connection, *more: object) -> None:
-        raise RuntimeError("the disk is gone")
-
     made = world.execute(handed)
     with monkeypatch.context() as patched:
-        patched.setattr(tasks, "save_output", fails)
+        patched.setattr(tasks, "save_output", raising(RuntimeError("the disk is gone")))
         with pytest.raises(RuntimeError):
             world.complete(optimizer, handed.attempt, made)
     assert outcomes(world, planned) == [(1, 1, AttemptOutcome.RUNNING)]
     assert told(world) == before
     assert world.complete(optimizer, handed.attempt, made)
     assert outcomes(world, planned) == [(1, 1, AttemptOutcome.SUCCESS)]
-
-
-def test_after_a_restart_an_attempt_that_runs_runs_on(world: World, planned: str) -> None:
-    world.poll(world.optimizer())
-    world.restart()
-    assert outcomes(world, planned) == [(1, 1, AttemptOutcome.RUNNING)]
 
 
 def test_the_life_of_a_process_is_told_in_order(world: World, planned: str) -> None:
@@ -162,27 +134,6 @@ def test_every_start_of_a_coordinator_is_told(world: World) -> None:
     assert epochs == ["a coordinator began, epoch 2", "a coordinator began, epoch 3"]
 
 
-def test_events_are_read_in_pages_and_followed_from_the_last_one(world: World, planned: str) -> None:
-    service = world.services.journal
-    first, last_id = service.events(EventFilter(), None, Window(1))
-    assert (first.total, first.total_is_exact, last_id) == (2, True, 2)
-    second, _ = service.events(EventFilter(), None, Window(1, first.next))
-    assert [page.items[0].kind for page in (first, second)] == [EventKind.PLANNED, EventKind.FOUND]
-    assert second.next == ""
-    optimizer = world.optimizer()
-    after, _ = service.events_after(last_id, EventFilter(), None, 10)
-    assert [one.about.optimizer_id for one in after.items] == [optimizer]
-
-
-@pytest.mark.parametrize("after", ["x", "1", "1-", "-1", "1-2-3", "1-x", "9" * 14 + "-1"])
-def test_a_place_that_no_list_has_is_refused(world: World, planned: str, after: str) -> None:
-    service = world.services.journal
-    with pytest.raises(InvalidArgument):
-        service.attempts(planned, Window(5, after))
-    with pytest.raises(InvalidArgument):
-        service.events(EventFilter(), None, Window(5, after))
-
-
 def test_attempts_of_nothing_are_refused_by_name(world: World) -> None:
     with pytest.raises(ProcessNotFound):
         world.services.journal.attempts("01997a4c", Window(5))
@@ -201,31 +152,19 @@ def counts(world: World) -> list[int]:
     return world.store.read(count)
 
 
-def service(world: World) -> Any:
-    return world.services.history
-
-
 def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts(world: World) -> None:
     make_small_files(world.catalog)
     process = world.begin_and_run(OptimizingType.MINOR)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     world.later(30 * 86400)
-    assert service(world).trim() == 0
+    assert world.services.history.trim() == 0
     assert counts(world) == [1, 1, 1, 1]
     world.later(1)
-    assert service(world).trim() == 1
+    assert world.services.history.trim() == 1
     assert counts(world) == [0, 0, 0, 0]
     with pytest.raises(ProcessNotFound):
         world.optimizing.find_process(process)
     assert world.table().last_optimized_at is not None
-
-
-def test_an_active_process_stays_however_old(world: World) -> None:
-    make_small_files(world.catalog)
-    process = world.begin(OptimizingType.MINOR)
-    world.later(365 * 86400)
-    assert service(world).trim() == 0
-    assert world.status(process) is ProcessStatus.RUNNING
 
 
 def test_a_long_history_goes_in_chunks(world: World, limits: Limits) -> None:
@@ -235,18 +174,8 @@ def test_a_long_history_goes_in_chunks(world: World, limits: Limits) -> None:
         world.optimizing.cancel(world.begin(OptimizingType.MINOR), "no")
         world.later(10)
     world.later(30 * 86400 - 15)
-    assert service(world).trim() == 4
+    assert world.services.history.trim() == 4
     assert counts(world)[0] == 1
-
-
-def test_scans_are_known_for_thirty_days(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    table_id = world.table().table_id
-    days = [(world.now - timedelta(days=age)).date() for age in (31, 30, 0)]
-    world.store.write(lambda db: table_stats.add_scans(db, table_id, [ScanUse(day, (), 1) for day in days]))
-    service(world).trim()
-    assert [one.day for one in world.store.read(lambda db: table_stats.list_scans(db, table_id))] == days[1:]
 
 
 # What is sampled, what is counted where it happens, and what is read of it
@@ -255,28 +184,18 @@ def test_scans_are_known_for_thirty_days(world: World) -> None:
 Values = dict[tuple[str, str], list[int]]
 
 
-def sampling_of(world: World) -> Any:
-    return world.services.sampling
-
-
 def hour(world: World) -> Range:
     return Range(world.now - timedelta(hours=1), world.now + timedelta(minutes=1), 60)
 
 
 def sums(world: World) -> Values:
     """The sums of every series by name and label, minute by minute."""
-    found, _ = sampling_of(world).read((), None, hour(world))
+    found, _ = world.services.sampling.read((), None, hour(world))
     return {(one.name, one.label): [point.sum for point in one.points] for one in found}
 
 
-def made(world: World) -> str:
-    """A planned process with one task of three small files."""
-    make_small_files(world.catalog)
-    return world.begin(OptimizingType.MINOR)
-
-
 def test_a_minute_is_sampled_once(world: World) -> None:
-    sampler = sampling_of(world)
+    sampler = world.services.sampling
     assert [sampler.sample(), sampler.sample()] == [True, False]
     world.later(59)
     assert sampler.sample() is False
@@ -286,10 +205,9 @@ def test_a_minute_is_sampled_once(world: World) -> None:
     assert found == (Point(START, 1, 0, 0, 0), Point(START + timedelta(minutes=1), 1, 0, 0, 0))
 
 
-def test_levels_are_those_of_the_moment(world: World) -> None:
-    process = made(world)
+def test_levels_are_those_of_the_moment(world: World, planned: str) -> None:
     optimizer = world.optimizer(threads=3)
-    sampler = sampling_of(world)
+    sampler = world.services.sampling
     world.later(90)
     sampler.sample()
     world.poll(optimizer)
@@ -302,7 +220,7 @@ def test_levels_are_those_of_the_moment(world: World) -> None:
     assert found["threads-busy", "default"] == [0, 1]
     assert found["queue-tasks", "default"] == [1, 0]
     assert found["queue-age", "default"] == [90, 0]
-    assert world.status(process) is ProcessStatus.RUNNING
+    assert world.status(planned) is ProcessStatus.RUNNING
 
 
 def test_the_age_of_the_backlog_is_that_of_the_oldest_pending_table(world: World) -> None:
@@ -311,29 +229,27 @@ def test_the_age_of_the_backlog_is_that_of_the_oldest_pending_table(world: World
     world.tables.set_enabled(parse_table("cat.db.t"), True)
     assert world.tables.refresh(table_id) is not None
     world.later(45)
-    sampling_of(world).sample()
+    world.services.sampling.sample()
     assert (sums(world)["tables-pending", ""], sums(world)["backlog-age", ""]) == ([1], [45])
 
 
-def test_a_commit_is_counted_once_where_it_happens(world: World) -> None:
-    process = made(world)
-    world.run_all(process)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+def test_a_commit_is_counted_once_where_it_happens(world: World, planned: str) -> None:
+    world.run_all(planned)
+    assert world.committing.commit(planned) is ProcessStatus.SUCCESS
+    assert world.committing.commit(planned) is ProcessStatus.SUCCESS
     world.restart()
-    sampling_of(world).sample()
+    world.services.sampling.sample()
     found = sums(world)
     assert found["processes-ended", "success"] == [1]
     assert found["processes-ended", "failed"] == [0]
     assert found["files-removed", ""] == [2]
     assert found["rows-rewritten", ""] == [3]
-    receipt = world.receipt(process)
+    receipt = world.receipt(planned)
     assert found["bytes-rewritten", ""] == [receipt.bytes_before]
 
 
-def test_what_ends_without_a_commit_is_counted_by_its_status(world: World) -> None:
-    process = made(world)
-    world.optimizing.cancel(process, "changed my mind")
+def test_what_ends_without_a_commit_is_counted_by_its_status(world: World, planned: str) -> None:
+    world.optimizing.cancel(planned, "changed my mind")
     again = world.begin(OptimizingType.MINOR)
     optimizer = world.optimizer()
     while world.status(again) is ProcessStatus.RUNNING:
@@ -345,11 +261,11 @@ def test_what_ends_without_a_commit_is_counted_by_its_status(world: World) -> No
 
 
 def test_time_without_a_coordinator_is_a_gap_and_a_minute_without_work_is_none(world: World) -> None:
-    sampling_of(world).sample()
+    world.services.sampling.sample()
     world.later(600)
     world.restart()
-    sampling_of(world).sample()
-    (found,), _ = sampling_of(world).read(["rows-rewritten"], None, hour(world))
+    world.services.sampling.sample()
+    (found,), _ = world.services.sampling.read(["rows-rewritten"], None, hour(world))
     assert [(point.at - START, point.sum) for point in found.points] == [(timedelta(0), 0), (timedelta(minutes=10), 0)]
 
 
@@ -358,7 +274,7 @@ def test_more_groups_than_are_kept_leave_out_those_without_work(world: World, li
     for name in ("a", "b", "z"):
         world.groups.create(ResourceGroup(name))
     world.optimizers.register(group="z", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10))
-    sampling_of(world).sample()
+    world.services.sampling.sample()
     assert {label for name, label in sums(world) if name == "threads"} == {"z", "a"}
 
 
@@ -372,12 +288,12 @@ def test_numbers_of_a_table_are_kept_when_an_evaluation_has_changed_them(world: 
     writer.append(table, [row(2)])
     world.tables.refresh(table_id)
     wanted = Range(START - timedelta(hours=1), world.now + timedelta(hours=1), 3600)
-    found, _ = sampling_of(world).read_table(name, (), wanted)
+    found, _ = world.services.sampling.read_table(name, (), wanted)
     assert [one.name for one in found] == list(TABLE_SERIES)
     by_name = {one.name: [(point.at - START, point.sum) for point in one.points] for one in found}
     assert by_name["data-files"] == [(timedelta(0), 1), (timedelta(hours=3), 2)]
     assert by_name["records"] == [(timedelta(0), 1), (timedelta(hours=3), 2)]
-    (only,), _ = sampling_of(world).read_table(name, ["health"], wanted)
+    (only,), _ = world.services.sampling.read_table(name, ["health"], wanted)
     assert only.name == "health"
 
 
@@ -386,7 +302,7 @@ def test_without_the_setting_nothing_of_a_table_is_kept(world: World) -> None:
     tables = replace(world.tables, keeps_series=False)
     tables.refresh(world.table().table_id)
     wanted = Range(START - timedelta(hours=1), world.now + timedelta(hours=1))
-    assert {one.points for one in sampling_of(world).read_table(parse_table("cat.db.t"), (), wanted)[0]} == {()}
+    assert {one.points for one in world.services.sampling.read_table(parse_table("cat.db.t"), (), wanted)[0]} == {()}
 
 
 def test_what_is_not_kept_is_refused_by_name(world: World) -> None:
@@ -394,19 +310,19 @@ def test_what_is_not_kept_is_refused_by_name(world: World) -> None:
     of_table = Range(wanted.since, wanted.until)
     for names, told in ((["tabels"], "no series 'tabels'"), (["health"], "no series 'health'")):
         with pytest.raises(InvalidArgument, match=told):
-            sampling_of(world).read(names, None, wanted)
+            world.services.sampling.read(names, None, wanted)
     with pytest.raises(InvalidArgument, match="no step of 61 seconds") as refused:
-        sampling_of(world).read((), None, Range(wanted.since, wanted.until, 61))
+        world.services.sampling.read((), None, Range(wanted.since, wanted.until, 61))
     assert refused.value.hint == "One of: 60, 600, 7200."
     with pytest.raises(InvalidArgument, match="not after its beginning"):
-        sampling_of(world).read((), None, Range(world.now, world.now))
+        world.services.sampling.read((), None, Range(world.now, world.now))
     with pytest.raises(TableNotFound):
-        sampling_of(world).read_table(parse_table("cat.db.t"), (), of_table)
+        world.services.sampling.read_table(parse_table("cat.db.t"), (), of_table)
 
 
 def test_an_answer_is_bounded(world: World, limits: Limits) -> None:
-    sampling_of(world).sample()
+    world.services.sampling.sample()
     limits(points_of_an_answer=3)
     with pytest.raises(InvalidArgument, match="are more than 3"):
-        sampling_of(world).read((), None, hour(world))
-    assert len(sampling_of(world).read(["tables", "backlog-age"], None, hour(world))[0]) == 2
+        world.services.sampling.read((), None, hour(world))
+    assert len(world.services.sampling.read(["tables", "backlog-age"], None, hour(world))[0]) == 2

@@ -24,7 +24,7 @@ from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.commits import Change, commit
 from tests.large import Worker, count_as_large
-from tests.services.rigs import Limits
+from tests.services.rigs import Limits, raising
 from tests.services.test_sweeping import Place, figures
 from tests.services.world import World
 
@@ -63,7 +63,7 @@ def handed(worker: Worker, *, acked: bool = True) -> ScheduledTask:
 
 def end(place: Place, process_id: str) -> OptimizingProcess:
     place.world.committing.commit(process_id)
-    return place.of(process_id)
+    return place.world.process(process_id)
 
 
 def live(place: Place) -> list[str]:
@@ -151,7 +151,7 @@ def test_the_guard_at_the_ack_keeps_a_live_file_alarms_and_holds_the_process(pla
     process_id = begun(place)
     (task,) = worker.poll()
     assert not worker.ack(task)
-    held = place.of(process_id)
+    held = place.world.process(process_id)
     assert (held.status, held.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert f"the table needs {min(live(place))}" in held.failure
     assert place.world.guard_hits == len(live(place))
@@ -177,7 +177,7 @@ def test_what_is_committed_after_the_plan_is_spared(place: Place, worker: Worker
     commit_file(place, path)
     (task,) = worker.poll()
     assert not worker.ack(task)
-    assert place.of(process_id).status is ProcessStatus.HELD
+    assert place.world.process(process_id).status is ProcessStatus.HELD
     assert Path(path.removeprefix("file://")).exists()
 
 
@@ -187,16 +187,13 @@ def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_t
     place.stray(2)
     place.run()
 
-    def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
-        raise CatalogUnavailable("it does not answer")
-
-    place.world.iceberg.guard(reachable=fail)
+    place.world.iceberg.guard(reachable=raising(CatalogUnavailable("it does not answer")))
     process_id = begun(place)
     tries = 0
     while polled := worker.poll():
         tries += 1
         assert not worker.ack(polled[0])
-    failed = place.of(process_id)
+    failed = place.world.process(process_id)
     assert (failed.status, tries > 1, len(place.left())) == (ProcessStatus.FAILED, True, 2)
     assert "it does not answer" in failed.failure
     assert [one.status for one in place.batches()] == [BatchStatus.WAITING]
@@ -244,17 +241,10 @@ def test_batches_are_being_deleted_from_the_ack_on(place: Place, worker: Worker)
     place.stray(2)
     condemning = place.run().process_id
     begun(place)
-    handed(worker)
+    assert worker.ack(handed(worker)), "an ack that is repeated counts once"
     assert [(one.status, one.tries) for one in place.batches()] == [(BatchStatus.DELETING, 1)]
     with pytest.raises(Exception, match="being deleted"):
         place.world.trash.restore(condemning)
-
-
-def test_an_ack_that_is_repeated_is_accepted_and_counts_once(place: Place, worker: Worker) -> None:
-    begun(place, 2)
-    task = handed(worker)
-    assert worker.ack(task)
-    assert [one.tries for one in place.batches()] == [1]
 
 
 def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Worker) -> None:
@@ -268,28 +258,8 @@ def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Wor
     (again,) = other.poll()
     assert again.attempt.number == 2
     assert not other.ack(again)
-    assert place.of(process_id).status is ProcessStatus.HELD
+    assert place.world.process(process_id).status is ProcessStatus.HELD
     assert len(place.left()) == 2
-
-
-def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, worker: Worker) -> None:
-    process_id = begun(place, 2)
-    worker.execute(handed(worker))  # and dies without a word
-    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
-    Worker(place.world).work()
-    told = figures(end(place, process_id))
-    assert (told["files_absent"], place.left(), place.batches()) == (2, [], [])
-
-
-def test_a_late_result_is_an_outcome_report_only(place: Place, worker: Worker) -> None:
-    process_id = begun(place, 2)
-    task = handed(worker)
-    late = worker.execute(task)
-    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
-    before = place.batches()
-    assert not worker.complete(task, late)
-    assert place.batches() == before
-    assert place.of(process_id).status is ProcessStatus.RUNNING
 
 
 def test_what_is_begun_too_late_is_not_deleted(place: Place, worker: Worker) -> None:
@@ -330,15 +300,6 @@ def test_cancelling_ends_it_between_batches_and_the_next_goes_on(place: Place, w
     assert (worker.poll(), len(place.left())) == ([], 2)
     assert worker.run(NAME).status is ProcessStatus.SUCCESS
     assert (place.left(), place.batches()) == ([], [])
-
-
-def test_a_restart_of_the_coordinator_goes_on(place: Place, worker: Worker) -> None:
-    process_id = begun(place, 2)
-    task = handed(worker)
-    result = worker.execute(task)
-    place.world.restart()
-    assert worker.complete(task, result)
-    assert figures(end(place, process_id))["data_files_deleted"] == 2
 
 
 def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(
@@ -399,11 +360,8 @@ def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_agai
     place.world.services.ack_guarding.background = asked.append
     task = handed(worker, acked=False)
 
-    def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
-        raise error
-
     assert place.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
-    with place.world.iceberg.guard(reachable=fail):
+    with place.world.iceberg.guard(reachable=raising(error)):
         asked.pop()()
     assert not worker.ack(task)
     (failed,) = place.world.tasks(process_id)

@@ -18,7 +18,6 @@ from amoro_core.model import metrics
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
 from amoro_core.model.history_events import Event, EventFilter, EventKind
-from amoro_core.model.maintenance import application_of
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -217,19 +216,14 @@ def test_deletes_of_a_file_that_was_there_after_a_commit_are_not_late(world: Wor
     assert refresh(world) == []
 
 
-def test_files_that_an_undo_has_put_back_are_live(world: World) -> None:
+@pytest.mark.parametrize("by", ["undo", "rollback"])
+def test_files_that_were_taken_back_are_live(world: World, by: str) -> None:
     table, before = made(world, 2)
-    begun = world.maintaining.undo(rewrite(world))
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    delete_first_rows(table, before, "a file for each")
-    assert refresh(world) == []
-
-
-def test_files_that_were_taken_back_are_live(world: World) -> None:
-    table, before = made(world, 2)
-    start = world.table_head()
-    rewrite(world)
-    writer.rollback(table, start)
+    start, process_id = world.table_head(), rewrite(world)
+    if by == "undo":
+        assert world.committing.commit(world.maintaining.undo(process_id).process_id) is ProcessStatus.SUCCESS
+    else:
+        writer.rollback(table, start)
     delete_first_rows(table, before, "a file for each")
     assert refresh(world) == []
     assert ids(table) == [one for one in range(30) if one % 10]
@@ -247,20 +241,6 @@ def test_sequence_numbers_that_went_back_are_looked_at_again(world: World) -> No
     assert looked == [0, 7, 0, 6]
 
 
-@pytest.mark.parametrize(
-    ("summary", "name"),
-    [
-        ({"engine-name": "trino", "trino_query_id": "q1"}, "trino (trino_query_id q1)"),
-        ({"spark.app.id": "app-1"}, "spark.app.id app-1"),
-        ({"flink.job-id": "j1", "app-id": "a1"}, "app-id a1"),
-        ({"engine-name": "flink", "engine-version": "2.1"}, "flink 2.1"),
-        ({"engine-version": "2.1"}, "an unknown application"),
-    ],
-)
-def test_an_application_is_named_as_far_as_the_summary_tells(summary: dict[str, str], name: str) -> None:
-    assert application_of(summary) == name
-
-
 # The files of a result that came too late are condemned at once, and nobody else's
 
 
@@ -276,7 +256,6 @@ def handed(world: World) -> ScheduledTask:
 
 def given_to(world: World, given: ScheduledTask) -> str:
     task = world.tasks(given.attempt.task_id.process_id)[0]
-    assert task.thread is not None
     return task.thread.optimizer_id
 
 
@@ -303,9 +282,16 @@ def test_files_of_an_earlier_attempt_are_condemned_once_and_deleted(world: World
     assert all(os.path.exists(normalise(one)) for one in live)
 
 
-def test_files_of_a_process_that_has_ended_are_condemned(world: World, handed: ScheduledTask) -> None:
+def test_of_a_process_that_has_ended_files_of_the_attempts_name_are_condemned_and_nothing_else(
+    world: World, handed: ScheduledTask
+) -> None:
+    live = [one.path for one in oracle.live_files(world.catalog.load_table("db.t"))]
     late, optimizer = world.execute(handed), given_to(world, handed)
     world.optimizing.cancel(handed.attempt.task_id.process_id, "enough")
+    assert not world.optimizing.complete(optimizer, handed.attempt, WorkResult("rewrite", b"\xff\xff"))
+    foreign = replace(late, data_files=tuple(replace(late.data_files[0], path=path) for path in live))
+    assert not world.complete(optimizer, handed.attempt, foreign)
+    assert waiting(world) == frozenset()
     assert not world.complete(optimizer, handed.attempt, late)
     assert waiting(world) == {one.path for one in late.data_files}
 
@@ -328,23 +314,6 @@ def test_files_of_a_result_that_was_taken_are_not_condemned(world: World, handed
     result, of = as_result(both), Actions().of
     assert world.store.write(lambda db: condemn_late(db, handed.attempt, result, of, world.now)) == 1
     assert waiting(world) == {one.path for one in again.data_files}
-
-
-def test_files_that_do_not_bear_the_attempts_name_are_not_condemned(world: World, handed: ScheduledTask) -> None:
-    live = [one.path for one in oracle.live_files(world.catalog.load_table("db.t"))]
-    late, optimizer = world.execute(handed), given_to(world, handed)
-    world.optimizing.cancel(handed.attempt.task_id.process_id, "enough")
-    foreign = replace(late, data_files=tuple(replace(late.data_files[0], path=path) for path in live))
-    assert not world.complete(optimizer, handed.attempt, foreign)
-    assert waiting(world) == frozenset()
-
-
-def test_a_result_that_nobody_can_read_is_absorbed(world: World, handed: ScheduledTask) -> None:
-    optimizer = given_to(world, handed)
-    world.optimizing.cancel(handed.attempt.task_id.process_id, "enough")
-    broken = WorkResult("rewrite", b"\xff\xff")
-    assert not world.optimizing.complete(optimizer, handed.attempt, broken)
-    assert waiting(world) == frozenset()
 
 
 def test_rows_deleted_meanwhile_are_gone_from_outputs_that_have_the_files_in_another_order(world: World) -> None:

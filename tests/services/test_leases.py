@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from pyiceberg.table.refs import SnapshotRef
 
 from amoro_core.bootstrap.composition import _digest
 from amoro_core.errors import (
-    AttemptAbandoned,
     CommitConflict,
     CommitRefused,
     CommitUnknown,
@@ -28,27 +26,23 @@ from amoro_core.errors import (
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import PROCESS_ID
-from amoro_core.model.paging import Page, Window
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.task_payload import RewriteInput
 from amoro_core.model.verification import RowsDigest, Verification
 from amoro_core.services.verification import VerifyingService
-from amoro_core.store import pending_deletions, processes, snapshot_leases, tables
-from amoro_core.store.connection import Connection
 from amoro_core.store.database import ReadingStore
-from amoro_core.store.snapshot_leases import SnapshotLease
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
 from tests.engine.parquet_rows import local_path
+from tests.services.rigs import raising
 from tests.services.test_expiring import aged, expire, ids
 from tests.services.test_maintaining import ON
 from tests.services.test_maintaining import begin as begin_tag
-from tests.services.world import START, World, make_small_files
-from tests.store import builders
+from tests.services.world import World, make_small_files
 
 DAY = timedelta(days=1)
 SEND = IcebergTable.send
@@ -77,7 +71,6 @@ def ends(table: Table, name: str) -> datetime:
     """When whoever goes by the specification lets the tag go: its age counts from its snapshot's time."""
     ref = tags(table)[name]
     snapshot = table.snapshot_by_id(ref.snapshot_id)
-    assert snapshot is not None
     assert ref.max_ref_age_ms is not None
     return datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC)
 
@@ -89,11 +82,6 @@ def test_the_tag_is_on_the_snapshot_and_ends_with_the_lease(world: World, table:
     assert {name: ref.snapshot_id for name, ref in tags(table).items()} == {held.lease.tag: first}
     assert ends(table, held.lease.tag) == held.lease.expires_at == world.now + timedelta(days=3)
     assert [one.lease.tag for one in world.leasing.page().items] == [held.lease.tag]
-
-
-def test_a_lease_without_it_makes_none(world: World, table: Table) -> None:
-    assert world.leasing.take(world.table(), ids(table)[0], "bob").lease.tag == ""
-    assert tags(table) == {}
 
 
 def test_another_maintainer_keeps_to_it_until_the_lease_ends(world: World, table: Table, tmp_path: Path) -> None:
@@ -163,14 +151,7 @@ def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(world
 
 
 def test_a_tag_that_loses_to_other_commits_is_made_in_the_end(world: World, table: Table) -> None:
-    lost = iter([True, True, False])
-
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if next(lost):
-            raise CommitConflict("somebody was faster")
-        SEND(self, payload)
-
-    world.iceberg.table(send=send)
+    world.iceberg.before_sending(*[raising(CommitConflict("somebody was faster"))] * 2)
     held = take(world, ids(table)[0])
     assert set(tags(table)) == {held.lease.tag}
 
@@ -189,10 +170,7 @@ def test_of_a_tag_that_may_have_landed_the_table_tells(world: World, table: Tabl
 
 @pytest.mark.parametrize("error", [CommitRefused("no right"), CommitConflict("somebody was faster")])
 def test_a_tag_that_can_t_be_made_leaves_no_lease(world: World, table: Table, error: Exception) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        raise error
-
-    world.iceberg.table(send=send)
+    world.iceberg.table(send=raising(error))
     with pytest.raises(type(error)):
         take(world, ids(table)[0])
     assert (tags(table), list(world.leasing.page().items)) == ({}, [])
@@ -324,10 +302,7 @@ def test_a_long_reading_renews_its_lease(world: World, leased: Table, meanwhile:
 
 
 def test_a_reading_that_fails_leaves_no_lease(world: World, leased: Table, meanwhile: Meanwhile) -> None:
-    def fail() -> None:
-        raise KeyError("a fault of ours")
-
-    meanwhile.happens = fail
+    meanwhile.happens = raising(KeyError("a fault of ours"))
     with pytest.raises(KeyError):
         meanwhile.verify()
     assert meanwhile.leases() == []
@@ -374,124 +349,26 @@ def test_it_does_not_wait_for_ever_nor_for_somebody_who_has_gone(
     assert waits == []
 
 
-def test_one_snapshot_is_leased_by_itself_and_what_is_gone_is_not(world: World, leased: Table) -> None:
+def test_one_snapshot_is_leased_by_itself_and_nothing_where_nobody_expires_it_or_the_state_is_only_read(
+    world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = ids(leased)[-1]
     with world.leasing.reading(TABLE, [head], "bob", lambda: False):
         (held,) = world.leasing.page().items
         assert (held.lease.snapshot_id, held.lease.is_since) == (head, False)
     with pytest.raises(InvalidArgument, match="no snapshot 5"), world.leasing.reading(TABLE, [5], "bob", lambda: False):
         pass
-
-
-def test_of_a_table_that_nobody_knows_nothing_is_leased(world: World, leased: Table, meanwhile: Meanwhile) -> None:
-    """Nobody here expires its snapshots; that it was looked at is not kept."""
     other = writer.make_table(world.catalog, "db.other", SCHEMA)
     writer.append(other, [row(1)])
-    identifier = parse_table("cat.db.other")
-    with world.leasing.reading(identifier, ids(other), "bob", lambda: False) as keep:
+    with world.leasing.reading(parse_table("cat.db.other"), ids(other), "bob", lambda: False) as keep:
         world.later(timedelta(days=1).total_seconds())
         keep()
         assert list(world.leasing.page().items) == []
-
-
-def test_where_the_state_is_only_read_nothing_is_leased(
-    world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
     store = ReadingStore.open(Path(world.home) / "amoro.db")
     monkeypatch.setattr(world.leasing, "store", store)
     with world.leasing.reading(TABLE, ids(leased), "bob", lambda: False):
         assert list(world.leasing.page().items) == []
     store.close()
-
-
-# Leases and trash in pages: none twice and none lost, whatever is taken, released, condemned or restored between
-
-
-def all_of(page: Callable[[Window], Page[object]], between: Callable[[], None] = lambda: None) -> list[object]:
-    """Every item, two at a time."""
-    found: list[object] = []
-    after = ""
-    while True:
-        answer = page(Window(2, after))
-        found += answer.items
-        if not answer.next:
-            return found
-        between()
-        after = answer.next
-
-
-def lease(table_id: int, number: int, minutes: int) -> SnapshotLease:
-    return SnapshotLease(
-        lease_id=f"lease-{number:03}",
-        table_id=table_id,
-        table_uuid="u",
-        snapshot_id=number,
-        is_since=False,
-        holder="bob",
-        created_at=START,
-        expires_at=START + timedelta(minutes=minutes),
-    )
-
-
-def known(world: World, name: str) -> int:
-    return world.store.write(lambda db: tables.add(db, builders.runtime(name))).table_id
-
-
-def test_leases_come_in_pages_by_their_end_while_others_come_and_go(world: World) -> None:
-    table_id, other = known(world, "a"), known(world, "b")
-    kept = [lease(table_id, number, 10 + number // 2) for number in range(9)]
-    for one in (*kept, lease(other, 50, 1), lease(table_id, 60, 99)):
-        world.store.write(lambda db, one=one: snapshot_leases.add(db, one))
-    made = iter(range(100, 200))
-
-    def between() -> None:
-        number = next(made)
-        world.store.write(lambda db: snapshot_leases.add(db, lease(table_id, number, 5)))
-        world.store.write(lambda db: snapshot_leases.remove(db, "lease-060"))
-
-    found = all_of(lambda window: world.leasing.page(table_id, window), between)
-    ids = [one.lease.lease_id for one in found if hasattr(one, "lease")]
-    assert [one for one in ids if one < "lease-050"] == [one.lease_id for one in kept]
-    assert len(ids) == len(set(ids))
-    assert world.leasing.page(other).total == 1
-    cursor = world.leasing.page(table_id, Window(1)).next
-    with pytest.raises(InvalidArgument, match="other filters"):
-        world.leasing.page(None, Window(1, cursor))
-    with pytest.raises(InvalidArgument, match="is not a cursor"):
-        world.leasing.page(None, Window(1, "lease-001"))
-
-
-def condemn(db: Connection, table_id: int, number: int, minutes: int) -> None:
-    """A process that has condemned two batches, of which one goes later."""
-    owner = builders.process(tables.get(db, table_id), f"0199{number:04}-0001", created_at=START)
-    processes.add(db, replace(owner, status=ProcessStatus.SUCCESS, finished_at=START))
-    for later in (0, 60):
-        db.execute(
-            "INSERT INTO condemned_batch (process_id, table_id, table_uuid, kind, status, purge_at_ms, files, bytes, "
-            "tries, content) VALUES (:process_id, :table_id, 'u', 'data', 'waiting', :purge, 3, 300, 0, x'')",
-            {
-                "process_id": owner.process_id,
-                "table_id": table_id,
-                "purge": 1_800_000_000_000 + (minutes + later) * 60_000,
-            },
-        )
-
-
-def test_trash_comes_in_pages_by_process_the_next_to_go_first(world: World) -> None:
-    ids = {name: known(world, name) for name in ("a", "b", "c")}
-    for number, minutes in enumerate((5, 3, 3, 1, 4)):
-        world.store.write(lambda db, number=number, minutes=minutes: condemn(db, ids["a"], number, minutes))
-    world.store.write(lambda db: condemn(db, ids["b"], 50, 2))
-    found = all_of(lambda window: world.trash.page(ids["a"], window))
-    shown = [(one.process.process_id[4:8], one.files, one.bytes) for one in found if hasattr(one, "process")]
-    assert shown == [(number, 6, 600) for number in ("0003", "0001", "0002", "0004", "0000")]
-    every = world.trash.page(None, Window(1))
-    assert ([one.process.process_id[4:8] for one in every.items], every.total) == (["0003"], 6)
-    assert [one.process.process_id[4:8] for one in world.trash.page(None, Window(1, every.next)).items] == ["0050"]
-    assert world.trash.page(ids["c"]) == Page((), 0)
-    assert world.store.read(lambda db: pending_deletions.count_processes(db, ids["a"])) == 5
-    with pytest.raises(InvalidArgument, match="other filters"):
-        world.trash.page(ids["a"], Window(1, every.next))
 
 
 # Verifying real tables: what a rewrite did is proven, and what it did not do right is found
@@ -638,51 +515,6 @@ def test_a_file_that_no_rewrite_touched_is_looked_for_too(
     assert (found.comparisons[0].is_equal, found.is_sound) == (True, False)
 
 
-def test_a_conversion_of_deletes_is_proven(world: World, catalog: SqlCatalog, verifying: VerifyingService) -> None:
-    """The data file stays; its equality deletes become positions."""
-    properties = {"self-optimizing.target-size": "4096", "self-optimizing.fragment-ratio": "8"}
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=properties)
-    writer.append(table, [row(number, value=f"{number:0200d}") for number in range(400)])
-    for number in (1, 2, 3):
-        writer.upsert(table, [row(number, value="new")], ["id"])
-    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
-    assert oracle.POSITION_DELETES in {file.content for file in oracle.live_files(table)}
-    found = verify(verifying)
-    assert found.is_sound
-    assert [(one.before.rows, one.after.rows) for one in found.comparisons[0].partitions] == [(399, 399)]
-    assert found.comparisons[0].files_in_both == 1  # the newest row has no delete
-
-
-def test_a_rewrite_of_old_files_under_a_newer_schema_is_proven(
-    world: World, catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    table = table_with_deletes(catalog)
-    with table.update_schema() as change:
-        change.rename_column("value", "text")
-        change.add_column("more", SCHEMA.find_type("id"))
-    writer.append(table, [{"id": 7, "part": "a", "text": "t", "more": 1}])
-    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
-    with table.update_schema() as change:
-        change.delete_column("text")
-        change.add_column("later", SCHEMA.find_type("id"))
-    found = verify(verifying)
-    assert (found.is_sound, len(found.comparisons[0].partitions)) == (True, 2)
-
-
-def test_all_rewrites_since_a_snapshot_are_proven_and_others_are_named(
-    world: World, catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    table = table_with_deletes(catalog)
-    start = table.refresh().metadata.current_snapshot_id
-    assert start is not None
-    for number in range(2):
-        assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
-        writer.append(table, [row(900 + number)])
-        writer.append(table, [row(950 + number)])
-    found = verify(verifying, before=start)
-    assert (found.is_sound, len(found.comparisons), len(found.selection.others)) == (True, 2, 4)
-
-
 def test_a_table_that_was_never_optimized_has_nothing_to_compare(
     catalog: SqlCatalog, verifying: VerifyingService
 ) -> None:
@@ -696,9 +528,3 @@ def test_a_table_that_was_never_optimized_has_nothing_to_compare(
         verify(verifying, before=1)
     with pytest.raises(TableNotFound):
         verifying.verify(parse_table("cat.db.nope"), None, None, lambda: False)
-
-
-def test_reading_stops_when_nobody_waits_for_it(world: World, catalog: SqlCatalog, verifying: VerifyingService) -> None:
-    optimized(world, catalog)
-    with pytest.raises(AttemptAbandoned):
-        verifying.verify(TABLE, None, None, lambda: True)

@@ -9,8 +9,7 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.actions.registry import Actions
-from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy, TableRefused
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.errors import CommitRefused, TableBusy
 from amoro_core.model.processes import METADATA, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, processes
@@ -24,7 +23,6 @@ from tests.services.world import World
 
 TAGS = "auto-create-tags"
 ON = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
-SEND = IcebergTable.send
 
 
 @pytest.fixture
@@ -87,35 +85,12 @@ def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone
     assert world.maintaining.list_due() == []
 
 
-def test_it_is_due_again_by_the_clock(world: World, table: Table) -> None:
-    world.committing.commit(begin(world))
-    world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
-    world.later(timedelta(days=1).total_seconds())
-    assert world.maintaining.list_due() == [(world.table().table_id, TAGS, "cat")]
-    begun = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
-    assert begun.reason.startswith("no snapshot was committed since")
-    assert world.maintaining.list_due() == []
-
-
 def test_a_tag_has_the_age_that_properties_say(world: World, table: Table) -> None:
     with table.transaction() as change:
         change.set_properties({"tag.auto-create.max-age-ms": "86400000", "tag.auto-create.tag-format": "'day-'yyyy"})
     world.committing.commit(begin(world))
     ref = table.refresh().metadata.refs[f"day-{world.now - timedelta(days=1):%Y}"]
     assert (ref.max_ref_age_ms, ref.snapshot_ref_type.value) == (86400000, "tag")
-
-
-def test_without_its_property_nothing_is_due_but_what_is_asked_for(world: World, table: Table) -> None:
-    with table.transaction() as change:
-        change.remove_properties("tag.auto-create.enabled")
-    world.tables.refresh(world.table().table_id)
-    assert (world.maintaining.list_due(), record(world).reason) == ([], "off: its property is not true")
-    assert world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION).process_id == ""
-    preview = world.maintaining.preview(world.table().identifier, TAGS)
-    assert preview.plan is not None
-    assert preview.plan.reason == f"tag {name_of(world)} is missing: on snapshot {first(table)}"
-    world.committing.commit(begin(world))
-    made_once(world, table)
 
 
 def test_nothing_is_due_on_a_table_that_is_switched_off_or_refused(world: World, table: Table) -> None:
@@ -130,29 +105,6 @@ def test_nothing_is_due_on_a_table_that_is_switched_off_or_refused(world: World,
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
     assert "tag.auto-create.trigger.period has the malformed value 'weekly'" in runtime.status_reason
     assert world.maintaining.list_due() == []
-
-
-def test_an_action_that_is_not_there_is_refused_by_name(world: World, table: Table) -> None:
-    for name in ("polish", "optimizing", "minor"):
-        with pytest.raises(InvalidArgument, match=f"there is no action '{name}'") as caught:
-            world.maintaining.begin(world.table().table_id, name, trigger="request")
-        assert "One of: auto-create-tags" in caught.value.hint
-
-
-def test_it_runs_beside_a_rewrite_and_both_land(world: World, table: Table) -> None:
-    rewrite = world.begin_and_run(OptimizingType.FULL)
-    tag = begin(world)
-    assert world.committing.commit(tag) is ProcessStatus.SUCCESS
-    assert world.table().status is OptimizingStatus.COMMITTING
-    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
-    assert tags(world) == {name_of(world): first(table)}
-    assert world.table().status is OptimizingStatus.IDLE
-
-
-def test_of_its_lane_there_is_one_process_at_a_time(world: World, table: Table) -> None:
-    tag = begin(world)
-    with pytest.raises(TableBusy, match=rf"process {tag} \(auto-create-tags, committing\) is active"):
-        begin(world)
 
 
 def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> None:
@@ -187,8 +139,7 @@ def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(
     assert head is not None
     table.manage_snapshots().create_tag(head, name_of(world)).commit()
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
-    assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED]
+    assert world.outcomes(process_id) == [CommitOutcome.REFUTED]
     assert tags(world) == {name_of(world): head}
 
 
@@ -220,15 +171,6 @@ def test_a_failure_backs_off_for_its_action_alone(world: World, table: Table) ->
     assert (made_once_after_failure.failures, made_once_after_failure.retry_at) == (0, None)
 
 
-def test_a_process_that_has_sent_nothing_can_be_cancelled(world: World, table: Table) -> None:
-    process_id = begin(world)
-    assert world.optimizing.cancel(process_id, "by hand").process.status is ProcessStatus.CLOSED
-    assert world.committing.commit(process_id) is ProcessStatus.CLOSED
-    assert tags(world) == {}
-    world.committing.commit(begin(world))
-    assert tags(world) == {name_of(world): first(table)}
-
-
 def test_a_table_that_was_made_anew_ends_its_processes_in_every_lane(world: World, table: Table) -> None:
     process_id = begin(world)
     world.catalog.drop_table("db.t")
@@ -236,15 +178,6 @@ def test_a_table_that_was_made_anew_ends_its_processes_in_every_lane(world: Worl
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert "is another table" in world.process(process_id).failure
     assert tags(world) == {}
-
-
-def test_a_refused_table_is_not_tagged(world: World, table: Table) -> None:
-    def refuse(self: IcebergTable, *, for_commit: bool = True) -> None:
-        raise TableRefused("a feature of tomorrow", reason="metadata")
-
-    world.iceberg.table(refuse_unsupported=refuse)
-    with pytest.raises(TableRefused, match="a feature of tomorrow"):
-        begin(world)
 
 
 def pinned(world: World) -> tuple[set[int], set[str]]:

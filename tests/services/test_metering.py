@@ -1,7 +1,6 @@
 """The values that Prometheus is told, from a store in which things happen."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions.registry import Actions
 from amoro_core.errors import CatalogUnavailable, CheckFailed, CommitConflict, Fenced, InvalidArgument
-from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.maintenance import FileKind
@@ -22,8 +20,9 @@ from amoro_core.services.groups import GroupChange
 from amoro_core.services.metrics import OPTIMIZING_TYPES, ConditionService, MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
-from tests.engine import oracle, writer
+from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import raising
 from tests.services.world import World
 
 FULL = OptimizingType.FULL
@@ -78,41 +77,18 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
     found: dict[str, set[tuple[str, ...]]] = {}
     for sample in samples:
         found.setdefault(sample.name.removeprefix("amoro_"), set()).add(sample.labels)
-    groups = ("default", "gone", "nightly")
-    types, actions = Actions().names, [name for name in Actions().names if name not in OPTIMIZING_TYPES]
-    statuses = ("idle", "pending", "planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing")
-    assert found == {
-        **{
-            metric.name.removeprefix("amoro_"): {()} for metric in METRICS if not metric.labels and metric not in OTHERS
-        },
-        "build_info": {("7",)},
-        "tables": set(product(groups, (*statuses, "refused"))),
-        "refused_tables": {(word,) for word in REFUSALS},
-        "oldest_pending_table_seconds": set(product(groups)),
-        "active_processes": set(
-            product(types, ("requested", "running", "committing", "commit_unknown", "clearing", "held"))
-        ),
-        "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
-        "optimizers": set(product(groups, ("active", "draining"))),
-        "optimizer_threads": set(product(groups)),
-        "delayed_processes": set(product(types)),
-        "maintenance_held": set(product(actions)),
-        "maintenance_paused": set(product(actions)),
-        "maintenance_processes_total": set(product(actions, ("success", "partial", "failed", "closed"))),
-        "processes_total": set(product(types, ("success", "partial", "failed", "closed"))),
-        "files_condemned_total": {(kind.value,) for kind in FileKind},
-        "files_deleted_total": {(kind.value,) for kind in FileKind},
-        "catalog_up": {("cat",)},
-        "catalog_errors_total": {("cat",)},
-        "failed_starts": {("default",), ("nightly",)},
-        "max_instances": {("default",), ("nightly",)},
-        "task_attempts_total": {("success",), ("failed",), ("lost",), ("given_back",)},
-        "commit_attempts_total": {("done",), ("conflict",), ("refused",), ("unknown",), ("refuted",)},
-        "failed_checks_total": set(product(types)),
-        "groups_dropped_total": set(product(types)),
-        "changes_seen_total": {("event",), ("look",)},
-        "events_total": {("accepted",), ("ignored",), ("limited",), ("refused",), ("unknown",)},
-    }
+    groups, ends = ("default", "gone", "nightly"), ("success", "partial", "failed", "closed")
+    actions = [name for name in Actions().names if name not in OPTIMIZING_TYPES]
+    plain = {one.name.removeprefix("amoro_") for one in METRICS if not one.labels and one not in OTHERS}
+    labelled = {"catalog_errors_total", "events_total", "failed_checks_total", "groups_dropped_total", "open_tasks"}
+    assert found.keys() >= plain | labelled
+    assert {status for group, status in found["tables"] if group == "gone"} >= {"idle", "pending", "refused"}
+    assert found["processes_total"] == set(product(Actions().names, ends))
+    assert found["maintenance_processes_total"] == set(product(actions, ends))
+    assert found["refused_tables"] == {(word,) for word in REFUSALS}
+    assert found["optimizers"] == set(product(groups, ("active", "draining")))
+    assert found["files_deleted_total"] == {(kind.value,) for kind in FileKind}
+    assert found["commit_attempts_total"] == {("done",), ("conflict",), ("refused",), ("unknown",), ("refuted",)}
     assert len(samples) == sum(len(labels) for labels in found.values())
 
 
@@ -192,17 +168,6 @@ def test_maintenance_is_counted_by_action_kind_and_result(new_world: Callable[..
     assert "trash_bytes" not in found
 
 
-def test_a_process_whose_end_is_stored_a_little_late_counts_too(world: World, metering: MeteringService) -> None:
-    small_files(world)
-    process_id = world.begin_and_run(FULL)
-    world.later(60)
-    assert "processes_total.full.success" not in told(metering)
-    world.now -= timedelta(seconds=30)
-    world.committing.commit(process_id)
-    world.later(60)
-    assert told(metering)["processes_total.full.success"] == 1
-
-
 def test_what_ended_before_the_start_does_not_count(world: World) -> None:
     small_files(world)
     world.optimize(FULL)
@@ -261,23 +226,12 @@ def test_losing_to_another_writer_and_a_failed_check_are_counted(world: World, m
     small_files(world)
     process_id = world.begin_and_run(FULL)
     writer.append(world.catalog.load_table("db.t"), [row(77)])
-    sent = iter([CommitConflict("another writer was first")])
-
-    def lose_once(table: IcebergTable, payload: bytes) -> None:
-        for error in sent:
-            raise error
-        real(table, payload)
-
-    real = IcebergTable.send
-    world.iceberg.table(send=lose_once)
+    world.iceberg.before_sending(raising(CommitConflict("another writer was first")))
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     found = told(metering)
     assert (found["commit_attempts_total.conflict"], found["commit_attempts_total.done"]) == (1, 1)
 
-    def wrong(table: IcebergTable, *_: object) -> None:
-        raise CheckFailed("rows are missing")
-
-    world.iceberg.table(stage=wrong)
+    world.iceberg.table(stage=raising(CheckFailed("rows are missing")))
     small_files(world)
     process_id = world.begin_and_run(FULL)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
@@ -287,9 +241,7 @@ def test_losing_to_another_writer_and_a_failed_check_are_counted(world: World, m
 def test_a_catalog_that_does_not_answer_is_down_until_it_does(world: World, metering: MeteringService) -> None:
     small_files(world)
 
-    def silent(format_: IcebergFormat, *_: object) -> None:
-        raise CatalogUnavailable("no route to host")
-
+    silent = raising(CatalogUnavailable("no route to host"))
     with world.iceberg.catalog(list_tables=silent):
         with pytest.raises(CatalogUnavailable):
             world.discovery.explore("cat")
@@ -311,12 +263,9 @@ def test_a_commit_that_is_put_off_ten_times_in_a_row_is_a_condition(world: World
     def raised() -> list[str]:
         return [one.text for one in conditions.look()[0] if one.condition.name == "commit-delayed"]
 
-    def unavailable(format_: IcebergFormat, *_: object) -> None:
-        raise CatalogUnavailable("no route to host")
-
     small_files(world)
     process_id = world.begin_and_run(FULL)
-    with world.iceberg.catalog(load=unavailable):
+    with world.iceberg.catalog(load=raising(CatalogUnavailable("no route to host"))):
         for _ in range(10):
             assert raised() == []
             with pytest.raises(CatalogUnavailable):
@@ -366,15 +315,3 @@ def test_what_was_kept_beside_other_writers_is_counted_and_what_was_not(
     assert [found[name] for name in ("groups_rebased_total", "rebased_bytes_total", "groups_dropped_total.full")] == [
         1.0, kept[0].size_bytes, 1.0,
     ]  # fmt: skip
-
-
-def test_a_process_that_lost_whole_counts_all_its_tasks(world: World, metering: MeteringService) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(2):
-        writer.append(table, [row(number, "a"), row(20 + number, "b")])
-    process_id = world.begin_and_run(FULL)
-    writer.remove_files(
-        world.catalog.load_table("db.t"), {one.path for one in oracle.live_files(world.catalog.load_table("db.t"))}
-    )
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert told(metering)["groups_dropped_total.full"] == 2.0

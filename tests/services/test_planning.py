@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -36,16 +34,11 @@ from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import reaching
-from tests.services.world import START, World, make_small_files
+from tests.services.world import START, World, make_small_files, make_two_partitions
 from tests.store.builders import open_store, services
 
 OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
 MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
-
-
-@pytest.fixture
-def small_files(world: World) -> None:
-    make_small_files(world.catalog)
 
 
 def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
@@ -90,10 +83,11 @@ def test_optimizing_waits_for_its_window_and_a_request_does_not(world: World) ->
             check_change({"self-optimizing.window": wrong})
 
 
-@pytest.mark.usefixtures("small_files")
-def test_a_blocked_table_is_not_planned_and_says_by_whom_and_until_when(world: World) -> None:
+def test_a_blocked_table_is_not_planned_until_the_blocker_expires_and_not_a_tick_longer(world: World) -> None:
+    make_small_files(world.catalog)
     held = block(world, reason="nightly overwrite").blocker
     assert (held.created_at, held.expires_at, held.held_for) == (START, START + MINUTE, MINUTE)
+    world.now = START + MINUTE - MS
     with pytest.raises(TableBlocked) as blocked:
         world.begin(OptimizingType.MINOR)
     assert blocked.value.message == (
@@ -101,61 +95,44 @@ def test_a_blocked_table_is_not_planned_and_says_by_whom_and_until_when(world: W
     )
     assert (blocked.value.exit_status, world.table().status) == (5, OptimizingStatus.IDLE)
     assert world.blockers.blocked_from(OPTIMIZE) == {world.table().table_id}
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_blocker_holds_until_it_expires_and_not_a_tick_longer(world: World) -> None:
-    block(world)
-    world.now = START + MINUTE - MS
-    with pytest.raises(TableBlocked):
-        world.begin(OptimizingType.MINOR)
     world.now = START + MINUTE
     assert world.blockers.list_active() == []
     assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
     assert world.blockers.trim() == 1
 
 
-@pytest.mark.usefixtures("small_files")
 def test_renewing_holds_from_now_on_and_what_expired_cannot_be_renewed(world: World) -> None:
+    make_small_files(world.catalog)
     held = block(world, held_for=2 * MINUTE).blocker
     world.now = START + 2 * MINUTE - MS
     renewed = world.blockers.renew(held.blocker_id[:30]).blocker
     assert renewed.expires_at == world.now + 2 * MINUTE
     assert world.blockers.renew(held.blocker_id, MINUTE).blocker.expires_at == world.now + MINUTE
+    for held_for in (timedelta(0), -MINUTE, timedelta(days=1) + MS):
+        words = re.escape(f"a blocker of {held_for} is not possible: it lasts at most 1 day, 0:00:00")
+        with pytest.raises(InvalidArgument, match=words):
+            world.blockers.renew(held.blocker_id, held_for)
+    with pytest.raises(InvalidArgument, match="it lasts at most 1 day"):
+        block(world, BATCH_WRITE, held_for=timedelta(days=1) + MS)
     world.later(60)
     for change in (world.blockers.renew, world.blockers.release):
         with pytest.raises(BlockerNotFound, match="was released or has expired"):
             change(held.blocker_id)
 
 
-@pytest.mark.usefixtures("small_files")
-def test_releasing_lets_the_table_go(world: World) -> None:
-    held = block(world)
-    assert world.blockers.release(held.blocker.blocker_id) == held
-    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+def test_no_blocker_against_optimizing_is_taken_while_a_process_is_planned_or_active(world: World) -> None:
+    make_small_files(world.catalog)
+    seen: list[object] = []
 
+    def meanwhile(name: str) -> None:
+        if name == "plan.before_store":
+            with pytest.raises(TableBusy, match=r"cat\.db\.t is planning"):
+                block(world)
+            seen.append(name)
 
-@pytest.mark.usefixtures("small_files")
-@pytest.mark.parametrize("operations", [(OPTIMIZE,), (BATCH_WRITE,), (OPTIMIZE, BATCH_WRITE)])
-def test_two_blockers_never_hold_the_same_work(world: World, operations: tuple[BlockedOperation, ...]) -> None:
-    block(world, *operations)
-    for other in (OPTIMIZE, BATCH_WRITE):
-        if other in operations:
-            with pytest.raises(TableBlocked):
-                block(world, other)
-        else:
-            assert block(world, other).blocker.operations == {other}
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_blocker_of_batch_writes_alone_does_not_keep_us_off(world: World) -> None:
-    block(world, BATCH_WRITE)
-    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
-
-
-@pytest.mark.usefixtures("small_files")
-def test_no_blocker_against_optimizing_is_taken_while_a_process_is_active(world: World) -> None:
-    process = world.begin(OptimizingType.MINOR)
+    with reaching(meanwhile):
+        process = world.begin(OptimizingType.MINOR)
+    assert seen == ["plan.before_store"]
     with pytest.raises(TableBusy, match=f"process {process} \\(minor, running\\) is active on cat.db.t"):
         block(world)
     assert block(world, BATCH_WRITE).blocker.operations == {BATCH_WRITE}
@@ -166,89 +143,30 @@ def test_no_blocker_against_optimizing_is_taken_while_a_process_is_active(world:
     block(world)
 
 
-@pytest.mark.usefixtures("small_files")
-def test_no_blocker_is_taken_while_a_plan_is_made(world: World) -> None:
-    seen: list[object] = []
-
-    def meanwhile(name: str) -> None:
-        if name == "plan.before_store":
-            with pytest.raises(TableBusy, match=r"cat\.db\.t is planning"):
-                block(world)
-            seen.append(name)
-
-    with reaching(meanwhile):
-        world.begin(OptimizingType.MINOR)
-    assert seen == ["plan.before_store"]
-
-
-@pytest.mark.usefixtures("small_files")
-def test_of_a_blocker_and_a_process_that_race_exactly_one_wins(world: World) -> None:
-    table_id = world.table().table_id
-    outcomes: list[tuple[bool, bool]] = []
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(10):
-            start = Barrier(2)
-
-            def plan(start: Barrier = start) -> str | None:
-                start.wait()
-                try:
-                    return world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR).process_id
-                except TableBlocked:
-                    return None
-
-            def take(start: Barrier = start) -> Any:
-                start.wait()
-                try:
-                    return block(world)
-                except TableBusy:
-                    return None
-
-            planned, taken = pool.submit(plan), pool.submit(take)
-            process, held = planned.result(), taken.result()
-            outcomes.append((process is not None, held is not None))
-            if process is not None:
-                world.optimizing.cancel(process, "again")
-            if held is not None:
-                world.blockers.release(held.blocker.blocker_id)
-    assert set(outcomes) <= {(True, False), (False, True)}
-
-
-@pytest.mark.usefixtures("small_files")
-@pytest.mark.parametrize("held_for", [timedelta(0), -MINUTE, timedelta(days=1) + MS])
-def test_nobody_holds_a_table_for_no_time_or_for_ever(world: World, held_for: timedelta) -> None:
-    words = re.escape(f"a blocker of {held_for} is not possible: it lasts at most 1 day, 0:00:00")
-    with pytest.raises(InvalidArgument, match=words):
-        world.blockers.renew(block(world).blocker.blocker_id, held_for)
-    if held_for:
-        with pytest.raises(InvalidArgument):
-            block(world, BATCH_WRITE, held_for=held_for)
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_blocker_of_nothing_is_refused(world: World) -> None:
+def test_two_blockers_never_hold_the_same_work_and_are_told_by_the_ends_of_their_ids(world: World) -> None:
+    make_small_files(world.catalog)
     with pytest.raises(InvalidArgument, match="a blocker needs at least one operation"):
         world.blockers.block(world.table().table_id, frozenset())
-
-
-@pytest.mark.usefixtures("small_files")
-def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> None:
-    held = block(world)
-    world.restart()
-    assert world.blockers.list_active() == [held]
-    world.catalog.drop_table("db.t")
-    world.discovery.explore("cat")
-    assert world.blockers.list_active() == []
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_prefix_that_is_too_short_or_names_two_is_refused(world: World) -> None:
     first, second = block(world).blocker.blocker_id, block(world, BATCH_WRITE).blocker.blocker_id
+    for operations in ((OPTIMIZE,), (BATCH_WRITE,), (OPTIMIZE, BATCH_WRITE)):
+        with pytest.raises(TableBlocked):
+            block(world, *operations)
     common = next(length for length in range(36, 0, -1) if first[:length] == second[:length])
     with pytest.raises(BlockerNotFound, match="more than one blocker .*: " + ", ".join(sorted((first, second)))):
         world.blockers.release(first[:common])
     with pytest.raises(BlockerNotFound, match="is too short"):
         world.blockers.release(first[:5])
     assert world.blockers.release(first[-8:]).blocker.blocker_id == first
+
+
+def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> None:
+    make_small_files(world.catalog)
+    held = block(world)
+    world.restart()
+    assert world.blockers.list_active() == [held]
+    world.catalog.drop_table("db.t")
+    world.discovery.explore("cat")
+    assert world.blockers.list_active() == []
 
 
 # Properties that change while a process runs, and what a group's properties do
@@ -259,9 +177,7 @@ TABLE = parse_table("cat.db.t")
 
 
 def two_tasks(world: World, **properties: str) -> str:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
-    for number in range(4):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    make_two_partitions(world.catalog, properties)
     return world.begin(OptimizingType.MINOR)
 
 
@@ -301,11 +217,6 @@ def test_open_tasks_go_to_the_tables_new_group_once_there_is_one(world: World) -
     assert by_status == {TaskStatus.SUCCESS: "default", TaskStatus.PLANNED: "fast"}
 
 
-def test_a_quota_that_changed_counts_at_the_next_poll(world: World) -> None:
-    two_tasks(world)
-    assert say(world, **{"self-optimizing.quota": "0.1"}).quota == 0.1
-
-
 @pytest.mark.parametrize("by", ["property", "command"])
 def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str) -> None:
     process = two_tasks(world)
@@ -315,7 +226,6 @@ def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str)
     else:
         world.tables.set_enabled(TABLE, False)
     view = world.optimizing.cancel_unwanted(world.table().table_id)
-    assert view is not None
     assert (view.process.process_id, view.process.status) == (process, ProcessStatus.CLOSED)
     assert view.process.failure == "optimizing was switched off; 0 of 2 tasks done"
     assert {task.status for task in view.tasks} == {TaskStatus.CANCELED}
@@ -344,7 +254,6 @@ def test_a_process_reads_no_more_than_its_groups_input_limit(world: World) -> No
         writer.append(table, [row(number, part) for part in "abc"])
     world.groups.update("default", GroupChange(properties={"max-input-file-size-per-thread": "1"}))
     previewed = world.tables.preview(TABLE, OptimizingType.MINOR, False)
-    assert previewed.plan is not None
     assert len(previewed.plan.tasks) == 1
     assert len(world.tasks(world.begin(OptimizingType.MINOR))) == 1
 
@@ -357,15 +266,6 @@ def test_an_optimizer_must_have_the_memory_that_its_group_asks_for(world: World)
         world.optimizer(threads=2, memory_bytes=2 * 511 * MIB)
     assert e.value.hint == "Start it with --memory 512MB, or in another group."
     world.optimizer(threads=2, memory_bytes=2 * 512 * MIB)
-
-
-@pytest.mark.parametrize("properties", [{"memory": "lots"}, {"max-input-file-size-per-thread": "-1"}])
-def test_a_malformed_property_of_a_group_is_named_with_its_value(world: World, properties: dict[str, str]) -> None:
-    ((key, value),) = properties.items()
-    with pytest.raises(InvalidArgument, match=f"{key} has the malformed value '{value}'"):
-        world.groups.update("default", GroupChange(properties=properties))
-    with pytest.raises(InvalidArgument, match=f"{key} has the malformed value '{value}'"):
-        world.groups.create(ResourceGroup("new", properties=tuple(properties.items())))
 
 
 # A round that somebody limits to partitions: planned so, kept so, and no row of others is touched
@@ -428,23 +328,6 @@ def test_the_files_of_a_process_are_taken_under_every_name_of_its_table(world: W
     assert world.store.read(lambda db: reserved_files(db, another, "another", *given[2:])).paths == {}
 
 
-def test_a_limited_process_stays_limited_over_a_restart(world: World, table: Table) -> None:
-    process = begin(world, "part = 'a'")
-    world.restart()
-    assert world.process(process).where == "part = 'a'"
-    world.run_all(process)
-    world.restart()
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    table.refresh()
-    assert [file.content for file in oracle.live_files(table)].count(0) == 5
-
-
-def test_a_condition_that_no_partition_fulfils_leaves_nothing_to_do(world: World, table: Table) -> None:
-    begun = world.planning.begin(world.table().table_id, trigger="request", where="part = 'c'")
-    assert (begun.process_id, begun.evaluation.reason) == (None, "nothing to do: no partition satisfies the condition")
-    assert begun.evaluation.summary.data_files == 8
-
-
 @pytest.mark.parametrize("where", ["id = 4", "part >", "part = 'c'"])
 def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs(world: World, table: Table, where: str) -> None:
     world.tables.set_enabled(NAME, True)
@@ -453,21 +336,6 @@ def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs(world: W
     with suppress(InvalidArgument):
         world.planning.begin(before.table_id, trigger="request", where=where)
     assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
-
-
-def test_a_condition_on_another_column_is_wrong_usage_and_says_nothing_about_the_table(
-    world: World, table: Table
-) -> None:
-    world.tables.set_enabled(NAME, True)
-    world.tables.refresh(world.table().table_id)
-    assert world.table().status is OptimizingStatus.PENDING
-    with pytest.raises(InvalidArgument, match="id is not a partition column"):
-        world.tables.preview(NAME, None, False, "id = 4")
-    with pytest.raises(InvalidArgument, match="id is not a partition column"):
-        begin(world, "id = 4")
-    assert (world.table().status, world.table().failures) == (OptimizingStatus.IDLE, 0)
-    world.tables.refresh(world.table().table_id)
-    assert world.table().status is OptimizingStatus.PENDING
 
 
 def test_after_a_limited_round_the_table_is_still_due_for_the_rest(world: World, table: Table) -> None:
@@ -507,10 +375,13 @@ def _rows(store: Store) -> int:
     return len(store.read(lambda db: db.select("SELECT plan_id FROM saved_plan")))
 
 
-def test_a_plan_is_kept_for_ten_minutes_and_no_longer(store: Store) -> None:
+def test_a_plan_is_kept_for_its_table_alone_for_ten_minutes_and_no_longer(store: Store) -> None:
     clock = Clock()
     service = services(store, clock).planning
     made = service.save_plan(SEEN_TABLE, b"plan")
+    for table, plan_id in ((parse_table("c.n.other"), made.plan_id), (SEEN_TABLE, "another")):
+        with pytest.raises(NotFound):
+            service.saved_plan(table, plan_id)
     clock.now += timedelta(minutes=10) - TICK
     assert service.saved_plan(SEEN_TABLE, made.plan_id) == made
     clock.now += TICK
@@ -521,14 +392,6 @@ def test_a_plan_is_kept_for_ten_minutes_and_no_longer(store: Store) -> None:
     assert _rows(store) == 1, "what is too old is not kept either"
 
 
-def test_a_plan_is_of_its_table_alone(store: Store) -> None:
-    service = services(store, Clock()).planning
-    made = service.save_plan(SEEN_TABLE, b"plan")
-    for table, plan_id in ((parse_table("c.n.other"), made.plan_id), (SEEN_TABLE, "another")):
-        with pytest.raises(NotFound):
-            service.saved_plan(table, plan_id)
-
-
 def test_the_newest_hundred_are_kept(store: Store) -> None:
     service = services(store, Clock()).planning
     first, *others = [service.save_plan(SEEN_TABLE, b"plan") for _ in range(101)]
@@ -536,12 +399,3 @@ def test_the_newest_hundred_are_kept(store: Store) -> None:
     assert all(service.saved_plan(SEEN_TABLE, one.plan_id) == one for one in others)
     with pytest.raises(NotFound):
         service.saved_plan(SEEN_TABLE, first.plan_id)
-
-
-def test_a_plan_is_there_after_a_restart(tmp_path: Path) -> None:
-    before = open_store(tmp_path / "amoro.db")
-    made = services(before, Clock()).planning.save_plan(SEEN_TABLE, b"plan")
-    before.close()
-    after = Store.open(tmp_path / "amoro.db")
-    assert services(after, Clock()).planning.saved_plan(SEEN_TABLE, made.plan_id) == made
-    after.close()

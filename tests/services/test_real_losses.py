@@ -149,7 +149,6 @@ def branch_at_count_0(scene: Scene) -> set[str]:
 
     scene.off(snapshots, "_keep", not_of_refs)
     plan = scene.world.maintaining.preview(scene.world.table().identifier, "expire-snapshots").plan
-    assert plan is not None
     kept: Any = plan.document["kept_snapshots"]
     ids = {one["snapshot_id"] for one in kept}
     return {name for name, ref in scene.table.metadata.refs.items() if ref.snapshot_id not in ids}
@@ -345,7 +344,6 @@ def rewritten_by_a_zombie(scene: Scene) -> set[str]:
 def live_set_empty(scene: Scene) -> set[str]:
     scene.old_snapshots()
     head = scene.table.refresh().current_snapshot()
-    assert head is not None
     needed = {one.path for one in oracle.live_files(scene.table)}
     schema, _ = oracle.read_avro(head.manifest_list)
     with Path(local_path(head.manifest_list)).open("wb") as file:

@@ -1,6 +1,6 @@
 """Commits that storage, catalog or another table refuse or put off, and what each attempt reads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
@@ -22,15 +22,15 @@ from amoro_core.errors import (
 from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.services.task_lifecycle import Failure
-from amoro_core.store import processes, tables
+from amoro_core.store import tables
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
 from tests.services.rigs import raising
-from tests.services.world import World
+from tests.services.world import World, make_two_partitions
 from tests.tiers import sample
 
 REFUSED, UNKNOWN = CommitOutcome.REFUSED, CommitOutcome.UNKNOWN
@@ -40,10 +40,6 @@ REFUSED, UNKNOWN = CommitOutcome.REFUSED, CommitOutcome.UNKNOWN
 def _storage() -> Iterator[None]:
     with storage_faults():
         yield
-
-
-def attempts(world: World, process: str) -> tuple[CommitAttempt, ...]:
-    return tuple(world.store.read(lambda db: processes.list_commits(db, process)))
 
 
 def metadata_files(world: World) -> set[str]:
@@ -83,7 +79,6 @@ def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
         assert type(error) is AccessDenied
         now = world.process(process)
         assert now.status is ProcessStatus.COMMITTING
-        assert now.delay is not None
         assert (now.delay.code, now.delay.reason, now.delay.tries, now.delay.refusals) == (
             "AMORO-1013",
             error.message,
@@ -100,7 +95,7 @@ def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
     assert (end.failure_code, end.delay) == ("AMORO-1006", None)
     assert ("denied" if trouble is Trouble.DENIED else "ACCESS_DENIED") in end.failure
     assert end.failure.endswith("; tried 3 times")
-    assert [one.outcome for one in attempts(world, process)] == ([REFUSED] * 3 if kind is Kind.METADATA else [])
+    assert [one.outcome for one in world.commits(process)] == ([REFUSED] * 3 if kind is Kind.METADATA else [])
     assert (metadata_files(world), data_files(world, process)) == (before, [])
     runtime = world.table()
     assert (runtime.status, runtime.failures) == (OptimizingStatus.IDLE, 1)
@@ -123,7 +118,6 @@ def test_trouble_of_the_moment_is_shown_and_never_ends_the_process(
         error = tried(world, process, trouble)
         assert isinstance(error, AmoroError)
         now = world.process(process)
-        assert now.delay is not None
         assert (now.delay.tries, now.delay.refusals, now.delay.retry_at) == (
             tries,
             0,
@@ -139,17 +133,8 @@ def test_trouble_of_the_moment_is_shown_and_never_ends_the_process(
     assert world.process(process).waiting == ""
 
 
-def test_after_a_restart_a_commit_is_tried_at_once(world: World, process: str) -> None:
-    tried(world, process, Trouble.FAILS)
-    world.restart()
-    assert world.heard.commits == [process]
-
-
 def test_an_error_that_nobody_foresaw_is_shown_too(world: World, process: str) -> None:
-    def broken(self: IcebergTable, *arguments: object) -> object:
-        raise LookupError("no such thing")
-
-    world.iceberg.table(stage=broken)
+    world.iceberg.table(stage=raising(LookupError("no such thing")))
     with pytest.raises(LookupError):
         world.committing.commit(process)
     assert world.process(process).waiting == (
@@ -190,7 +175,7 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(w
 
     assert world.committing.commit(process) is ProcessStatus.CLOSED
 
-    assert (attempts(world, process), metadata_files(world)) == ((), before)
+    assert (world.commits(process), metadata_files(world)) == ((), before)
     assert world.process(process).failure == "no more; 2 of 2 tasks done"
 
 
@@ -206,7 +191,7 @@ def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(world: World, 
 
     world.iceberg.table(send=send)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    (attempt,) = attempts(world, process)
+    (attempt,) = world.commits(process)
     if when == "sent":
         sent = f"its commit was sent (attempt 1, snapshot {attempt.snapshot_id})"
         assert said == [f"process {process} can't be cancelled: {sent}"]
@@ -236,12 +221,7 @@ def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
     world: World, process: str, error: AmoroError
 ) -> None:
     unheard(world, process)
-    load: Callable[..., IcebergTable] = IcebergFormat.load
-
-    def refused(*arguments: object) -> IcebergTable:
-        raise error
-
-    world.iceberg.catalog(load=refused)
+    world.iceberg.catalog(load=raising(error))
     for tries in range(1, 6):
         with pytest.raises(type(error)):
             world.committing.commit(process)
@@ -253,29 +233,8 @@ def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
         )
     assert now.waiting.startswith(f"waiting to know whether it was committed: {error.message}, next try at ")
     assert shown(world, process) == now.waiting
-    assert [one.outcome for one in attempts(world, process)] == [UNKNOWN]
-    world.iceberg.catalog(load=load)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-
-def test_an_attempt_that_was_only_written_down_is_not_ended_by_a_refusal(world: World, process: str) -> None:
-    """The coordinator may have died right after it was sent."""
-
-    def died(self: IcebergTable, payload: bytes) -> None:
-        raise KeyboardInterrupt
-
-    with world.iceberg.table(send=died), pytest.raises(KeyboardInterrupt):
-        world.committing.commit(process)
-    load: Callable[..., IcebergTable] = IcebergFormat.load
-
-    def refused(*arguments: object) -> IcebergTable:
-        raise TableRefused("encrypted", reason="encryption")
-
-    world.iceberg.catalog(load=refused)
-    with pytest.raises(TableRefused):
-        world.committing.commit(process)
-    assert world.status(process) is ProcessStatus.COMMITTING
-    world.iceberg.catalog(load=load)
+    assert [one.outcome for one in world.commits(process)] == [UNKNOWN]
+    world.iceberg.restore()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
@@ -292,7 +251,7 @@ def test_a_sending_again_that_storage_denies_leaves_it_unknown(world: World, pro
     unheard(world, process)
     for _ in range(4):
         assert tried(world, process, Trouble.DENIED, Kind.METADATA) is ProcessStatus.COMMIT_UNKNOWN
-        assert [one.outcome for one in attempts(world, process)] == [UNKNOWN]
+        assert [one.outcome for one in world.commits(process)] == [UNKNOWN]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
@@ -324,12 +283,10 @@ def made_anew(world: World, appends: int = 1) -> Table:
     return table
 
 
-def ended(world: World, process: str) -> OptimizingProcess:
-    return world.process(process)
-
-
 def planned_on(world: World, process: str, table: Table) -> str:
-    return f"cat.db.t is another table: UUID {table.metadata.table_uuid}, planned on {ended(world, process).table_uuid}"
+    return (
+        f"cat.db.t is another table: UUID {table.metadata.table_uuid}, planned on {world.process(process).table_uuid}"
+    )
 
 
 def files_below(table: Table) -> set[str]:
@@ -346,7 +303,7 @@ def test_a_table_made_anew_with_fewer_commits_ends_the_process_and_is_free_at_on
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    end = ended(world, process)
+    end = world.process(process)
     assert (end.failure_code, end.failure) == (
         CommitConflict.code,
         planned_on(world, process, table)
@@ -373,22 +330,17 @@ def test_a_table_made_anew_between_loading_and_validating_ends_the_process(world
     world.iceberg.table(head=late)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert ended(world, process).failure_code == CommitConflict.code
+    assert world.process(process).failure_code == CommitConflict.code
 
 
 def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of_it_is_removed(
     world: World, process: str
 ) -> None:
-    send, there = IcebergTable.send, set[str]()
-
-    def late(self: IcebergTable, payload: bytes) -> None:
-        there.update(files_below(made_anew(world)))
-        send(self, payload)
-
-    world.iceberg.table(send=late)
+    there = set[str]()
+    world.iceberg.before_sending(lambda: there.update(files_below(made_anew(world))))
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert ended(world, process).failure_code == CommitConflict.code
+    assert world.process(process).failure_code == CommitConflict.code
     assert files_below(world.catalog.load_table("db.t")) == there
 
 
@@ -398,13 +350,13 @@ def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_re
 ) -> None:
     with world.iceberg.lose_answers(arrives=False):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    (attempt,) = world.store.read(lambda db: processes.list_commits(db, process))
+    (attempt,) = world.commits(process)
     table = made_anew(world, appends)
     there = files_below(table)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    end = ended(world, process)
+    end = world.process(process)
     assert end.failure_code == CommitConflict.code
     assert end.failure.startswith(planned_on(world, process, table))
     assert end.failure.endswith("; whether a commit to it was applied is not known, and none of its files is removed")
@@ -415,16 +367,13 @@ def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_re
 
 
 def test_a_running_process_is_ended_once_its_table_is_seen_to_be_another(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(4):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    make_two_partitions(world.catalog)
     process = world.begin(OptimizingType.MINOR)
     anew = made_anew(world)
     world.tables.refresh(world.table().table_id)
 
     view = world.optimizing.cancel_unwanted(world.table().table_id)
 
-    assert view is not None
     assert (view.process.status, view.process.failure_code, view.process.failure) == (
         ProcessStatus.CLOSED,
         CommitConflict.code,
@@ -450,22 +399,10 @@ def test_what_was_known_of_the_dropped_table_is_forgotten_and_what_people_said_o
 
     runtime = world.tables.refresh(world.table().table_id)
 
-    assert runtime is not None
     assert (runtime.uuid, runtime.enabled_override) == (str(table.metadata.table_uuid), True)
     assert (runtime.failures, runtime.retry_at, runtime.last_optimized_at) == (0, None, None)
     assert (runtime.summary.data_files, runtime.evaluated_at) == (1, world.now)
     assert world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id)) == {}
-
-
-def test_a_table_that_was_looked_at_again_keeps_what_is_known_of_it(world: World, process: str) -> None:
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    optimized_at = world.table().last_optimized_at
-
-    runtime = world.tables.refresh(world.table().table_id)
-
-    assert runtime is not None
-    assert runtime.last_optimized_at == optimized_at is not None
-    assert len(world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))) == 2
 
 
 # What an attempt to commit reads and writes of manifests goes by what changed since the plan, not by the table

@@ -7,7 +7,6 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDT
 
 from amoro_core.errors import TableRefused, WorkFailed
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.formats.ports import Role
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.paging import ALL, Window
 from amoro_core.model.processes import ProcessStatus
@@ -36,12 +34,11 @@ from amoro_core.model.tables import (
     parse_table,
 )
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.store import table_listing, tables
+from amoro_core.store import table_listing
 from amoro_core.store.database import Connection
 from amoro_core.transactions.journal import keep_record
 from amoro_core.transactions.table_registry import reset_replaced
 from tests.engine import oracle, writer
-from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import Layout, write_data_files
@@ -95,7 +92,6 @@ def test_a_data_file_that_is_a_link_to_a_foreign_one_is_refused_unread(
 @pytest.mark.parametrize("kind", ["manifest", "manifest list", "metadata file"])
 def test_metadata_that_are_no_regular_files_are_refused_at_once(world: World, table: Table, kind: str) -> None:
     snapshot = table.current_snapshot()
-    assert snapshot is not None
     named = {
         "manifest": lambda: snapshot.manifests(table.io)[0].manifest_path,
         "manifest list": lambda: snapshot.manifest_list,
@@ -409,9 +405,6 @@ def test_a_table_that_does_not_welcome_parquet_any_more_is_not_committed_to(worl
 # Tables of formats that lack something, and tables whose format changes
 
 
-TAGGED = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
-
-
 @pytest.fixture
 def table_id(world: World) -> int:
     make_small_files(world.catalog, 4)
@@ -425,38 +418,15 @@ def as_format(world: World, name: str) -> None:
     world.iceberg.table(facts=renamed)
 
 
-def test_a_look_at_a_table_keeps_its_format(world: World, table_id: int) -> None:
-    assert world.table().format == ""
-    world.tables.refresh(table_id)
-    assert world.table().format == "iceberg"
-
-
-def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_keeps_its_own(
+def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_kept_though_it_is_not_listed(
     world: World, table_id: int
 ) -> None:
     world.tables.refresh(table_id)
     as_format(world, "paimon")
-    found = world.tables.refresh(table_id)
-    assert found is not None
-    assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
-
-
-def test_a_table_that_is_not_listed_and_has_another_format_is_not_disposed(world: World, table_id: int) -> None:
-    world.tables.refresh(table_id)
-    as_format(world, "paimon")
     world.iceberg.catalog(list_tables=lambda self, catalog: [])
     assert world.discovery.explore("cat").disposed == ()
-    assert world.store.read(lambda db: tables.find(db, TABLE)) is not None
-
-
-def test_another_table_of_the_name_has_its_own_format(world: World, table_id: int) -> None:
-    world.tables.refresh(table_id)
-    world.catalog.drop_table("db.t")
-    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
-    as_format(world, "paimon")
     found = world.tables.refresh(table_id)
-    assert found is not None
-    assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
+    assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
 
 
 def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after_a_death_in_between(
@@ -477,45 +447,7 @@ def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after
     assert listed() == 0
     world.restart()
     found = world.tables.refresh(table_id)
-    assert found is not None
     assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
-
-
-@pytest.mark.parametrize("lacking", [Role.REWRITE, Role.COMMIT])
-def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_same(
-    world: World, table_id: int, lacking: Role
-) -> None:
-    world.iceberg.table(roles=frozenset(Role) - {Role.SERVICE, lacking})
-    found = world.tables.refresh(table_id)
-    assert found is not None
-    assert (found.status, found.refusal) == (OptimizingStatus.REFUSED, "format")
-    assert f"format iceberg, which lacks what optimizing needs: {lacking} (" in found.status_reason
-    with pytest.raises(TableRefused, match=f"needs: {lacking}"):
-        world.begin()
-    inspection = world.services.inspection
-    assert inspection.health(TABLE).summary.data_files == 4
-
-
-def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_goes_on(world: World) -> None:
-    wait_for_one_day()
-    make_small_files(world.catalog, 4, properties=TAGGED)
-    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
-    table_id = world.table().table_id
-    world.tables.refresh(table_id)
-    assert world.maintaining.list_due() == [(table_id, "auto-create-tags", "cat")]
-    world.iceberg.table(roles=frozenset(Role) - {Role.SERVICE, Role.MAINTAIN})
-    found = world.tables.refresh(table_id)
-    assert found is not None
-    assert (found.status is OptimizingStatus.REFUSED, world.maintaining.list_due()) == (False, [])
-    with pytest.raises(TableRefused, match="format iceberg, which lacks what auto-create-tags needs: maintain"):
-        world.maintaining.begin(table_id, "auto-create-tags", trigger="request")
-    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
-
-
-def test_a_table_that_nobody_can_read_is_not_looked_into(world: World, table_id: int) -> None:
-    world.iceberg.table(roles=frozenset({Role.COMMIT}))
-    with pytest.raises(TableRefused, match="lacks what reading it needs: read"):
-        world.services.inspection.health(TABLE)
 
 
 def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world: World, process: str) -> None:

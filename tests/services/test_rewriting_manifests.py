@@ -19,13 +19,10 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Table
 
-from amoro_core.errors import CommitRefused, InvalidArgument
-from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.manifest.writing import existing_entry
-from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
-from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, by_content, ids, row
 from tests.engine.writer3 import upgrade
@@ -35,7 +32,6 @@ DANGLING = "clean-dangling-delete-files"
 NAME, SWITCH = "rewrite-manifests", "maintenance.rewrite-manifests.enabled"
 
 PARTS = "abcdef"
-SEND = IcebergTable.send
 LOWER_BOUNDS = [field.name for field in DATA_FILE_TYPE[3].fields].index("lower_bounds")
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
@@ -58,7 +54,6 @@ def with_deletes(world: World) -> Table:
 
 def manifests(table: Table, content: ManifestContent = DATA) -> list[ManifestFile]:
     snapshot = table.refresh().current_snapshot()
-    assert snapshot is not None
     return [one for one in snapshot.manifests(table.io) if one.content == content]
 
 
@@ -95,29 +90,16 @@ def of_partition(table: Table, part: str, content: ManifestContent = DATA) -> in
     return found
 
 
-def begin(world: World) -> str:
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
-    assert begun.process_id, begun.reason
-    return begun.process_id
-
-
 def by_the_clock(world: World) -> Any:
     world.later(timedelta(days=2).total_seconds())
     return world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
 
 
-def rewrite(world: World) -> str:
-    process_id = begin(world)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    return process_id
-
-
 def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
     table = with_deletes(world)
     before, rows, head = entries(table), oracle.live_rows(table), table.current_snapshot()
-    assert head is not None
     assert (len(manifests(table)), len(manifests(table, DELETES))) == (13, 4)
-    process_id = rewrite(world)
+    process_id = world.done(NAME)
     assert entries(table) == before
     assert oracle.live_rows(table) == rows
     (data,), (deletes,) = manifests(table), manifests(table, DELETES)
@@ -128,8 +110,6 @@ def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
     parts = [entry.data_file.partition[0] for entry in read]
     assert parts == sorted(parts)
     made = table.current_snapshot()
-    assert made is not None
-    assert made.summary is not None
     assert (made.summary.operation.value, made.parent_snapshot_id) == ("replace", head.snapshot_id)
     said = made.summary.additional_properties
     assert {key: said[key] for key in said if key.startswith(("manifests-", "entries-", "changed-"))} == {
@@ -139,7 +119,6 @@ def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
         "entries-processed": str(sum(before.values())),
         "changed-partition-count": "0",
     }
-    assert head.summary is not None
     assert said["total-data-files"] == head.summary.additional_properties["total-data-files"]
     assert said["amoro.process-id"] == process_id
     receipt = world.receipt(process_id)
@@ -150,7 +129,7 @@ def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
 def test_a_table_of_format_1_keeps_its_entries_too(world: World) -> None:
     table = filled(world, 4, version=1)
     before, rows = entries(table), oracle.live_rows(table)
-    rewrite(world)
+    world.done(NAME)
     assert len(manifests(table)) == 1
     assert (entries(table), oracle.live_rows(table)) == (before, rows)
 
@@ -163,7 +142,7 @@ def test_manifests_from_before_an_upgrade_keep_their_entries_too(world: World, v
     if version == 3:
         upgrade(table)
     before = entries(table)
-    rewrite(world)
+    world.done(NAME)
     assert len(manifests(table)) < 10
     assert entries(table) == before
 
@@ -178,14 +157,6 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
     assert of_partition(table, "c") <= 2
     again = by_the_clock(world)
     assert (again.process_id, again.reason) == ("", "no manifest is worth rewriting")
-
-
-def test_few_manifests_are_left_as_they_are_by_the_clock_and_written_anew_for_whoever_asks(world: World) -> None:
-    table = filled(world, 7, **{SWITCH: "true"})
-    assert by_the_clock(world).reason == "no manifest is worth rewriting"
-    rewrite(world)
-    assert len(manifests(table)) == 1
-    assert world.maintaining.begin(world.table().table_id, NAME, trigger="request").process_id == ""
 
 
 def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
@@ -210,7 +181,7 @@ def test_manifests_of_specs_are_never_mixed(world: World) -> None:
     for number in range(3):
         writer.append(table, [row(100 + number, "a", "v"), row(200 + number, "b", "w")])
     before = entries(table)
-    rewrite(world)
+    world.done(NAME)
     assert sorted(one.partition_spec_id for one in manifests(table)) == [0, 1]
     assert entries(table) == before
 
@@ -221,13 +192,13 @@ def test_a_file_that_stands_in_the_table_twice_stays_twice(world: World) -> None
     table.refresh().add_files(files, check_duplicate_files=False)
     before = entries(table)
     assert sum(count for said, count in before.items() if said[5] == files[0]) == 2
-    rewrite(world)
+    world.done(NAME)
     assert len(manifests(table)) == 1
     assert entries(table) == before
 
 
 def test_what_others_add_while_it_is_written_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, process_id = filled(world), begin(world)
+    table, process_id = filled(world), world.begin_action(NAME)
     written = rewrite_manifests._require_same
 
     def meanwhile(*arguments: Any) -> None:
@@ -247,7 +218,7 @@ def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
     world: World, monkeypatch: pytest.MonkeyPatch, content: ManifestContent, left: tuple[int, int]
 ) -> None:
     table = with_deletes(world)
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     gone = next(one.path for one in oracle.live_files(table) if (one.content == oracle.DATA) == (content == DATA))
     written, seen = rewrite_manifests._require_same, []
 
@@ -268,7 +239,7 @@ def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
 def test_two_that_rewrite_the_same_manifests_leave_the_work_of_the_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, process_id = filled(world), begin(world)
+    table, process_id = filled(world), world.begin_action(NAME)
     before = entries(table)
     written, others = rewrite_manifests._require_same, list[str]()
 
@@ -283,19 +254,6 @@ def test_two_that_rewrite_the_same_manifests_leave_the_work_of_the_first(
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert "was replaced meanwhile" in world.process(process_id).failure
     assert (entries(table), len(manifests(table))) == (before, 1)
-
-
-def test_files_are_rewritten_after_their_manifests_and_these_after_the_files(world: World) -> None:
-    table = with_deletes(world)
-    rows = oracle.live_rows(table)
-    rewrite(world)
-    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
-    writer.append(table, [row(900, "a")])
-    writer.append(table, [row(901, "a")])
-    before = entries(table)
-    rewrite(world)
-    assert entries(table) == before
-    assert oracle.live_rows(table).total() == rows.total() + 2
 
 
 def as_new(entry: ManifestEntry) -> ManifestEntry:
@@ -318,7 +276,7 @@ def without_bounds(entry: ManifestEntry) -> ManifestEntry:
 def test_entries_that_do_not_read_back_as_they_were_end_it(
     world: World, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[ManifestEntry], ManifestEntry]
 ) -> None:
-    table, process_id = filled(world), begin(world)
+    table, process_id = filled(world), world.begin_action(NAME)
     before = entries(table)
     monkeypatch.setattr(rewrite_manifests, "existing_entry", spoil)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
@@ -329,7 +287,7 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_commit_lands_once(world: World, arrives: bool) -> None:
-    table, process_id = filled(world), begin(world)
+    table, process_id = filled(world), world.begin_action(NAME)
     before = entries(table)
     world.commit_unknown(process_id, arrives=arrives)
     world.restart()
@@ -339,29 +297,10 @@ def test_an_unknown_commit_lands_once(world: World, arrives: bool) -> None:
 
 
 def test_a_lost_race_leaves_no_file_behind(world: World) -> None:
-    table, process_id, sent = filled(world), begin(world), []
-
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if not sent:
-            writer.append(table, [row(7, "a")])
-        sent.append(payload)
-        SEND(self, payload)
-
-    world.iceberg.table(send=send)
+    table, process_id = filled(world), world.begin_action(NAME)
+    sent = world.iceberg.before_sending(lambda: writer.append(table, [row(7, "a")]))
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
-    require_tidy(world, table)
-
-
-def test_a_refused_commit_leaves_no_file_behind_and_all_manifests_as_they_were(world: World) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        raise CommitRefused("no right")
-
-    table, process_id = filled(world), begin(world)
-    before = entries(table)
-    world.iceberg.table(send=send)
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert (entries(table), len(manifests(table))) == (before, 10)
     require_tidy(world, table)
 
 
@@ -382,15 +321,6 @@ def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
     assert "audit" in begun.reason
 
 
-def test_the_preview_counts_and_changes_nothing(world: World) -> None:
-    table = with_deletes(world)
-    seen = world.maintaining.preview(world.table().identifier, NAME)
-    assert seen.plan is not None
-    assert seen.plan.document["rewritten_manifests_count"] == 17
-    assert [one["content"] for one in seen.plan.document["clusters"]] == ["data", "delete"]
-    assert len(manifests(table)) == 13
-
-
 # Dangling delete files: which of them leave the table, that no row moves, and what comes of others' commits
 
 
@@ -409,16 +339,6 @@ def table(world: World) -> Table:
     return made
 
 
-def clean(world: World) -> ProcessStatus:
-    return world.committing.commit(clean_up(world))
-
-
-def clean_up(world: World) -> str:
-    begun = world.maintaining.begin(world.table().table_id, DANGLING, trigger="request")
-    assert begun.process_id, begun.reason
-    return begun.process_id
-
-
 def deletes(table: Table) -> list[tuple[int, str]]:
     """Content and partition of each live delete file."""
     return sorted((one.content, one.partition[0]) for one in oracle.live_files(table) if one.content)
@@ -427,13 +347,11 @@ def deletes(table: Table) -> list[tuple[int, str]]:
 def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, table: Table) -> None:
     before, rows = ids(table), oracle.live_rows(table)
     assert deletes(table) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-    process_id = clean_up(world)
+    process_id = world.begin_action(DANGLING)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert deletes(table) == [(1, "b"), (2, "b")]
     assert (ids(table), oracle.live_rows(table)) == (before, rows) == ([1, 11], rows)
     head = table.refresh().current_snapshot()
-    assert head is not None
-    assert head.summary is not None
     assert head.summary.operation.value == "replace"
     said = head.summary.additional_properties
     assert said["snapshot.producer"] == "CLEAN_DANGLING_DELETE"
@@ -445,14 +363,8 @@ def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, tabl
         Figure("removed_position_delete_files", 1, "files"),
         Figure("removed_equality_delete_files", 1, "files"),
     )
-
-
-def test_a_table_where_none_dangles_is_left_as_it_is(world: World, table: Table) -> None:
-    clean(world)
-    snapshots = len(table.refresh().metadata.snapshots)
     begun = world.maintaining.begin(world.table().table_id, DANGLING, trigger="request")
     assert (begun.process_id, begun.reason) == ("", "no dangling delete files")
-    assert len(table.refresh().metadata.snapshots) == snapshots
 
 
 def test_a_table_without_deletes_is_not_even_scanned(world: World) -> None:
@@ -461,18 +373,9 @@ def test_a_table_without_deletes_is_not_even_scanned(world: World) -> None:
     assert world.maintaining.preview(world.table().identifier, DANGLING).plan is None
 
 
-def test_the_preview_names_what_would_go_and_changes_nothing(world: World, table: Table) -> None:
-    seen = world.maintaining.preview(world.table().identifier, DANGLING)
-    assert seen.plan is not None
-    gone = {one.path for one in oracle.live_files(table) if one.content and one.partition[0] == "a"}
-    assert set(seen.plan.document["delete_files"]) == gone
-    assert seen.plan.document["removed_delete_files_count"] == 2
-    assert len(deletes(table)) == 4
-
-
 def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table: Table) -> None:
     """Amoro #3348, two scans: the table is set back to where the file still was, and what dangled applies again."""
-    process_id = clean_up(world)
+    process_id = world.begin_action(DANGLING)
     writer.rollback(table, table.refresh().metadata.snapshots[2].snapshot_id)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert "no dangling delete files any more" in world.process(process_id).failure
@@ -481,15 +384,8 @@ def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table:
 
 
 def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table) -> None:
-    process_id, sent = clean_up(world), []
-
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if not sent:
-            writer.append(table, [row(3, "a"), row(13, "b")])
-        sent.append(payload)
-        SEND(self, payload)
-
-    world.iceberg.table(send=send)
+    process_id = world.begin_action(DANGLING)
+    sent = world.iceberg.before_sending(lambda: writer.append(table, [row(3, "a"), row(13, "b")]))
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
     assert (ids(table), deletes(table)) == ([1, 3, 11, 13], [(1, "b"), (2, "b")])
@@ -497,7 +393,11 @@ def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table) -> 
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_removal_of_dangling_deletes_lands_once(world: World, table: Table, arrives: bool) -> None:
-    process_id, rows, snapshots = clean_up(world), oracle.live_rows(table), len(table.refresh().metadata.snapshots)
+    process_id, rows, snapshots = (
+        world.begin_action(DANGLING),
+        oracle.live_rows(table),
+        len(table.refresh().metadata.snapshots),
+    )
     world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -513,9 +413,3 @@ def test_dangling_deletes_of_a_table_under_review_by_a_branch_are_left_alone(wor
     begun = world.maintaining.begin(world.table().table_id, DANGLING, trigger="request")
     assert begun.process_id == ""
     assert "audit" in begun.reason
-
-
-def test_options_that_mean_nothing_to_it_are_refused_by_name(world: World, table: Table) -> None:
-    options = Options(older_than=timedelta(days=3), retain_last=2)
-    with pytest.raises(InvalidArgument, match=f"{DANGLING} takes no --older-than, --retain-last"):
-        world.maintaining.preview(world.table().identifier, DANGLING, options)

@@ -15,11 +15,11 @@ from pyiceberg.table import Table
 from amoro_core.actions import clustering
 from amoro_core.actions.action_api import PlanningContext
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.commits import ROLLBACK_MARKS, SnapshotAdded, rolled_back
+from amoro_core.model.commits import ROLLBACK_MARKS, SnapshotAdded
 from amoro_core.model.history_events import Event, EventFilter, EventKind
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
-from amoro_core.model.tables import OptimizingType, SnapshotFacts
+from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.clustering.planner import commits_since
 from amoro_core.store import events, groups, processes, tables
 from tests.engine import oracle, writer
@@ -28,7 +28,7 @@ from tests.engine.builders import BY_PART, SCHEMA, ids, make, row
 from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
-from tests.services.world import START, World
+from tests.services.world import World
 
 AT_ONCE = {"maintenance.expire-snapshots.trash-keep": "0"}
 
@@ -37,12 +37,6 @@ def told(world: World) -> list[Event]:
     """What was told of rolled back commits after a look at the table, the oldest first."""
     wanted = EventFilter(kinds=(EventKind.ROLLED_BACK,), table_id=world.refresh().table_id)
     return world.store.read(lambda db: events.list_newest(db, wanted, None, 100))[::-1]
-
-
-def optimized(world: World, kind: OptimizingType = OptimizingType.FULL) -> str:
-    process_id = world.begin_and_run(kind, force=kind is OptimizingType.FULL)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    return process_id
 
 
 def filled(world: World, version: int = 2) -> Table:
@@ -62,7 +56,7 @@ def test_nothing_goes_by_snapshots_that_a_rollback_abandoned(world: World, versi
     world.now = datetime.now(UTC) + timedelta(seconds=1)
     table = filled(world, version)
     start, before = world.table_head(), oracle.live_rows(table)
-    process_id = optimized(world)
+    process_id = world.optimized(force=True)
     ours = world.table_head()
     writer.append(table, [row(90, "a")])
     writer.remove_files(table, [file.path for file in oracle.live_files(table) if file.partition == ("b",)])
@@ -86,7 +80,6 @@ def test_nothing_goes_by_snapshots_that_a_rollback_abandoned(world: World, versi
     writer.append(table, [row(50, "b")])
     assert told(world) == [event]
     commit = world.store.read(lambda db: tables.find_data_commit(db, runtime.table_id, runtime.uuid))
-    assert commit is not None
     assert (commit.snapshot_id, kept.snapshot_id) == (world.table_head(), abandoned)
     # Planning: the files of the present head, and no others.
     rows, live = oracle.live_rows(table), {file.path for file in oracle.live_files(table) if not file.content}
@@ -130,13 +123,13 @@ def test_neither_commits_nor_statistics_of_other_snapshots_than_the_historys_cou
 
 def test_an_expired_commit_was_not_rolled_back(world: World) -> None:
     table = filled(world)
-    optimized(world)
+    world.optimized(force=True)
     for number in range(3):
         writer.append(table, [row(60 + number)])
         writer.expire_snapshots(table)
         assert told(world) == []
     # What a removed snapshot was rolled back from is told, too: Polaris removes it.
-    start, process_id = world.table_head(), optimized(world)
+    start, process_id = world.table_head(), world.optimized(force=True)
     ours = world.table_head()
     writer.rollback(table, start)
     writer.expire_snapshots(table, [ours])
@@ -145,39 +138,7 @@ def test_an_expired_commit_was_not_rolled_back(world: World) -> None:
     assert [one.about.process_id for one in told(world)] == [process_id]
 
 
-def facts(*chain: tuple[int, int]) -> list[SnapshotFacts]:
-    """Snapshots by id, each the child of the one before, with their sequence numbers."""
-    parents = [None, *(snapshot_id for snapshot_id, _ in chain)]
-    return [
-        SnapshotFacts(snapshot_id, parent, number, START, "append", {}, ())
-        for (snapshot_id, number), parent in zip(chain, parents, strict=False)
-    ]
-
-
 OURS, NEXT = SnapshotAdded(2, 1, 6), SnapshotAdded(3, 2, 7)
-
-
-@pytest.mark.parametrize(
-    ("snapshots", "head", "added", "gone"),
-    [
-        (facts((1, 5), (2, 6), (3, 7)), 3, [NEXT, OURS], []),
-        (facts((1, 5)), 1, [NEXT, OURS], []),  # a replica that lags, or nothing but a rollback
-        (facts((0, 4)), 0, [OURS], []),
-        (facts((1, 5), (9, 6)), 9, [OURS], [OURS]),
-        (facts((1, 5), (9, 6)), 9, [NEXT, OURS], [NEXT, OURS]),  # Polaris sets sequence numbers back
-        ([*facts((1, 5), (2, 6)), *facts((1, 5))], 1, [OURS], [OURS]),
-        (facts((1, 5), (2, 6), (9, 7))[2:], 9, [OURS], []),  # expired: its child names it
-        (facts((1, 5), (2, 6), (8, 7), (9, 8))[3:], 9, [OURS], []),
-        (facts((9, 6))[:1], 9, [OURS], []),  # a writer that drops the parent of what was expired
-        (facts((1, 0), (9, 0)), 9, [SnapshotAdded(2, 1, 0)], [SnapshotAdded(2, 1, 0)]),
-        (facts((1, 0)), 1, [SnapshotAdded(2, 1, 0)], []),
-        (facts((1, 5)), None, [OURS], []),
-    ],
-)
-def test_what_was_rolled_back_follows_from_the_history(
-    snapshots: list[SnapshotFacts], head: int | None, added: list[SnapshotAdded], gone: list[SnapshotAdded]
-) -> None:
-    assert rolled_back(added, snapshots, head) == gone
 
 
 # Polaris: a server that rolls a commit back for a writer
@@ -198,8 +159,6 @@ def polaris(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
 
 def marks(table: Table) -> dict[str, str]:
     head = table.refresh().current_snapshot()
-    assert head is not None
-    assert head.summary is not None
     summary = head.summary.additional_properties
     return {key: value for key, value in summary.items() if key.startswith("polaris.")}
 
@@ -209,12 +168,12 @@ ALLOWED = {"self-optimizing.polaris-rollback": "true"}
 
 def test_in_polaris_commits_may_be_rolled_back_where_the_table_says_so(polaris: World) -> None:
     table = filled(polaris)
-    optimized(polaris)
+    polaris.optimized(force=True)
     assert marks(table) == {}
     with table.transaction() as change:
         change.set_properties(ALLOWED)
     writer.append(table, [row(30)])
-    start, process_id = polaris.table_head(), optimized(polaris)
+    start, process_id = polaris.table_head(), polaris.optimized(force=True)
     assert marks(table) == ROLLBACK_MARKS
     assert ROLLBACK_MARKS["polaris.internal.rollback.compaction.on-conflict"] == "true"
     # What is refuted here may land later, since the snapshots between may be rolled back: its files stay.
@@ -235,7 +194,7 @@ def test_elsewhere_the_property_has_no_effect_and_other_commits_carry_no_mark(wo
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ALLOWED)
     for number in range(3):
         writer.append(table, [row(number)])
-    optimized(world)
+    world.optimized(force=True)
     assert marks(table) == {}
     writer.append(table, [row(9)])
     writer.upsert(table, [row(1, "a", "new")], ["id"])

@@ -152,58 +152,39 @@ def answering(terminal: TerminalService) -> Callable[..., StatementResult]:
 SELECTS = """
 SELECT * FROM cat.db.t
 FROM cat.db.v
-SELECT count(*) FROM cat.db.t
 SELECT count(*), count(s), count(DISTINCT part) FROM cat.db.v WHERE day = '2024-01-02'
 SELECT #2, #1 FROM cat.db.t
 SELECT t FROM cat.db.t
-SELECT x.s, x FROM cat.db.v AS x WHERE x.id > 20
 SELECT b, a FROM cat.db.t AS q(a, b)
-SELECT q.c FROM cat.db.t AS q(a, b, c) WHERE a < 9
 SELECT id + 1 AS units FROM cat.db.t WHERE units > 3
 SELECT id % 4 AS many FROM cat.db.t WHERE many = 2
-SELECT user FROM cat.db.t WHERE day BETWEEN DATE '2024-01-01' AND DATE '2024-01-02'
 SELECT "USER", ID FROM cat.db.t WHERE "Day" >= '2024-01-02' AND part IN ('a', 'it''s')
 SELECT COLUMNS('u.*') FROM cat.db.t
 SELECT * EXCLUDE (s, tags) REPLACE (id * 2 AS id) FROM cat.db.t WHERE id > 30
 SELECT t.*, v.r2 FROM cat.db.t JOIN (SELECT id, ratio AS r2 FROM cat.db.v) AS v USING (id)
 SELECT * FROM cat.db.t NATURAL JOIN cat.db.v
 SELECT a.id, b.id FROM cat.db.t a LEFT JOIN cat.db.v b ON a.id = b.id AND b.id > 20 WHERE a.id < 30
-SELECT a.id, b.id FROM cat.db.t a LEFT JOIN cat.db.v b ON a.id = b.id WHERE b.id > 20
-SELECT a.id, b.id FROM cat.db.t a JOIN cat.db.v b ON a.id = b.id + 1 WHERE b.day = '2024-01-02'
 SELECT a.id, b.id FROM cat.db.t a RIGHT JOIN cat.db.v b ON a.id = b.id WHERE b.day = '2024-01-02'
-SELECT a.id, b.id FROM cat.db.t a FULL JOIN cat.db.v b USING (id) WHERE a.id IS NULL OR b.id < 9
 SELECT a.id, b.id, id FROM cat.db.t a FULL JOIN cat.db.v b USING (id) WHERE a.id < 20 AND b.id > 5
-SELECT a.id, b.id FROM cat.db.t a FULL JOIN cat.db.v b USING (id) WHERE a.id < 20
-SELECT a.id, b.id FROM cat.db.t a RIGHT JOIN cat.db.v b USING (id) WHERE a.id < 20 OR a.id IS NULL
-SELECT id FROM cat.db.t SEMI JOIN cat.db.v USING (id) WHERE id > 5
 SELECT id FROM cat.db.t ANTI JOIN cat.db.v USING (id) WHERE t.id > 5
 SELECT a.id, b.id FROM cat.db.t a ASOF JOIN cat.db.v b ON a.id >= b.id WHERE b.id > 10
 SELECT t.id, v.id FROM cat.db.t, cat.db.v WHERE t.id = v.id AND v.part = 'a' AND t.day < '2024-01-03'
 WITH t AS (SELECT 7 AS id) SELECT t.id, x.part FROM t JOIN cat.db.t AS x ON x.id > t.id
 WITH table_0 AS (SELECT 1 AS id) SELECT id FROM cat.db.t UNION ALL SELECT id FROM table_0
-WITH big AS (SELECT * FROM cat.db.t WHERE id > 20), few(k) AS (SELECT id FROM big) SELECT k FROM few
-SELECT id FROM cat.db.t WHERE id IN (SELECT id FROM cat.db.v WHERE v.id > 10)
 SELECT id FROM cat.db.t AS o WHERE EXISTS (SELECT 1 FROM cat.db.v AS i WHERE i.id = o.id AND o.id > 8)
 SELECT id, (SELECT max(id) FROM cat.db.v WHERE part = t.part) AS most FROM cat.db.t
-SELECT DISTINCT part FROM cat.db.t LIMIT 50
 SELECT part, sum(id), max("at") FROM cat.db.t GROUP BY ALL HAVING sum(id) > 9
 SELECT id, row_number() OVER (PARTITION BY part ORDER BY id) FROM cat.db.t QUALIFY row_number() OVER (ORDER BY id) > 3
-SELECT id FROM cat.db.t ORDER BY id DESC LIMIT 5 OFFSET 3
 SELECT id FROM cat.db.v UNION SELECT units FROM cat.db.t EXCEPT SELECT id FROM cat.db.v WHERE id < 10
-SELECT ratio FROM cat.db.v WHERE ratio > 1
 SELECT r FROM cat.db.t WHERE r = 0 OR r = 'nan'::DOUBLE
 SELECT id FROM cat.db.t WHERE "at" >= TIMESTAMP '2024-01-02 05:00:00' AND 30 > id
-SELECT id FROM cat.db.t WHERE "at" < DATE '2024-01-02' AND part = ''
 SELECT price, s.a, s['b'], tags[1] FROM cat.db.t WHERE units IN (1, 2) AND NOT (part = 'a')
-SELECT unnest(tags) FROM cat.db.t
 SELECT current_date FROM cat.db."odd one"
 SELECT "a b", é, "c""d" FROM cat.db."odd one" WHERE "Select" > 'of 0' AND first <> 'of 2'
 SELECT x FROM cat.db.t, unnest(tags) AS u(x) WHERE x = 'x'
 SELECT * FROM cat.db.v PIVOT (count(id) FOR part IN ('a', 'b') GROUP BY day)
 SELECT n, v FROM (UNPIVOT (SELECT id, units FROM cat.db.t) ON id, units INTO NAME n VALUE v)
 SELECT * FROM cat.db.empty
-SELECT count(*), max(id) FROM cat.db.empty WHERE id > 3
-SELECT id FROM cat.db.t UNION BY NAME SELECT id, "User" FROM cat.db.v
 SELECT list_transform([1, 2], lambda units: units + 1) AS two, id FROM cat.db.v
 SELECT id FROM cat.db.t -- ; DROP TABLE x
 SELECT 'FROM cat.db.t', id /* cat.db.v */ FROM cat.db.t;
@@ -269,58 +250,38 @@ def test_statements_answer_what_duckdb_does_over_the_rows_of_the_slow_reader(
 ESCAPES = r"""
 SELECT * FROM '{file}'
 SELECT * FROM "{file}"
-SELECT * FROM read_csv('{file}')
 SELECT * FROM read_parquet(['{file}'])
-SELECT * FROM parquet_scan('{file}')
 SELECT * FROM glob('{home}/*')
 SELECT * FROM read_text('{file}')
-SELECT * FROM read_blob('{file}')
 SELECT * FROM query('SELECT * FROM ''{file}''')
-SELECT * FROM query_table(['{file}'])
 SELECT * FROM (WITH "{file}" AS (SELECT 1) SELECT 1), "{file}"
 SELECT * FROM sqlite_scan('{home}/amoro.db', 'token')
 SELECT * FROM cat.db.t, read_csv('{file}')
 SELECT (SELECT count(*) FROM read_csv('{file}')) FROM cat.db.t
 SELECT * FROM cat.db.t WHERE id IN (SELECT id FROM other.db.t)
 SELECT * FROM duckdb_settings()
-SELECT * FROM pragma_database_list()
 SELECT * FROM information_schema.tables
-SELECT * FROM sqlite_master
 WITH x AS (INSERT INTO cat.db.t VALUES (1) RETURNING *) SELECT * FROM x
 SELECT id INTO copied FROM cat.db.t
-SELECT 1; SELECT 2
 SELECT 1; DROP TABLE cat.db.t
-SELECT 1 /* ; */; DELETE FROM cat.db.t
 SELECT 1 --\n; DROP TABLE cat.db.t
 /* SELECT 1 */ DROP TABLE cat.db.t
 DELETE FROM cat.db.t
-UPDATE cat.db.t SET id = 1
 INSERT INTO cat.db.t SELECT * FROM cat.db.t
 MERGE INTO cat.db.t USING cat.db.v ON t.id = v.id WHEN MATCHED THEN DELETE
-TRUNCATE cat.db.t
 CREATE TABLE x AS SELECT * FROM cat.db.t
-CREATE MACRO f() AS 1
 ALTER TABLE cat.db.t DROP COLUMN id
 ATTACH '{home}/new.db' AS new
 COPY cat.db.t TO '{home}/out.csv'
-COPY (SELECT 1) TO '{home}/out.csv'
 EXPORT DATABASE '{home}'
 SET enable_external_access = true
-RESET enable_external_access
-PRAGMA database_list
 INSTALL httpfs
-LOAD httpfs
 CALL pragma_version()
-USE cat
-CHECKPOINT
 EXPLAIN ANALYZE SELECT 1
 SUMMARIZE cat.db.t
 SELECT column_name FROM (DESCRIBE cat.db.t)
-DESCRIBE SELECT 1
 VALUES (1)
-PREPARE x AS SELECT 1
 SHOW TABLES
-BEGIN
 SELECT getenv('HOME')
 SELECT * FROM
 SELECT ((((

@@ -8,7 +8,6 @@ import json
 import random
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import datasketches
 import pyarrow as pa
@@ -34,7 +33,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.iceberg.scenarios import port
 from tests.large import Worker, count_as_large
-from tests.services.rigs import Limits
+from tests.services.rigs import Limits, raising
 from tests.services.world import World
 from tests.tiers import seeds
 
@@ -52,14 +51,8 @@ def table(world: World) -> Table:
     return made.refresh()
 
 
-def begin(world: World, **more: Any) -> str:
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request", **more)
-    assert begun.process_id, begun.reason
-    return begun.process_id
-
-
 def compute(world: World) -> None:
-    assert world.committing.commit(begin(world)) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    assert world.committing.commit(world.begin_action(NAME)) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
 
 
 def reason(world: World) -> str:
@@ -223,7 +216,7 @@ def test_only_the_columns_that_are_named_are_counted(world: World, table: Table)
     with table.transaction() as change:
         change.set_properties({key: "price"})
     with pytest.raises(TableRefused, match="names 'price', which is no top-level column of a primitive") as caught:
-        begin(world)
+        world.begin_action(NAME)
     assert (caught.value.reason, caught.value.hint) == ("configuration", "One of: id, part, value.")
 
 
@@ -257,7 +250,7 @@ def test_replaced_files_are_condemned_and_entries_without_snapshot_go(world: Wor
     # pyiceberg leaves the entry of partitions behind.
     table.maintenance.expire_snapshots().by_id(gone).commit()
     assert [one.snapshot_id for one in table.refresh().metadata.partition_statistics] == [gone]
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     case = world.store.read(lambda db: read_context(db, process_id))
     action = Actions().of(NAME)
     named = {one.statistics_path for one in table.metadata.partition_statistics}
@@ -289,7 +282,7 @@ def test_a_lost_commit_is_staged_again_and_leaves_no_file(world: World, table: T
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_commit_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     world.commit_unknown(process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
@@ -298,7 +291,7 @@ def test_an_unknown_commit_is_traced_and_lands_once(world: World, table: Table, 
 
 
 def test_a_snapshot_that_has_gone_ends_it_and_its_files(world: World, table: Table) -> None:
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     head = table.refresh().metadata.current_snapshot_id
     assert head is not None
     writer.append(table, [row(100, "b")])
@@ -312,11 +305,10 @@ def test_a_snapshot_that_has_gone_ends_it_and_its_files(world: World, table: Tab
 def test_what_was_written_is_deleted_when_staging_fails(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise StorageFull("no space left")
-
-    monkeypatch.setattr("amoro_core.iceberg.maintenance.statistics.count_partitions", full)
-    process_id = begin(world)
+    monkeypatch.setattr(
+        "amoro_core.iceberg.maintenance.statistics.count_partitions", raising(StorageFull("no space left"))
+    )
+    process_id = world.begin_action(NAME)
     with pytest.raises(StorageFull):
         world.committing.commit(process_id)
     assert stored_files(table) == []
@@ -333,14 +325,14 @@ def test_a_disk_that_is_full_when_a_file_is_closed_is_said(
             super().close()
             raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     monkeypatch.setattr(FileAccess, "create_output", lambda self, path: FullAtEnd())
     with pytest.raises(StorageFull, match="no space left for"):
         world.committing.commit(process_id)
 
 
 def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, table: Table) -> None:
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     world.maintaining.interrupt()
     with pytest.raises(AttemptAbandoned):
         world.committing.commit(process_id)
@@ -352,7 +344,7 @@ def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, t
 
 
 def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free(world: World, table: Table) -> None:
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     read: list[str] = []
 
     def access(opened: IcebergTable) -> FileAccess:
@@ -368,14 +360,13 @@ def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free
 
 def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table) -> None:
     plan = world.maintaining.preview(world.table().identifier, NAME).plan
-    assert plan is not None
     assert json.loads(json.dumps(plan.document)) == {
         "snapshot_id": table.metadata.current_snapshot_id,
         "columns": ["id", "part", "value"],
         "partition_statistics": True,
         "replaced_files": [],
     }
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     world.committing.commit(process_id)
     receipt = world.receipt(process_id)
     assert receipt.words == f"computed statistics of snapshot {table.metadata.current_snapshot_id}"
@@ -429,13 +420,7 @@ def test_random_tables_have_the_same_statistics(
 
 def test_a_table_up_to_the_size_is_read_in_the_coordinator(world: World, table: Table, limits: Limits) -> None:
     limits(large_table=1000)
-    assert world.tasks(begin(world)) == ()
-
-
-def test_a_preview_makes_no_tasks(world: World, table: Table, large: None) -> None:
-    plan = world.maintaining.preview(world.table().identifier, NAME).plan
-    assert plan is not None
-    assert plan.tasks == ()
+    assert world.tasks(world.begin_action(NAME)) == ()
 
 
 def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, table: Table, large: None) -> None:
@@ -445,7 +430,7 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, tab
             {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}
         )
     worker = Worker(world)
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     assert world.process(process_id).allow_partial_commit
     first = True
     while handed := worker.poll():
@@ -463,7 +448,7 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, tab
 
 def test_a_result_that_lacks_a_column_is_not_believed(world: World, table: Table, large: None) -> None:
     worker = Worker(world)
-    process_id = begin(world)
+    process_id = world.begin_action(NAME)
     while handed := worker.poll():
         assert worker.ack(handed[0])
         said = pb.SketchOutput.FromString(worker.execute(handed[0]).payload)

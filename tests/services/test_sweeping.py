@@ -30,7 +30,7 @@ from amoro_core.transactions.store_plan import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.rigs import Killed, dying_at
+from tests.services.rigs import Killed, dying_at, not_removed, raising
 from tests.services.world import World
 
 DAY_S = 86400.0
@@ -60,7 +60,7 @@ class Place:
     def run(self, name: str = NAME) -> OptimizingProcess:
         process_id = self.world.maintaining.begin(self.table_id, name, trigger="request").process_id
         self.world.committing.commit(process_id)
-        return self.of(process_id)
+        return self.world.process(process_id)
 
     def of(self, process_id: str) -> OptimizingProcess:
         return self.world.process(process_id)
@@ -86,7 +86,6 @@ def place(new_world: Callable[..., World]) -> Place:
 
 
 def figures(process: OptimizingProcess) -> dict[str, int]:
-    assert process.receipt is not None
     return {figure.name: figure.value for figure in process.receipt.figures}
 
 
@@ -120,15 +119,6 @@ def test_the_clock_empties_the_trash_of_a_table_when_something_is_due(place: Pla
     assert place.left() == []
     place.world.tables.refresh(place.table_id)
     assert all(name != "empty-trash" for _, name, _ in place.world.maintaining.list_due())
-
-
-def test_what_is_to_go_at_once_is_due_at_once(place: Place) -> None:
-    place.action.keep = timedelta()
-    place.stray(2)
-    place.run()
-    assert (place.table_id, "empty-trash", "cat") in place.world.maintaining.list_due()
-    place.run("empty-trash")
-    assert place.left() == []
 
 
 def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place) -> None:
@@ -186,10 +176,7 @@ def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(place: Place) 
     place.stray(2)
     place.run()
 
-    def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
-        return {path: Removal(Ended.FAILED, "503") for path in paths}
-
-    place.world.iceberg.files(delete_many=fail)
+    place.world.iceberg.files(delete_many=not_removed)
     for tries in range(1, 6):
         swept = place.run("empty-trash")
         assert figures(swept)["files_failed"] == 2
@@ -240,14 +227,11 @@ def test_nothing_goes_where_the_guard_can_not_tell(place: Place) -> None:
     place.stray(2)
     place.run()
 
-    def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
-        raise CatalogUnavailable("no answer")
-
-    with place.world.iceberg.guard(reachable=fail):
+    with place.world.iceberg.guard(reachable=raising(CatalogUnavailable("no answer"))):
         process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
-    assert (place.of(process_id).status, len(place.left())) == (ProcessStatus.CLEARING, 2)
+    assert (place.world.process(process_id).status, len(place.left())) == (ProcessStatus.CLEARING, 2)
     place.world.later(61)
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert place.left() == []
@@ -293,7 +277,7 @@ def test_a_process_that_is_closed_condemns_nothing(place: Place) -> None:
     place.stray(3)
     process_id = place.world.maintaining.begin(place.table_id, NAME, trigger="request").process_id
     place.world.optimizing.cancel(process_id, "by hand")
-    assert (place.of(process_id).status, place.batches()) == (ProcessStatus.CLOSED, [])
+    assert (place.world.process(process_id).status, place.batches()) == (ProcessStatus.CLOSED, [])
 
 
 def test_history_keeps_a_process_as_long_as_its_files_wait(place: Place) -> None:
@@ -302,7 +286,7 @@ def test_history_keeps_a_process_as_long_as_its_files_wait(place: Place) -> None
     done = place.run()
     place.world.later(40 * DAY_S)
     assert place.world.history.trim() == 0
-    assert place.of(done.process_id).status is ProcessStatus.SUCCESS
+    assert place.world.process(done.process_id).status is ProcessStatus.SUCCESS
     place.world.later(61 * DAY_S)
     place.run("empty-trash")
     assert place.world.history.trim() == 1
@@ -316,7 +300,6 @@ def test_what_was_listed_of_a_file_is_kept_with_it_to_the_millisecond(place: Pla
     place.world.store.write(lambda db: pending_deletions.add_many(db, [batch]))
     (stored,) = place.batches(BatchStatus.WRITTEN)
     kept = place.world.store.read(lambda db: pending_deletions.get(db, stored.batch_id))
-    assert kept is not None
     assert kept.files == tuple(files)
 
 
@@ -344,6 +327,15 @@ def test_what_waits_is_listed_by_process_with_each_file_and_its_reason(trashed: 
         (path, kind, "told so") for path, kind in trashed.told
     }
     assert len(trashed.world.trash.show(process_id, Window(2))[1].items) == 2
+    trashed.told.clear()
+    trashed.world.later(60)
+    (trashed.data / "stray-late.parquet").write_bytes(b"x")
+    trashed.told.append(((trashed.data / "stray-late.parquet").as_uri(), FileKind.DATA))
+    later = trashed.run().process_id
+    page = trashed.world.trash.page(None, Window(1))
+    rest = trashed.world.trash.page(None, Window(1, page.next))
+    assert [one.process.process_id for one in (*page.items, *rest.items)] == [process_id, later]
+    assert (page.total, rest.next) == (2, "")
 
 
 def test_what_is_restored_stays_and_is_not_condemned_any_more(trashed: Place) -> None:
@@ -394,7 +386,12 @@ def test_a_lease_keeps_its_snapshot_until_it_ends(trashed: Place) -> None:
     around = trashed.around
     assert around.pinned[first] == f"lease {lease_id[-8:]} of bob"
     assert set(around.since) == {second}
-    assert [one.lease.snapshot_id for one in trashed.world.leasing.page(trashed.table_id).items] == [first, second]
+    page = trashed.world.leasing.page(trashed.table_id, Window(1))
+    rest = trashed.world.leasing.page(trashed.table_id, Window(1, page.next))
+    assert [one.lease.snapshot_id for one in (*page.items, *rest.items)] == [first, second]
+    assert (page.total, rest.next) == (2, "")
+    with pytest.raises(InvalidArgument, match="other filters"):
+        trashed.world.leasing.page(None, Window(1, page.next))
     trashed.world.later(DAY_S)
     assert (set(trashed.around.pinned), set(trashed.around.since)) == ({second}, {second})
     trashed.world.later(DAY_S)
@@ -410,14 +407,6 @@ def test_a_lease_is_renewed_from_now_on_and_released(trashed: Place) -> None:
     for call in (trashed.world.leasing.renew, trashed.world.leasing.release):
         with pytest.raises(LeaseNotFound, match="it was released or has expired"):
             call(lease_id)
-
-
-def test_one_that_has_expired_can_not_be_renewed(trashed: Place) -> None:
-    """Its snapshot may be gone: who comes late has to take another."""
-    lease_id = take(trashed, trashed.world.table_head())
-    trashed.world.later(DAY_S)
-    with pytest.raises(LeaseNotFound):
-        trashed.world.leasing.renew(lease_id)
 
 
 @pytest.mark.parametrize(
@@ -503,7 +492,6 @@ def test_due_files_are_moved_by_day_and_deleted_from_there_when_their_days_are_o
     moved = moving.run(EMPTY)
     assert (moved.status, moving.left()) == (ProcessStatus.SUCCESS, [])
     assert moving.trashed() == [f"20260301/{condemning}{moving.data}/stray-data-{one}.parquet" for one in range(2)]
-    assert moved.receipt is not None
     assert moved.receipt.words == "moved 2 files to the trash folder"
     assert figures(moved)["files_moved"] == 2
     (batch,) = moving.batches()
@@ -672,10 +660,7 @@ def test_files_in_the_trash_are_never_given_up(moving: Trashed) -> None:
     moving.run(EMPTY)
     moving.world.later(7 * DAY_S)
 
-    def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
-        return dict.fromkeys(paths, Removal(Ended.FAILED, "no"))
-
-    with moving.world.iceberg.files(delete_many=fail):
+    with moving.world.iceberg.files(delete_many=not_removed):
         for _ in range(6):
             moving.run(EMPTY)
     assert moving.statuses() == [(BatchStatus.DELETING, 1)]
@@ -701,32 +686,26 @@ def test_a_root_of_its_own_is_used_below_the_allowed_places_alone(moving: Trashe
 
 
 @pytest.mark.parametrize(
-    ("root", "words"),
+    ("key", "value", "words"),
     [
-        ("s3://bucket/bin", "a move in s3:// is a copy"),
-        ("hdfs://nn/bin", "lies in another storage than the table"),
-        ("bin", "expected a location"),
+        ("custom-root-location", "s3://bucket/bin", "a move in s3:// is a copy"),
+        ("custom-root-location", "hdfs://nn/bin", "lies in another storage than the table"),
+        ("custom-root-location", "bin", "expected a location"),
+        ("file-pattern", "(a", r"property table-trash\.file-pattern has the malformed value"),
+        ("file-pattern", r"(?=a)b", r"property table-trash\.file-pattern has the malformed value"),
+        ("keep.days", "-1", r"property table-trash\.keep\.days has the malformed value"),
+        ("enabled", "yes", r"property table-trash\.enabled has the malformed value"),
     ],
 )
-def test_a_trash_to_which_nothing_can_be_renamed_is_refused_by_name(moving: Trashed, root: str, words: str) -> None:
-    moving.stray(1)
-    moving.run()
-    moving.ask({"table-trash.custom-root-location": root})
-    with pytest.raises(TableRefused, match=words) as refused:
-        moving.run(EMPTY)
-    assert (refused.value.reason, len(moving.left())) == ("configuration", 1)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("file-pattern", "(a"), ("file-pattern", r"(?=a)b"), ("keep.days", "-1"), ("keep.days", "x"), ("enabled", "yes")],
-)
-def test_malformed_properties_of_the_trash_are_refused(moving: Trashed, key: str, value: str) -> None:
+def test_a_trash_that_is_malformed_or_to_which_nothing_can_be_renamed_is_refused_by_name(
+    moving: Trashed, key: str, value: str, words: str
+) -> None:
     moving.stray(1)
     moving.run()
     moving.ask({f"table-trash.{key}": value})
-    with pytest.raises(TableRefused, match=rf"property table-trash\.{key} has the malformed value"):
+    with pytest.raises(TableRefused, match=words) as refused:
         moving.run(EMPTY)
+    assert (refused.value.reason, len(moving.left())) == ("configuration", 1)
 
 
 def test_the_search_for_orphans_leaves_the_trash_alone(moving: Trashed) -> None:

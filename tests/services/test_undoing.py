@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -14,9 +14,6 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.errors import CannotUndo, ProcessNotFound
-from amoro_core.files.storage.io import FileAccess
-from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.maintenance import Ended, Options, Removal
 from amoro_core.model.processes import ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import pending_deletions
@@ -28,14 +25,13 @@ from tests.engine.oracle import lineage_of
 from tests.engine.parquet_rows import local_path
 from tests.engine.values import rows_of
 from tests.services import test_expiring_data as expiring
+from tests.services.rigs import not_removed
 from tests.services.test_expiring_data import expire, fill, ids, make, record
 from tests.services.test_vectors import made
-from tests.services.test_vectors import optimize as rewrite_all
 from tests.services.world import World
 from tests.tiers import sample
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-SEND = IcebergTable.send
 SEGMENTS = {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"}
 
 
@@ -63,21 +59,14 @@ def files_of(table: Table) -> Files:
     return Counter((one.path, one.content, one.data_sequence) for one in oracle.live_files(table))
 
 
-def optimize(world: World, kind: OptimizingType = FULL) -> str:
-    process_id = world.begin_and_run(kind)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    return process_id
-
-
 def undo(world: World, process_id: str) -> Receipt:
     begun = world.maintaining.undo(process_id)
     assert begun.process_id, begun.reason
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS, failure(world, begun.process_id)
-    return world.receipt(begun.process_id)
-
-
-def failure(world: World, process_id: str) -> str:
-    return world.process(process_id).failure
+    process_id = begun.process_id
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, world.process(process_id).failure
+    # An undo is nothing that the clock begins.
+    assert world.process(process_id).action not in {action for _, action, _ in world.maintaining.list_due()}
+    return world.receipt(process_id)
 
 
 @pytest.mark.parametrize("kind", [MINOR, FULL])
@@ -85,13 +74,11 @@ def test_files_and_deletes_come_back_with_their_sequence_numbers(
     world: World, table: Table, kind: OptimizingType
 ) -> None:
     before, rows = files_of(table), oracle.live_rows(table)
-    process_id = optimize(world, kind)
+    process_id = world.optimized(kind)
     assert files_of(table) != before
     receipt = undo(world, process_id)
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)
     snapshot = table.current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
     assert (snapshot.summary.operation.value, snapshot.summary["amoro.undoes"]) == ("replace", process_id)
     assert receipt.snapshot_id == snapshot.snapshot_id
     assert (receipt.unequal, receipt.rows_after) == ((), sum(rows.values()))
@@ -101,18 +88,17 @@ def test_files_and_deletes_come_back_with_their_sequence_numbers(
 def test_deletes_that_were_converted_come_back_and_ours_go(world: World) -> None:
     table = upserted(world, properties=SEGMENTS)
     before, rows = files_of(table), oracle.live_rows(table)
-    process_id = optimize(world, MINOR)
+    process_id = world.optimized(MINOR)
     assert {one.content for one in oracle.live_files(table)} == {0, 1}, "equality deletes were converted"
     undo(world, process_id)
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)
 
 
 def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(world: World, table: Table) -> None:
-    process_id = optimize(world)
+    process_id = world.optimized()
     after = files_of(table)
     receipt = world.receipt(process_id)
     plan = world.maintaining.preview_undo(process_id).plan
-    assert plan is not None
     assert plan.reason == f"undoes process {process_id} (full)"
     assert plan.document == {
         "process_id": process_id,
@@ -140,7 +126,7 @@ SINCE: dict[str, Callable[[Table], object]] = {
 
 @pytest.mark.parametrize(("since", "kind"), sample([*product(SINCE, [MINOR, FULL])], every=5))
 def test_what_others_committed_since_stays(world: World, table: Table, since: str, kind: OptimizingType) -> None:
-    process_id = optimize(world, kind)
+    process_id = world.optimized(kind)
     outputs = files_of(table)
     SINCE[since](table)
     rows, theirs = oracle.live_rows(table.refresh()), files_of(table) - outputs
@@ -173,7 +159,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
 
 @pytest.mark.parametrize("case", sample(list(REFUSED), every=4))
 def test_what_would_not_be_right_is_refused_by_name(world: World, table: Table, case: str) -> None:
-    process_id = optimize(world)
+    process_id = world.optimized()
     change, words = REFUSED[case]
     change(table)
     files, rows = files_of(table), oracle.live_rows(table)
@@ -184,7 +170,7 @@ def test_what_would_not_be_right_is_refused_by_name(world: World, table: Table, 
 
 
 def test_what_is_undone_can_t_be_undone_again_nor_can_an_undo(world: World, table: Table) -> None:
-    process_id = optimize(world)
+    process_id = world.optimized()
     begun = world.maintaining.undo(process_id)
     world.committing.commit(begun.process_id)
     with pytest.raises(CannotUndo, match=f"is no longer live.*; process {begun.process_id} undid it$"):
@@ -206,47 +192,28 @@ def test_a_process_that_has_committed_nothing_is_refused(world: World, table: Ta
 
 def test_a_file_that_was_deleted_is_named(world: World, table: Table) -> None:
     inputs = [one.path for one in oracle.live_files(table) if one.content == 0]
-    process_id = optimize(world)
+    process_id = world.optimized()
     Path(local_path(inputs[0])).unlink()
     with pytest.raises(CannotUndo, match=r"does not exist|was deleted"):
         world.maintaining.undo(process_id)
 
 
 def test_it_is_validated_again_on_the_head_that_it_is_committed_on(world: World, table: Table) -> None:
-    process_id = optimize(world)
+    process_id = world.optimized()
     begun = world.maintaining.undo(process_id)
     writer.delete_where(table, lambda item: item["id"] == 3)
     files = files_of(table)
     assert world.committing.commit(begun.process_id) is ProcessStatus.FAILED
-    assert "came since and may apply to" in failure(world, begun.process_id)
+    assert "came since and may apply to" in world.process(begun.process_id).failure
     assert files_of(table) == files
-
-
-def test_another_writer_that_is_faster_is_no_obstacle(world: World, table: Table) -> None:
-    before = files_of(table)
-    process_id = optimize(world)
-    begun, tries = world.maintaining.undo(process_id), []
-
-    def send(self: IcebergTable, payload: bytes) -> None:
-        tries.append(payload)
-        if len(tries) == 1:
-            writer.append(table, [row(70, "a")])
-        SEND(self, payload)
-
-    world.iceberg.table(send=send)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    assert len(tries) == 2
-    assert before <= files_of(table)
 
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_undo_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
     before, rows = files_of(table), oracle.live_rows(table)
-    process_id = optimize(world)
+    process_id = world.optimized()
     begun = world.maintaining.undo(process_id)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(begun.process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)
@@ -272,24 +239,6 @@ def old_table(world: World, request: pytest.FixtureRequest) -> Table:
     return aged(made, 30)
 
 
-def run(world: World, name: str, **options: Any) -> str:
-    begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=Options(**options))
-    assert begun.process_id, begun.reason
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    return begun.process_id
-
-
-def undone(world: World, process_id: str) -> Receipt:
-    begun = world.maintaining.undo(process_id)
-    status = world.committing.commit(begun.process_id)
-    process = world.process(begun.process_id)
-    assert status is ProcessStatus.SUCCESS, process.failure
-    assert process.receipt is not None
-    # An undo is nothing that the clock begins.
-    assert process.action not in {action for _, action, _ in world.maintaining.list_due()}
-    return process.receipt
-
-
 def statuses(world: World, process_id: str) -> set[BatchStatus]:
     every = tuple(BatchStatus)
     known = world.store.read(lambda db: pending_deletions.list_facts(db, process_id=process_id, statuses=every))
@@ -307,17 +256,16 @@ def tagged(world: World, table: Table) -> str:
     with table.transaction() as change:
         change.set_properties({"tag.auto-create.trigger.max-delay.minutes": "0"})
     writer.append(table, [row(50)])
-    return run(world, "auto-create-tags")
+    return world.done("auto-create-tags")
 
 
 def test_a_tag_goes_as_it_was_made(world: World, old_table: Table) -> None:
     process_id = tagged(world, old_table)
     ((name, snapshot_id),) = refs(old_table).items()
     plan = world.maintaining.preview_undo(process_id).plan
-    assert plan is not None
     assert (plan.document["removed_tag"], plan.document["snapshot_id"]) == (name, snapshot_id)
     assert refs(old_table)
-    assert undone(world, process_id).words == f"removed tag {name}"
+    assert undo(world, process_id).words == f"removed tag {name}"
     assert refs(old_table) == {}
     with pytest.raises(CannotUndo, match=f"tag {name} no longer exists; process .* undid it$"):
         world.maintaining.undo(process_id)
@@ -339,7 +287,7 @@ def test_a_tag_that_was_moved_stays(world: World, old_table: Table) -> None:
 
 
 def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old_table: Table) -> None:
-    process_id = run(world, "compute-statistics")
+    process_id = world.done("compute-statistics")
     metadata = old_table.refresh().metadata
     paths = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
     assert len(paths) == 2
@@ -355,10 +303,8 @@ def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_removal_of_statistics_is_traced(world: World, old_table: Table, arrives: bool) -> None:
-    begun = world.maintaining.undo(run(world, "compute-statistics"))
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    begun = world.maintaining.undo(world.done("compute-statistics"))
+    world.commit_unknown(begun.process_id, arrives=arrives)
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert old_table.refresh().metadata.statistics == []
 
@@ -369,7 +315,7 @@ def test_an_unknown_removal_of_statistics_is_traced(world: World, old_table: Tab
 def expired(world: World, table: Table) -> tuple[str, dict[int, Any]]:
     """An expiry of all but the head, and the rows of each snapshot that went."""
     rows = {one.snapshot_id: oracle.live_rows(table, one.snapshot_id) for one in table.refresh().metadata.snapshots}
-    process_id = run(world, "expire-snapshots")
+    process_id = world.done("expire-snapshots")
     left = {one.snapshot_id for one in table.refresh().metadata.snapshots}
     gone = {snapshot_id: found for snapshot_id, found in rows.items() if snapshot_id not in left}
     assert (len(left), len(gone)) == (1, 3)
@@ -381,7 +327,7 @@ def test_expired_snapshots_come_back_under_tags_and_nothing_of_them_is_deleted(w
     head = old_table.metadata.current_snapshot_id
     assert statuses(world, process_id) == {BatchStatus.WAITING}
     writer.append(old_table, [row(77)])
-    receipt = undone(world, process_id)
+    receipt = undo(world, process_id)
     assert [(figure.name, figure.value) for figure in receipt.figures] == [("snapshots_restored", 3)]
     assert statuses(world, process_id) == {BatchStatus.RESTORED}
     found = refs(old_table)
@@ -411,9 +357,8 @@ def test_the_tags_of_an_undone_expiry_are_removed_by_one_command_but_for_those_o
     old_table.manage_snapshots().create_tag(head, "mine").commit()
     old_table.manage_snapshots().remove_tag(f"restored-{other}").create_tag(head, f"restored-{other}").commit()
     plan = world.maintaining.preview_undo(begun).plan
-    assert plan is not None
     assert sorted(plan.document["removed_tags"]) == [name for name in restored if name != f"restored-{other}"]
-    assert undone(world, begun).words == "removed 2 tags"
+    assert undo(world, begun).words == "removed 2 tags"
     assert refs(old_table) == {"mine": head, f"restored-{other}": head}
     with pytest.raises(CannotUndo, match=r"none of its tags is left; process .* undid it$"):
         world.maintaining.undo(begun)
@@ -422,7 +367,7 @@ def test_the_tags_of_an_undone_expiry_are_removed_by_one_command_but_for_those_o
 def test_an_expiry_can_t_be_undone_once_its_files_are_deleted(world: World, old_table: Table) -> None:
     process_id, _ = expired(world, old_table)
     world.later(DAYS_S)
-    run(world, "empty-trash")
+    world.done("empty-trash")
     with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
         world.maintaining.undo(process_id)
     assert refs(old_table) == {}
@@ -433,11 +378,11 @@ def test_nor_while_they_are_in_the_trash_but_when_they_were_restored(world: Worl
         change.set_properties({"table-trash.enabled": "true"})
     process_id, gone = expired(world, old_table)
     world.later(DAYS_S)
-    run(world, "empty-trash")
+    world.done("empty-trash")
     with pytest.raises(CannotUndo, match="moved to a trash, from which `amoro trash restore` brings them back"):
         world.maintaining.undo(process_id)
     world.trash.restore(process_id)
-    undone(world, process_id)
+    undo(world, process_id)
     found = refs(old_table)
     assert {one: oracle.live_rows(old_table, found[f"restored-{one}"]) for one in gone} == gone
 
@@ -458,7 +403,7 @@ def test_nor_when_somebody_else_has_deleted_one(world: World, old_table: Table) 
 def two_expiries(world: World, table: Table) -> tuple[str, str, int]:
     """The first snapshot expired alone, then the others, with which went the file that the last one replaced."""
     first = table.metadata.snapshots[0].snapshot_id
-    processes = run(world, "expire-snapshots", retain_last=3), run(world, "expire-snapshots")
+    processes = world.done("expire-snapshots", retain_last=3), world.done("expire-snapshots")
     own = [world.store.read(lambda db, of=one: pending_deletions.paths_of_others(db, 1, of)) for one in processes]
     assert not any(path.endswith(".parquet") for path in own[1])
     assert any(path.endswith(".parquet") for path in own[0])
@@ -468,10 +413,10 @@ def two_expiries(world: World, table: Table) -> tuple[str, str, int]:
 def test_what_another_expiry_has_condemned_since_comes_back_too(world: World, old_table: Table) -> None:
     rows = oracle.live_rows(old_table, old_table.metadata.snapshots[0].snapshot_id)
     process_id, later, first = two_expiries(world, old_table)
-    undone(world, process_id)
+    undo(world, process_id)
     assert statuses(world, later) == {BatchStatus.WAITING, BatchStatus.RESTORED}
     world.later(DAYS_S)
-    run(world, "empty-trash")
+    world.done("empty-trash")
     assert world.guard_hits == 0
     assert oracle.live_rows(old_table, refs(old_table)[f"restored-{first}"]) == rows
 
@@ -479,8 +424,8 @@ def test_what_another_expiry_has_condemned_since_comes_back_too(world: World, ol
 def test_a_later_expiry_can_be_undone_as_well(world: World, old_table: Table) -> None:
     rows = {one.snapshot_id: oracle.live_rows(old_table, one.snapshot_id) for one in old_table.metadata.snapshots}
     process_id, later, _ = two_expiries(world, old_table)
-    undone(world, process_id)
-    undone(world, later)
+    undo(world, process_id)
+    undo(world, later)
     assert {name: oracle.live_rows(old_table, at) for name, at in refs(old_table).items()} == {
         f"restored-{snapshot_id}": rows[snapshot_id] for snapshot_id in list(rows)[:-1]
     }
@@ -490,11 +435,8 @@ def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world:
     process_id, later, _ = two_expiries(world, old_table)
     world.store.write(lambda db: pending_deletions.make_due(db, 1, world.now, later))
 
-    def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
-        return {path: Removal(Ended.FAILED, "503") for path in paths}
-
-    world.iceberg.files(delete_many=fail)
-    run(world, "empty-trash")
+    world.iceberg.files(delete_many=not_removed)
+    world.done("empty-trash")
     assert (statuses(world, process_id), statuses(world, later)) == ({BatchStatus.WAITING}, {BatchStatus.DELETING})
     with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
         world.maintaining.undo(process_id)
@@ -505,9 +447,7 @@ def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world:
 def test_an_unknown_return_is_traced_and_lands_once(world: World, old_table: Table, arrives: bool) -> None:
     process_id, gone = expired(world, old_table)
     begun = world.maintaining.undo(process_id)
-    world.iceberg.lose_answers(arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.iceberg.restore()
+    world.commit_unknown(begun.process_id, arrives=arrives)
     world.restart()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert len(refs(old_table)) == len(gone)
@@ -522,13 +462,13 @@ def orphaned(world: World, table: Table) -> tuple[str, Path]:
     orphan.write_bytes(b"nobody names it")
     old = (datetime.now(UTC) - timedelta(days=30)).timestamp()
     os.utime(orphan, (old, old))
-    return run(world, "clean-orphan-files"), orphan
+    return world.done("clean-orphan-files"), orphan
 
 
 def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Table) -> None:
     process_id, orphan = orphaned(world, old_table)
     assert statuses(world, process_id) == {BatchStatus.WAITING}
-    receipt = undone(world, process_id)
+    receipt = undo(world, process_id)
     assert receipt.words == "restored 1 file from the trash"
     assert statuses(world, process_id) == {BatchStatus.RESTORED}
     world.later(timedelta(days=30).total_seconds())
@@ -539,7 +479,7 @@ def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Tab
 def test_orphans_that_were_deleted_stay_deleted(world: World, old_table: Table) -> None:
     process_id, orphan = orphaned(world, old_table)
     world.later(timedelta(days=30).total_seconds())
-    run(world, "empty-trash")
+    world.done("empty-trash")
     assert not orphan.exists()
     with pytest.raises(CannotUndo, match="none of its files is marked for deletion any more"):
         world.maintaining.undo(process_id)
@@ -553,7 +493,7 @@ def test_what_changes_no_row_has_no_undo(world: World, name: str) -> None:
     writer.delete_where(made, lambda item: item["id"] == 0)
     data = [one.path for one in oracle.live_files(made) if one.content == 0 and "part=a" in one.path]
     writer.remove_files(made, data)
-    process_id = run(world, name)
+    process_id = world.done(name)
     with pytest.raises(CannotUndo, match=f"{process_id} can't be undone: {name} has no undo"):
         world.maintaining.undo(process_id)
 
@@ -575,12 +515,6 @@ def dated(world: World) -> Table:
     return made
 
 
-def undo_expiry(world: World, process_id: str) -> None:
-    begun = world.maintaining.undo(process_id)
-    status = world.committing.commit(begun.process_id)
-    assert status is ProcessStatus.SUCCESS, world.process(begun.process_id).failure
-
-
 def test_rows_come_back_without_those_that_were_deleted_before_or_since(world: World, dated: Table) -> None:
     files = {one.path for one in oracle.live_files(dated)}
     process_id = expire(world)
@@ -588,14 +522,11 @@ def test_rows_come_back_without_those_that_were_deleted_before_or_since(world: W
     fill(dated, ((9, "2022-01-03T12:00"),))
     writer.row_delta(dated, equality_deletes=[writer.EqualityDelete(["id"], [record(dated, 6, "2022-01-01T14:00")])])
     plan = world.maintaining.preview_undo(process_id).plan
-    assert plan is not None
     assert (plan.document["operation"], plan.document["data_files_restored"]) == ("overwrite", 3)
-    undo_expiry(world, process_id)
+    undo(world, process_id)
     assert ids(dated.refresh()) == [1, 2, 3, 4, 9]
     assert files <= {one.path for one in oracle.live_files(dated)}
     snapshot = dated.current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
     assert snapshot.summary.operation.value == "overwrite"
 
 
@@ -608,7 +539,7 @@ def test_after_its_time_it_is_refused(world: World, dated: Table) -> None:
         world.maintaining.undo(process_id)
     with dated.transaction() as change:
         change.set_properties({"maintenance.undo.keep": "8d"})
-    undo_expiry(world, process_id)
+    undo(world, process_id)
     assert ids(dated.refresh()) == [1, 2, 3, 4, 6]
 
 
@@ -623,7 +554,6 @@ def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: 
     def expire_snapshots(seconds: float) -> dict[str, object]:
         world.later(seconds)
         begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
-        assert begun.plan is not None
         world.committing.commit(begun.process_id)
         return dict(begun.plan.document)
 
@@ -641,14 +571,12 @@ def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: 
 def test_undoing_a_rewrite_keeps_the_ids_of_rows(world: World, later: bool) -> None:
     table = made(world)
     before, ids = lineage_of(table), {one.path: one.first_row_id for one in oracle.live_files(table)}
-    process_id = rewrite_all(world, OptimizingType.FULL)
+    process_id = world.optimized()
     if later:
         writer.append(table, [row(1000)])
     since = lineage_of(table)
 
-    begun = world.maintaining.undo(process_id)
-    assert begun.process_id, begun.reason
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    undo(world, process_id)
 
     assert lineage_of(table) == since
     after = {one.path: one.first_row_id for one in oracle.live_files(table)}
@@ -679,8 +607,7 @@ def test_undoing_an_expiry_of_data_keeps_the_ids_of_rows_and_their_vectors(world
         writer.row_delta(table, equality_deletes=[writer.EqualityDelete(["id"], [key])])
     since = lineage_of(table)
 
-    begun = world.maintaining.undo(process_id)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    undo(world, process_id)
 
     back = {number: lineage for number, lineage in before.items() if not (later and number == 3)}
     assert lineage_of(table.refresh()) == {**since, **back}

@@ -42,7 +42,8 @@ def users(world: World, hashing: Quick) -> UserService:
 
 @pytest.fixture
 def tokens(world: World) -> TokenService:
-    return TokenService(world.store, lambda: world.now, {Role.ADMIN: Secret("the-admin")})
+    own = {Role.ADMIN: Secret("the-admin"), Role.ENROLMENT: Secret("the-enrolment")}
+    return TokenService(world.store, lambda: world.now, own)
 
 
 @pytest.fixture
@@ -212,54 +213,42 @@ def test_a_link_is_used_once_and_in_time(sessions: SessionService, tokens: Token
 # Tokens that somebody created: shown once, good for what their role allows, gone when revoked
 
 
-@pytest.fixture
-def token_service(world: World) -> TokenService:
-    own = {Role.ADMIN: Secret("the-admin"), Role.ENROLMENT: Secret("the-enrolment")}
-    return TokenService(world.store, lambda: world.now, own)
-
-
-def test_a_token_counts_for_its_role_until_it_is_revoked(token_service: TokenService, world: World) -> None:
-    made, token = token_service.create("airflow", Role.ADMIN)
+def test_a_token_counts_for_its_role_until_it_is_revoked_or_has_expired(tokens: TokenService, world: World) -> None:
+    made, token = tokens.create("airflow", Role.ADMIN)
     assert (made.name, made.role, made.created_at) == ("airflow", Role.ADMIN, world.now)
-    assert token not in (made.token_hash, str(token_service.list_tokens()))
-    assert token_service.holds(Role.ADMIN, token)
-    assert not token_service.holds(Role.ENROLMENT, token)
-    assert token_service.list_tokens() == Page((made,), 1)
-    token_service.revoke("airflow")
-    assert not token_service.holds(Role.ADMIN, token)
+    assert token not in (made.token_hash, str(tokens.list_tokens()))
+    assert tokens.holds(Role.ADMIN, token)
+    assert not tokens.holds(Role.ENROLMENT, token)
+    assert tokens.list_tokens() == Page((made,), 1)
+    tokens.revoke("airflow")
+    assert not tokens.holds(Role.ADMIN, token)
     with pytest.raises(TokenNotFound, match="token 'airflow' is not known"):
-        token_service.revoke("airflow")
-
-
-def test_a_token_counts_no_more_once_it_has_expired(token_service: TokenService, world: World) -> None:
-    made, token = token_service.create("a", Role.OPERATOR, "shop.**", timedelta(hours=1))
+        tokens.revoke("airflow")
+    made, token = tokens.create("a", Role.OPERATOR, "shop.**", timedelta(hours=1))
     world.now = made.created_at + timedelta(hours=1) - timedelta(milliseconds=1)
-    assert token_service.holds(Role.VIEWER, token)
+    assert tokens.holds(Role.VIEWER, token)
     world.now += timedelta(milliseconds=1)
-    assert not token_service.holds(Role.VIEWER, token)
+    assert not tokens.holds(Role.VIEWER, token)
     with pytest.raises(UnknownToken, match="the token a expired at"):
-        token_service.admit(token)
+        tokens.admit(token)
+    assert tokens.holds(Role.ADMIN, "the-admin")
+    assert tokens.holds(Role.ENROLMENT, "the-enrolment")
+    assert not tokens.holds(Role.ADMIN, "the-enrolment")
+    assert not tokens.holds(Role.ADMIN, "")
 
 
-def test_the_tokens_of_the_state_directory_count_for_their_role_alone(token_service: TokenService) -> None:
-    assert token_service.holds(Role.ADMIN, "the-admin")
-    assert token_service.holds(Role.ENROLMENT, "the-enrolment")
-    assert not token_service.holds(Role.ADMIN, "the-enrolment")
-    assert not token_service.holds(Role.ADMIN, "")
-
-
-def test_names_are_given_once_and_never_those_of_the_state_directory(token_service: TokenService) -> None:
-    token_service.create("a", Role.ADMIN)
+def test_names_are_given_once_and_never_those_of_the_state_directory(tokens: TokenService) -> None:
+    tokens.create("a", Role.ADMIN)
     with pytest.raises(AlreadyExists, match="token 'a' exists already"):
-        token_service.create("a", Role.ENROLMENT)
+        tokens.create("a", Role.ENROLMENT)
     for name in ("", "a b", "admin", "enrolment"):
         with pytest.raises(InvalidArgument):
-            token_service.create(name, Role.ADMIN)
+            tokens.create(name, Role.ADMIN)
     with pytest.raises(InvalidArgument, match="can't be revoked here"):
-        token_service.revoke("admin")
+        tokens.revoke("admin")
 
 
-def test_a_role_allows_what_lower_ones_do_and_enrolment_stands_apart(token_service: TokenService) -> None:
+def test_a_role_allows_what_lower_ones_do_and_enrolment_stands_apart(tokens: TokenService) -> None:
     allowed = {role: [needed.value for needed in Role if role.allows(needed)] for role in Role}
     assert allowed == {
         Role.VIEWER: ["viewer"],
@@ -268,6 +257,6 @@ def test_a_role_allows_what_lower_ones_do_and_enrolment_stands_apart(token_servi
         Role.ENROLMENT: ["enrolment"],
     }
     for role in Role:
-        _, token = token_service.create(f"a-{role}", role)
-        assert token_service.admit(token) == Principal(f"a-{role}", role)
-        assert [needed.value for needed in Role if token_service.holds(needed, token)] == allowed[role]
+        _, token = tokens.create(f"a-{role}", role)
+        assert tokens.admit(token) == Principal(f"a-{role}", role)
+        assert [needed.value for needed in Role if tokens.holds(needed, token)] == allowed[role]

@@ -17,7 +17,6 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.formats.ports import Readable
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
-from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.verification import Verification
@@ -66,16 +65,6 @@ def by_kind(table: Table) -> Counter[str]:
     return Counter("vectors" if one.is_vector else names[one.content] for one in oracle.live_files(table.refresh()))
 
 
-def optimize(world: World, kind: OptimizingType) -> str:
-    process_id = world.begin_and_run(kind)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, failure(world, process_id)
-    return process_id
-
-
-def failure(world: World, process_id: str) -> str:
-    return world.process(process_id).failure
-
-
 def has_nothing_to_do(world: World, kind: OptimizingType) -> bool:
     return world.planning.begin(world.table().table_id, trigger="request", requested=kind).process_id is None
 
@@ -99,7 +88,7 @@ def test_no_row_changes_by_rewriting_files_with_vectors(world: World, kind: Opti
     writer3.delete_rows(table, lambda item: item["id"] in (2, 102, 162))
     writer.upsert(table, [row(4, "a", "new")], ["id"])
     before, rows = lineage_of(table), oracle.live_rows(table)
-    optimize(world, kind)
+    world.optimized(kind)
     assert (oracle.live_rows(table), lineage_of(table)) == (rows, before)
     assert by_kind(table) == {"data": 2}
     assert has_nothing_to_do(world, kind)
@@ -109,7 +98,7 @@ def test_conversions_leave_one_vector_for_each_file_and_nothing_else(world: Worl
     table = converted(world)
     rows = oracle.live_rows(table)
     start = world.table_head()
-    process_id = optimize(world, MINOR)
+    process_id = world.optimized(MINOR)
     assert oracle.live_rows(table) == rows
     assert world.verifying.verify(parse_table("cat.db.t"), start, None, lambda: False).is_sound
     assert by_kind(table) == {"data": 9, "vectors": 8}
@@ -120,7 +109,7 @@ def test_conversions_leave_one_vector_for_each_file_and_nothing_else(world: Worl
     assert has_nothing_to_do(world, MINOR)
     writer3.delete_rows(table, lambda item: item["id"] in (4, 44))
     rows = oracle.live_rows(table)
-    optimize(world, FULL)
+    world.optimized(FULL)
     assert oracle.live_rows(table) == rows
     assert by_kind(table) == {"data": 2}
 
@@ -131,20 +120,20 @@ def test_undoing_a_conversion_puts_vectors_back_beside_others_of_the_same_file(w
     with table.transaction() as change:
         change.set_properties({"self-optimizing.max-file-count": "4"})
     before, rows = {(one.path, one.offset) for one in oracle.live_files(table.refresh())}, oracle.live_rows(table)
-    process_id = optimize(world, MINOR)
+    process_id = world.optimized(MINOR)
     after = {(one.path, one.offset) for one in oracle.live_files(table.refresh())}
     gone = {path for path, offset in before - after if offset}
     assert gone & {path for path, _ in after}
     begun = world.maintaining.undo(process_id)
     assert begun.process_id, begun.reason
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS, failure(world, begun.process_id)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS, world.process(begun.process_id).failure
     assert {(one.path, one.offset) for one in oracle.live_files(table.refresh())} == before
     assert oracle.live_rows(table) == rows
 
 
 def test_a_conversion_whose_vector_was_replaced_since_is_not_undone(world: World) -> None:
     table = converted(world)
-    process_id = optimize(world, MINOR)
+    process_id = world.optimized(MINOR)
     writer3.delete_rows(table, lambda item: item["id"] == 45)
     rows = oracle.live_rows(table)
     with pytest.raises(Exception, match=r"that it wrote is no longer live"):
@@ -160,7 +149,7 @@ def test_vectors_that_come_while_files_are_converted_are_joined(world: World, ti
     for at in range(times):
         writer3.delete_rows(table, lambda item, at=at: item["id"] in (4 + at, 44 + at, 65 + at, 150 + at))
     rows = oracle.live_rows(table)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, failure(world, process_id)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, world.process(process_id).failure
     assert oracle.live_rows(table) == rows
     assert by_kind(table) == {"data": 9, "vectors": 8}
     # The files in which all vectors were joined with others are gone.
@@ -178,11 +167,11 @@ def test_vectors_that_come_while_files_are_rewritten_follow_into_the_outputs(wor
     for at in range(times):
         writer3.delete_rows(table, lambda item, at=at: item["id"] in (4 + at, 44 + at, 65 + at, 150 + at))
     before, rows = lineage_of(table), oracle.live_rows(table)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, failure(world, process_id)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, world.process(process_id).failure
     assert (oracle.live_rows(table), lineage_of(table)) == (rows, before)
     assert by_kind(table) == {"data": 2, "vectors": 2}
     assert sum(one.record_count for one in vectors_of(table)) == 4 * times
-    optimize(world, FULL)
+    world.optimized(FULL)
     assert (oracle.live_rows(table), lineage_of(table)) == (rows, before)
 
 
@@ -198,7 +187,7 @@ def test_a_conversion_of_rows_that_came_back_meanwhile_is_dropped(world: World) 
     world.committing.commit(process_id)
     assert oracle.live_rows(table) == rows
     assert old.referenced in {one.referenced for one in vectors_of(table)}
-    assert world.table_head() != head or "rows of it have come back" in failure(world, process_id)
+    assert world.table_head() != head or "rows of it have come back" in world.process(process_id).failure
 
 
 def test_only_the_vectors_that_dangle_go(world: World) -> None:
@@ -238,14 +227,10 @@ def sweep(world: World, table: Table) -> None:
     """Expire all snapshots but the head, and delete the files that are then due."""
     aged(table, 30)
     world.now = datetime.now(UTC) + timedelta(seconds=1)
-    begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request", options=Options())
-    assert begun.process_id, begun.reason
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    world.done("expire-snapshots")
     assert len(table.refresh().metadata.snapshots) == 1
     world.later(86_400)
-    begun = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
-    assert begun.process_id, begun.reason
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    world.done("empty-trash")
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -335,16 +320,6 @@ def test_rows_of_an_upgraded_table_get_their_ids_with_the_rewrite_and_keep_their
     after = lineage_of(table)
     assert {key: updated for key, (_, updated) in after.items()} == {key: one for key, (_, one) in before.items()}
     assert sorted(row_id for row_id, _ in after.values() if row_id is not None) == list(range(60))
-    assert verify(world).is_sound
-
-
-def test_old_and_new_rows_of_an_upgraded_table_keep_theirs_after_a_commit(world: World, catalog: SqlCatalog) -> None:
-    table = upgrade(written(catalog, 2))
-    writer.append(table, [row(200, "a"), row(201, "b")])
-    before = lineage_of(table)
-    assert len({row_id for row_id, _ in before.values()} - {None}) == 62
-    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
-    assert lineage_of(table) == before
     assert verify(world).is_sound
 
 

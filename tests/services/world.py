@@ -1,5 +1,6 @@
 """A coordinator's services over a real store and real tables, without threads, and with a clock that is set by hand."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,16 @@ from amoro_core.model import metrics
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.listeners import Listener
 from amoro_core.model.maintenance import Options
-from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingProcess, OptimizingTask, ProcessStatus, Receipt
+from amoro_core.model.processes import (
+    Attempt,
+    CatalogConfig,
+    CommitAttempt,
+    CommitOutcome,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+)
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
 from amoro_core.model.task_payload import RewriteOutput
 from amoro_core.notifier import Changes
@@ -31,13 +41,13 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.listeners import Receive
-from amoro_core.store import tasks
+from amoro_core.store import processes, tasks
 from amoro_core.transactions.process_context import Pins, pins
 from amoro_core.transactions.task_queue import ScheduledTask
 from amoro_core.transactions.task_reports import Failure
 from amoro_optimizer.rewrite.engine import rewrite
-from tests.engine import writer
-from tests.engine.builders import SCHEMA, row
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import RiggedIceberg
 from tests.store.builders import open_store
 from tests.work import as_result, rewrite_input
@@ -54,11 +64,18 @@ def make_small_files(catalog: Catalog, count: int = 3, properties: Mapping[str, 
     return table
 
 
+def make_two_partitions(catalog: Catalog, properties: Mapping[str, str] | None = None) -> Table:
+    """A new table db.t of four files with a row each in each of the partitions a and b."""
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=properties)
+    for number in range(4):
+        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    return table
+
+
 @dataclass
 class Heard:
     """What the services signalled, in order."""
 
-    work: int = 0
     commits: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
     changes: int = 0
@@ -116,7 +133,7 @@ class World:
             Actions(self.more_actions),
             clock=lambda: self.now,
             monotonic=lambda: self.seconds,
-            work=Counted(self._work),
+            work=Changes(),
             changes=Counted(self._changed),
             listeners=self.listeners,
         )
@@ -176,11 +193,22 @@ class World:
         assert head is not None
         return head
 
+    def begin_action(self, action: str, name: str = "cat.db.t", **options: object) -> str:
+        """Begin a process of the action as if somebody asked for it; fails the test when there is nothing to do."""
+        asked = replace(Options(), **options)
+        begun = self.maintaining.begin(self.table(name).table_id, action, trigger="request", options=asked)
+        assert begun.process_id, begun.reason
+        return begun.process_id
+
     def run(self, action: str, name: str = "cat.db.t") -> str:
         """A process of the action, as if somebody asked for it, to its end; where it stands then."""
-        begun = self.maintaining.begin(self.table(name).table_id, action, trigger="request")
-        assert begun.process_id, begun.reason
-        return self.committing.commit(begun.process_id)
+        return self.committing.commit(self.begin_action(action, name))
+
+    def done(self, action: str, **options: object) -> str:
+        """A process of the action that has ended with success."""
+        process_id = self.begin_action(action, **options)
+        assert self.committing.commit(process_id) is ProcessStatus.SUCCESS, self.process(process_id).failure
+        return process_id
 
     def confirm(self, action: str, name: str = "cat.db.t") -> str:
         """Let a held process of the action go on, to its end; where it stands then."""
@@ -267,6 +295,28 @@ class World:
         """Plan, run and commit."""
         return self.committing.commit(self.begin_and_run(kind, name))
 
+    def optimized(self, kind: OptimizingType = OptimizingType.FULL, force: bool = False) -> str:
+        """A process that was planned, run and committed with success."""
+        process_id = self.begin_and_run(kind, force=force)
+        assert self.committing.commit(process_id) is ProcessStatus.SUCCESS, self.process(process_id).failure
+        return process_id
+
+    def commits(self, process_id: str) -> tuple[CommitAttempt, ...]:
+        """Its attempts to commit."""
+        return tuple(self.store.read(lambda db: processes.list_commits(db, process_id)))
+
+    def outcomes(self, process_id: str) -> list[CommitOutcome]:
+        return [attempt.outcome for attempt in self.commits(process_id)]
+
+    def snapshots_of(self, process_id: str) -> int:
+        """How many snapshots of db.t name the process."""
+        snapshots = self.catalog.load_table("db.t").metadata.snapshots
+        return sum(one.summary is not None and one.summary.get("amoro.process-id") == process_id for one in snapshots)
+
+    def rows(self) -> Counter[object]:
+        """The live rows of the table db.t."""
+        return oracle.live_rows(self.catalog.load_table("db.t"))
+
     def process(self, process_id: str) -> OptimizingProcess:
         return self.optimizing.find_process(process_id).process
 
@@ -290,9 +340,6 @@ class World:
     def output(self, attempt: Attempt) -> RewriteOutput | None:
         stored = self.store.read(lambda db: tasks.read_output(db, attempt.task_id))
         return None if stored is None else codec.decode(RewriteOutput, pb.RewriteOutput.FromString(stored[1]))
-
-    def _work(self) -> None:
-        self.heard.work += 1
 
     def _commit_due(self, process_id: str, catalog: str) -> None:
         assert catalog == self.catalog.name
