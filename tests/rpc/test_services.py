@@ -19,6 +19,8 @@ from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import (
     AmoroError,
     DataFileMissing,
+    GroupNotFound,
+    InvalidSettings,
     NotAllowed,
     TableNotFound,
     UnknownToken,
@@ -74,6 +76,13 @@ def test_a_table_that_cannot_be_looked_at_says_why(
     coordinator.tables.refresh(table_id)
     healed = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
     assert (healed.state, healed.failures, healed.failure) == (before.state, 0, "")
+
+
+def test_an_unknown_group_and_a_slow_heart_are_refused_by_name(coordinator: Coordinator, client: Client) -> None:
+    with pytest.raises(GroupNotFound, match="'nope'"):
+        register(coordinator, client, group="nope")
+    with pytest.raises(InvalidSettings, match="heartbeat interval 30 s is not below"):
+        register(coordinator, client, heartbeat_interval_s=30.0)
 
 
 def test_a_wrong_enrolment_token_is_refused_and_one_that_was_created_is_not(

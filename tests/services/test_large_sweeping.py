@@ -262,6 +262,26 @@ def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Wor
     assert len(place.left()) == 2
 
 
+def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, worker: Worker) -> None:
+    process_id = begun(place, 2)
+    worker.execute(handed(worker))  # and dies without a word
+    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
+    Worker(place.world).work()
+    told = figures(end(place, process_id))
+    assert (told["files_absent"], place.left(), place.batches()) == (2, [], [])
+
+
+def test_a_late_result_is_an_outcome_report_only(place: Place, worker: Worker) -> None:
+    process_id = begun(place, 2)
+    task = handed(worker)
+    late = worker.execute(task)
+    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
+    before = place.batches()
+    assert not worker.complete(task, late)
+    assert place.batches() == before
+    assert place.of(process_id).status is ProcessStatus.RUNNING
+
+
 def test_what_is_begun_too_late_is_not_deleted(place: Place, worker: Worker) -> None:
     begun(place, 2)
     task = handed(worker)
@@ -300,6 +320,15 @@ def test_cancelling_ends_it_between_batches_and_the_next_goes_on(place: Place, w
     assert (worker.poll(), len(place.left())) == ([], 2)
     assert worker.run(NAME).status is ProcessStatus.SUCCESS
     assert (place.left(), place.batches()) == ([], [])
+
+
+def test_a_restart_of_the_coordinator_goes_on(place: Place, worker: Worker) -> None:
+    process_id = begun(place, 2)
+    task = handed(worker)
+    result = worker.execute(task)
+    place.world.restart()
+    assert worker.complete(task, result)
+    assert figures(end(place, process_id))["data_files_deleted"] == 2
 
 
 def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(

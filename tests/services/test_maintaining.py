@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.actions.registry import Actions
-from amoro_core.errors import CommitRefused, TableBusy
+from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy
 from amoro_core.model.processes import METADATA, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, processes
@@ -105,6 +105,13 @@ def test_nothing_is_due_on_a_table_that_is_switched_off_or_refused(world: World,
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
     assert "tag.auto-create.trigger.period has the malformed value 'weekly'" in runtime.status_reason
     assert world.maintaining.list_due() == []
+
+
+def test_an_action_that_is_not_there_is_refused_by_name(world: World, table: Table) -> None:
+    for name in ("polish", "optimizing", "minor"):
+        with pytest.raises(InvalidArgument, match=f"there is no action '{name}'") as caught:
+            world.maintaining.begin(world.table().table_id, name, trigger="request")
+        assert "One of: auto-create-tags" in caught.value.hint
 
 
 def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> None:

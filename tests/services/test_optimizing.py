@@ -362,6 +362,17 @@ def test_nobody_counts_as_lost_before_one_whole_timeout_since_the_restart(world:
     assert world.optimizers.silent() == [optimizer]
 
 
+def test_a_heartbeat_interval_of_the_timeout_is_refused(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="60 s is not below the coordinator's timeout of 60 s"):
+        world.optimizers.register(
+            group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=60)
+        )
+    with pytest.raises(GroupNotFound, match="'other'"):
+        world.optimizers.register(
+            group="other", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)
+        )
+
+
 def test_a_failed_task_is_retried_until_its_runs_are_used_up(world: World) -> None:
     process = two_partitions(world, **{"self-optimizing.execute.num-retries": "2"})
     optimizer = world.optimizer()

@@ -14,13 +14,13 @@ import yaml
 from amoro_core.errors import Conflict, InvalidArgument, NotFound, TableRefused
 from amoro_core.model.optimizing_config import values_for
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, parse_table
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.policies import AppliedPolicies, parse_policies
 from amoro_core.store import tables
 from amoro_core.transactions.table_registry import add_table
 from tests.services.world import START, World, make_small_files
-from tests.tiers import seeds
+from tests.tiers import count, seeds
 
 COUNT, QUOTA, ENABLED = "self-optimizing.minor.trigger.file-count", "self-optimizing.quota", "self-optimizing.enabled"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -240,6 +240,20 @@ def test_what_holds_is_what_a_slow_oracle_finds(seed: int) -> None:
                 if key == ENABLED and any(one["set"][key] == "false" for one in said):
                     wanted = "false"
                 assert (found.get(key) or (None,))[0] == wanted, (seed, name, key, written)
+
+
+def test_a_dry_run_over_ten_thousand_tables_changes_nothing(world: World) -> None:
+    number = count(1000, 10_000)
+
+    def fill(db: Any) -> None:
+        for at in range(number):
+            add_table(db, TableIdentifier("cat", (f"db{at % 50}",), f"t{at}"), START)
+
+    world.store.write(fill)
+    policies = [policy(f"p{at}", f"cat.db{at}.t*", {COUNT: at + 2, ENABLED: "true"}) for at in range(50)]
+    applied = apply(world, *policies, dry_run=True)
+    assert len(applied.tables) == number
+    assert len(world.store.read(tables.list_tables)) == number
 
 
 def test_the_example_and_what_is_refused_agree_with_the_schema() -> None:

@@ -15,11 +15,11 @@ from pyiceberg.table import Table
 from amoro_core.actions import clustering
 from amoro_core.actions.action_api import PlanningContext
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.commits import ROLLBACK_MARKS, SnapshotAdded
+from amoro_core.model.commits import ROLLBACK_MARKS, SnapshotAdded, rolled_back
 from amoro_core.model.history_events import Event, EventFilter, EventKind
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.tables import OptimizingType, SnapshotFacts
 from amoro_core.planning.clustering.planner import commits_since
 from amoro_core.store import events, groups, processes, tables
 from tests.engine import oracle, writer
@@ -28,7 +28,7 @@ from tests.engine.builders import BY_PART, SCHEMA, ids, make, row
 from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
-from tests.services.world import World
+from tests.services.world import START, World
 
 AT_ONCE = {"maintenance.expire-snapshots.trash-keep": "0"}
 
@@ -136,6 +136,41 @@ def test_an_expired_commit_was_not_rolled_back(world: World) -> None:
     assert told(world) == [], "the catalog may answer with a state from before the commit"
     writer.append(table, [row(70)])
     assert [one.about.process_id for one in told(world)] == [process_id]
+
+
+OURS, NEXT = SnapshotAdded(2, 1, 6), SnapshotAdded(3, 2, 7)
+
+
+def facts(*chain: tuple[int, int]) -> list[SnapshotFacts]:
+    """Snapshots by id, each the child of the one before, with their sequence numbers."""
+    parents = [None, *(snapshot_id for snapshot_id, _ in chain)]
+    return [
+        SnapshotFacts(snapshot_id, parent, number, START, "append", {}, ())
+        for (snapshot_id, number), parent in zip(chain, parents, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "head", "added", "gone"),
+    [
+        (facts((1, 5), (2, 6), (3, 7)), 3, [NEXT, OURS], []),
+        (facts((1, 5)), 1, [NEXT, OURS], []),  # a replica that lags, or nothing but a rollback
+        (facts((0, 4)), 0, [OURS], []),
+        (facts((1, 5), (9, 6)), 9, [OURS], [OURS]),
+        (facts((1, 5), (9, 6)), 9, [NEXT, OURS], [NEXT, OURS]),  # Polaris sets sequence numbers back
+        ([*facts((1, 5), (2, 6)), *facts((1, 5))], 1, [OURS], [OURS]),
+        (facts((1, 5), (2, 6), (9, 7))[2:], 9, [OURS], []),  # expired: its child names it
+        (facts((1, 5), (2, 6), (8, 7), (9, 8))[3:], 9, [OURS], []),
+        (facts((9, 6))[:1], 9, [OURS], []),  # a writer that drops the parent of what was expired
+        (facts((1, 0), (9, 0)), 9, [SnapshotAdded(2, 1, 0)], [SnapshotAdded(2, 1, 0)]),
+        (facts((1, 0)), 1, [SnapshotAdded(2, 1, 0)], []),
+        (facts((1, 5)), None, [OURS], []),
+    ],
+)
+def test_what_was_rolled_back_follows_from_the_history(
+    snapshots: list[SnapshotFacts], head: int | None, added: list[SnapshotAdded], gone: list[SnapshotAdded]
+) -> None:
+    assert rolled_back(added, snapshots, head) == gone
 
 
 OURS, NEXT = SnapshotAdded(2, 1, 6), SnapshotAdded(3, 2, 7)

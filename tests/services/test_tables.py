@@ -1,5 +1,6 @@
 """Finding tables, evaluating and enabling them, and looking when events of changes come."""
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from tests.engine.builders import SCHEMA, make, row
 from tests.services.rigs import raising
 from tests.services.world import START, World
 from tests.store import builders
+from tests.tiers import seeds
 
 LOW = {"self-optimizing.minor.trigger.file-count": "2"}
 
@@ -545,6 +547,33 @@ def test_a_look_that_an_event_caused_and_that_found_nothing_is_repeated_once_lat
     time.sleep(0.1)
     hearing.stop()
     assert sorted(looks.begun) == [(1, "cat"), (1, "cat"), (2, "cat")]
+
+
+def test_every_commit_is_counted_once_though_events_are_lost_and_doubled(world: World) -> None:
+    """Also those that lie between a refresh and a commit of ours, which is none of them."""
+    names, chance = [f"db.t{number}" for number in range(3)], random.Random(seeds(1, 1)[0])
+    made = [writer.make_table(world.catalog, name, SCHEMA) for name in names]
+    for name in names:
+        world.refresh(f"cat.{name}")
+    telling = world.services.change_notifications
+    for number in range(60):
+        table = chance.randrange(3)
+        if number == 40:
+            process_id = world.begin_and_run(OptimizingType.MINOR, "cat.db.t0", force=True)
+        writer.append(made[table], [row(number)])
+        for _ in range(chance.choices((0, 1, 2), (0.05, 0.9, 0.05))[0]):
+            telling.changed(parse_table(f"cat.{names[table]}"), "", "the proxy")
+        if number == 40:
+            writer.append(made[0], [row(100)])
+            assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    wait_until(lambda: not telling._due and telling._timer is None, "all looks have ended")
+    writer.append(made[1], [row(101)])  # nobody tells of it
+    for name in names:
+        assert world.refresh(f"cat.{name}").snapshot_id == world.table_head(f"cat.{name}")
+    seen = {one.labels[0]: one.value for one in world.meters.samples() if one.name == "amoro_changes_seen_total"}
+    assert seen["event"] + seen["look"] == 62
+    assert seen["event"] >= 50
+    assert seen["look"] >= 1
 
 
 def test_nobody_tells_more_than_is_taken_of_one_within_a_minute() -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
+from shutil import rmtree
+from zlib import crc32
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, LongType, NestedField
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
@@ -13,6 +20,7 @@ from amoro_core.services.groups import GroupChange
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, ids, row
+from tests.engine.files import Layout
 from tests.services.test_groups import made
 from tests.services.world import World
 
@@ -160,6 +168,35 @@ def test_every_plan_keeps_to_max_plan_bytes_and_the_last_leaves_nothing_due(worl
     assert left[0]
     summary = world.refresh().summary
     assert summary.equality_delete_files == 0
+
+
+def test_two_gigabytes_converge_by_processes_of_500_mb(world: World) -> None:
+    properties = {**ON, "self-optimizing.max-plan-bytes": "500MB", "write.parquet.compression-codec": "uncompressed"}
+    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "data", BinaryType()))
+    table = writer.make_table(world.catalog, "db.t", schema, properties=properties)
+    chance, written = random.Random(1), {}
+    for first in range(0, 2100, 150):
+        rows = {number: chance.randbytes(1_000_000) for number in range(first, first + 150)}
+        written |= {number: crc32(data) for number, data in rows.items()}
+        writer.append(table, pa.table({"id": [*rows], "data": [*rows.values()]}), 10, layout=Layout(codec="none"))
+    sizes: list[int] = []
+    while world.refresh().status is OptimizingStatus.PENDING:
+        process_id = world.planning.begin(world.table().table_id, trigger=EVALUATION).process_id
+        assert process_id is not None
+        sizes.append(sum(task.input_bytes for task in world.tasks(process_id)))
+        world.run_all(process_id)
+        assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+        world.later(61)
+        assert len(sizes) < 20
+    assert sum(sizes) >= 2_000_000_000
+    assert max(sizes) <= 500 * 2**20
+    assert world.table().summary.fragment_files == 0
+    left: list[tuple[int, int]] = []
+    for task in table.refresh().scan().plan_files():
+        for batch in pq.ParquetFile(task.file.file_path.removeprefix("file://")).iter_batches(8):
+            left += [(one["id"], crc32(one["data"])) for one in batch.to_pylist()]
+    assert sorted(left) == sorted(written.items())
+    rmtree(table.location().removeprefix("file://"))
 
 
 @pytest.mark.parametrize(
