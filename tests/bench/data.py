@@ -29,6 +29,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.schema.schemas import arrow_schema
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.task_payload import InputFile, RewriteInput, TableContext
 
@@ -67,6 +68,13 @@ TEXT = Schema(
 )
 _HALF_NULL = ("body", "note", "tax", "total", "score")
 _WORDS = [f"word{number}" for number in range(3000)]
+
+
+#: Orders of the mixed table's rows: of its decimal, and a curve over three columns.
+LAYOUTS = {
+    "sort": Layout(Strategy.LINEAR, (LayoutKey(3),)),
+    "hilbert": Layout(Strategy.HILBERT, (LayoutKey(3), LayoutKey(5), LayoutKey(1))),
+}
 
 
 def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
