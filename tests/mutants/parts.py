@@ -81,6 +81,7 @@ PARTS: Mapping[str, Part] = {
             "tests/unit/cluster",
             "tests/unit/planning/clustering",
             "tests/unit/planning/test_in_order.py",
+            "tests/unit/test_copy_rule.py",
         ),
     ),
     "following": Part(

@@ -222,3 +222,4 @@ def test_the_commonest_five_reasons_are_told_each_on_one_line_of_bounded_length(
         *(EncodedFiles(f"reason {n}", n) for n in (7, 6, 5, 4)),
         EncodedFiles(OTHERS, 1 + 3 + 2 + 1),
     )
+    assert commonest([("a reason", 1)]) == (EncodedFiles("a reason", 1),)

@@ -25,6 +25,7 @@ from amoro_core.model.clustering import (
     Strategy,
     group_of,
     group_suffix,
+    layout_text,
     parse_layout_text,
 )
 from amoro_optimizer.cluster.engine import planning_bytes
@@ -378,3 +379,5 @@ def test_an_id_that_is_none_is_refused(group: str) -> None:
 def test_a_text_that_is_none_of_ours_is_no_layout(text: str) -> None:
     with pytest.raises(ValueError, match="no description of a layout"):
         parse_layout_text(text)
+    later = Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2)), 7)
+    assert parse_layout_text(layout_text(later, "0123456789ab")) == ("0123456789ab", later)

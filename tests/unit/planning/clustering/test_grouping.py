@@ -218,6 +218,7 @@ def test_as_many_sealed_groups_of_one_tier_that_overlap_become_one() -> None:
 def test_groups_apart_or_of_other_tiers_stay_apart() -> None:
     assert merged((0, 1, 100), (2, 3, 100), (4, 5, 100), (6, 7, 100)) == []
     assert merged((0, 9, 100), (0, 9, 100), (0, 9, 100), (0, 9, 400)) == []
+    assert merged((0, 9, 100), (1, 2, 100), (3, 4, 100), (5, 6, 100)) == [[0, 1, 2, 3]]  # the first reaches over all
 
 
 def test_what_makes_enough_of_the_next_tier_joins_it_at_once() -> None:

@@ -131,6 +131,8 @@ def test_a_column_without_metrics_is_refused_by_the_key_that_switches_them_off(v
 def test_what_a_request_says_wrong_is_an_argument(request_: ClusterRequest, told: str) -> None:
     with pytest.raises(InvalidArgument, match=told):
         resolved("a", request=request_)
+    with pytest.raises(InvalidArgument, match="a curve takes no transforms"):
+        resolved("", orders=(BUCKETED,), default_order_id=3, request=ClusterRequest(True, strategy=HILBERT))
 
 
 def test_a_request_goes_before_the_properties() -> None:
