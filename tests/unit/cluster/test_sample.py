@@ -167,6 +167,8 @@ def test_a_range_is_written_alike_in_whatever_order_its_batches_come(
         writer.write(pieces if seed else [tagged])
         writer.finish()
         assert (writer.spilled_bytes > 0) == (share_bytes != 1 << 30)
+        three = 3 * (max(share_bytes, 4096) * 6 // 10)  # ranges are planned to fill six tenths of the share
+        assert [writer.pieces(size) for size in (1, three, three + 3, 10**15)] == [2, 3, 4, 256]
         found.append(files.rows())
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 4
