@@ -145,8 +145,7 @@ def duration_option(*names: str, help_: str) -> Any:
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]
 TimeoutOption = Annotated[
-    timedelta,
-    duration_option(help_="How long to wait at most, for the lock, a busy table and the end together."),
+    timedelta, duration_option(help_="How long to wait at most, for the lock, a busy table and the end together.")
 ]
 
 

@@ -166,8 +166,5 @@ def _is_between(point: tuple[float, float], begin: tuple[float, float], end: tup
 def _border(x: float, y: float, towards_x: float, towards_y: float) -> tuple[float, float]:
     """The point where a line from the center of a box crosses its border."""
     dx, dy = towards_x - x, towards_y - y
-    scale = min(
-        _WIDTH / 2 / abs(dx) if dx else math.inf,
-        _HEIGHT / 2 / abs(dy) if dy else math.inf,
-    )
+    scale = min(_WIDTH / 2 / abs(dx) if dx else math.inf, _HEIGHT / 2 / abs(dy) if dy else math.inf)
     return x + dx * scale, y + dy * scale

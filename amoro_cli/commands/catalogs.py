@@ -144,8 +144,7 @@ def apply_policies(
 
 
 def show_policies(
-    session: Session,
-    version: Annotated[int | None, option(help="An earlier version, by its number.", min=1)] = None,
+    session: Session, version: Annotated[int | None, option(help="An earlier version, by its number.", min=1)] = None
 ) -> None:
     """Show the file of policies that holds, or an earlier one."""
     session.show(GetPoliciesRequest(version=version or 0), policies_document)

@@ -69,8 +69,7 @@ def queue(
         str, argument(metavar="NAME", help="The group [default: all].", autocompletion=names_of(Kind.GROUP))
     ] = "",
     only: Annotated[
-        Line | None,
-        option(help="Only the tables that wait for a plan, or only the processes that wait for threads."),
+        Line | None, option(help="Only the tables that wait for a plan, or only the processes that wait for threads.")
     ] = None,
     limit: Annotated[
         int | None,

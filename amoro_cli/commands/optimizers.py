@@ -158,9 +158,7 @@ def run(
 
 @list_command(OPTIMIZERS, after="ID", watch=True)
 def list_optimizers(
-    session: Session,
-    options: ListOptions,
-    group: Annotated[str, option(help="Only those of this group.")] = "",
+    session: Session, options: ListOptions, group: Annotated[str, option(help="Only those of this group.")] = ""
 ) -> None:
     """List the optimizers that are registered with the coordinator."""
     there, of_group = (" in the group", f" --group {group}") if group else ("", "")

@@ -58,8 +58,7 @@ class RequestedType(StrEnum):
 
 
 TypeOption = Annotated[
-    RequestedType | None,
-    option("--type", help="What to rewrite, whether or not it is due [default: what is due now]."),
+    RequestedType | None, option("--type", help="What to rewrite, whether or not it is due [default: what is due now].")
 ]
 WhereOption = Annotated[
     str,
@@ -114,8 +113,7 @@ def optimize(
     partitions: PartitionsOption = "",
     full: FullOption = False,
     schedule_only: Annotated[
-        bool,
-        typer.Option("--schedule-only", help="With --type cluster: only store the plan, for amoro process start."),
+        bool, typer.Option("--schedule-only", help="With --type cluster: only store the plan, for amoro process start.")
     ] = False,
     timeout: TimeoutOption = TIMEOUT,
 ) -> None:
@@ -259,8 +257,7 @@ def verify(
     session: Session,
     table: TableArgument,
     before: Annotated[
-        int | None,
-        _snapshot_option(help="The older snapshot [default: the parent of the newer one]."),
+        int | None, _snapshot_option(help="The older snapshot [default: the parent of the newer one].")
     ] = None,
     after: Annotated[
         int | None,

@@ -260,8 +260,7 @@ def block(
     session: Session,
     table: TableArgument,
     operations: Annotated[
-        list[BlockedOperation] | None,
-        option("--operation", help="What to block; may be repeated [default: optimize]."),
+        list[BlockedOperation] | None, option("--operation", help="What to block; may be repeated [default: optimize].")
     ] = None,
     hold: Annotated[
         timedelta | None,

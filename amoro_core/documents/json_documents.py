@@ -295,10 +295,7 @@ def _special() -> dict[str, dict[str, Schema]]:
             "process": process,
         },
         "amoro.optimized/v1": _outcomes({"process_id": process_id, "plan": _nullable(plan), "process": process}),
-        "amoro.rows/v1": {
-            **_message(pb.StatementResult.DESCRIPTOR),
-            "rows": _array(_array(_nullable(_TEXT))),
-        },
+        "amoro.rows/v1": {**_message(pb.StatementResult.DESCRIPTOR), "rows": _array(_array(_nullable(_TEXT)))},
         "amoro.package/v1": {
             "path": _TEXT,
             "size_bytes": _NUMBER,

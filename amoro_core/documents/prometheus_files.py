@@ -48,9 +48,7 @@ def _rule(condition: Condition) -> Iterator[str]:
 def _template(condition: Condition) -> str:
     value = f"{{{{ $value{_FORMATS[condition.unit]} }}}}"
     return re.sub(
-        r"\{(\w+)\}",
-        lambda found: value if found[1] == "value" else f"{{{{ $labels.{found[1]} }}}}",
-        condition.text,
+        r"\{(\w+)\}", lambda found: value if found[1] == "value" else f"{{{{ $labels.{found[1]} }}}}", condition.text
     )
 
 
@@ -95,9 +93,7 @@ def _quantile(part: float, metric: str, by: str = "") -> tuple[str, str]:
 ROWS: Mapping[str, tuple[Graph, ...]] = {
     "Overview": (
         _number(
-            "Coordinators",
-            "Coordinators that own their state directory. 0: nothing is optimized.",
-            "sum(amoro_leader)",
+            "Coordinators", "Coordinators that own their state directory. 0: nothing is optimized.", "sum(amoro_leader)"
         ),
         _number("Optimizer threads", "Threads of all groups.", "sum(amoro_optimizer_threads)"),
         _number(
@@ -116,9 +112,7 @@ ROWS: Mapping[str, tuple[Graph, ...]] = {
     "Tables": (
         _graph("Tables by status", "Registered tables.", ("sum by (status) (amoro_tables)", "{{status}}")),
         _graph(
-            "Refused tables",
-            "Refused tables, by reason.",
-            ("sum by (reason) (amoro_refused_tables)", "{{reason}}"),
+            "Refused tables", "Refused tables, by reason.", ("sum by (reason) (amoro_refused_tables)", "{{reason}}")
         ),
         _graph(
             "Longest wait for a plan",
@@ -201,12 +195,7 @@ ROWS: Mapping[str, tuple[Graph, ...]] = {
         ),
     ),
     "Maintenance": (
-        _graph(
-            "Trash",
-            "Bytes of files that wait to be deleted.",
-            ("sum(amoro_trash_bytes)", "trash"),
-            unit="bytes",
-        ),
+        _graph("Trash", "Bytes of files that wait to be deleted.", ("sum(amoro_trash_bytes)", "trash"), unit="bytes"),
         _graph(
             "Files marked for deletion and deleted",
             "By kind.",

@@ -129,8 +129,7 @@ def _parse(text: str, schema: Schema) -> BooleanExpression:
         return parse_condition(text, schema)
     except ValueError as error:
         raise misconfigured(
-            f"property {FILTER_KEY} has the malformed value {briefly(text, 100)!r}: {error}",
-            hint=GRAMMAR,
+            f"property {FILTER_KEY} has the malformed value {briefly(text, 100)!r}: {error}", hint=GRAMMAR
         ) from error
 
 

@@ -95,7 +95,7 @@ def trash_of(properties: Mapping[str, str], identifier: TableIdentifier, locatio
         )
     if (scheme, authority) != split_place(location)[:2]:
         raise misconfigured(
-            f"{ROOT}={config.root!r} lies in another storage than the table at {location}: a move would be a copy",
+            f"{ROOT}={config.root!r} lies in another storage than the table at {location}: a move would be a copy"
         )
     return Trash(f"{parent}/{FOLDER}", config.keep, config.file_pattern)
 

@@ -87,9 +87,7 @@ DELETE_FAILURES = _counter("delete_failures", "Failed attempts to delete files o
 TRASH = _gauge("trash_bytes", "Bytes of files that wait to be deleted, as far as their sizes are known.")
 HELD = _gauge("maintenance_held", "Processes held by a breaker or the guard until they are confirmed.", "action")
 PAUSED = _gauge(
-    "maintenance_paused",
-    "Tables with an action paused after repeated failures or runs without effect.",
-    "action",
+    "maintenance_paused", "Tables with an action paused after repeated failures or runs without effect.", "action"
 )
 _FAILING = "of an action on a table, from the third one on, or of one that lacks a file; at most 100 series"
 FAILURES = _gauge("failing_table_failures", f"Failures in a row {_FAILING}.", "table", "action", "code")

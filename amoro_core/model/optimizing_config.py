@@ -106,9 +106,7 @@ class OptimizingConfig:
         "self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "", unless_empty(boolean)
     )
     row_group_merge_min_size: int = declared(
-        "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes",
-        "8388608",
-        whole(0),
+        "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes", "8388608", whole(0)
     )
     copy_max_row_groups: int = declared("self-optimizing.rewrite.copy.max-row-groups", "1024", whole(1))
     coarse_interval: timedelta | None = declared("self-optimizing.major.trigger.coarse-interval", "86400000", interval)

@@ -96,10 +96,7 @@ _TYPED = (REWRITE, LIST, DELETE, SKETCH)
 
 
 #: Kinds of deletes are numbers in messages; other enums are their words.
-_DELETE_KINDS = {
-    DeleteKind.POSITION: pb.DELETE_KIND_POSITION,
-    DeleteKind.EQUALITY: pb.DELETE_KIND_EQUALITY,
-}
+_DELETE_KINDS = {DeleteKind.POSITION: pb.DELETE_KIND_POSITION, DeleteKind.EQUALITY: pb.DELETE_KIND_EQUALITY}
 _DELETE_KINDS_BACK = {number: kind for kind, number in _DELETE_KINDS.items()}
 
 

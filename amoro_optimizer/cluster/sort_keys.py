@@ -388,7 +388,7 @@ def _column(schema: Schema, key: LayoutKey) -> _Column:
     path = key_path(schema.fields, key.field_id)
     if path is None:
         raise misconfigured(
-            f"rows can't be ordered by column id {key.field_id}, which is no primitive column outside lists and maps",
+            f"rows can't be ordered by column id {key.field_id}, which is no primitive column outside lists and maps"
         )
     fields, is_optional = schema.fields, False
     for index in path:

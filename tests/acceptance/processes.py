@@ -185,12 +185,7 @@ class Installation:
         process.wait_for("amoro listens on")
         return process
 
-    def optimizer(
-        self,
-        address: str,
-        *options: str,
-        failpoints: str = "",
-    ) -> Process:
+    def optimizer(self, address: str, *options: str, failpoints: str = "") -> Process:
         """An optimizer of one thread that is registered."""
         every = ("--address", address, "--threads", "1", "--heartbeat-interval", "500ms", *options)
         process = self.start("optimizer", "run", *every, failpoints=failpoints)

@@ -122,9 +122,7 @@ def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_o
     assert max(optimizer_ids(lasting)) == own
 
 
-def test_a_second_optimizer_finishes_what_a_killed_one_began(
-    shared: Installation,
-) -> None:
+def test_a_second_optimizer_finishes_what_a_killed_one_began(shared: Installation) -> None:
     table = partitioned_table(shared.catalog)
     before = look(table)
     coordinator = shared.up()

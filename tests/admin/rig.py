@@ -30,11 +30,7 @@ def services_over(
     address: Callable[[], str] = lambda: "nowhere",
 ) -> Services:
     """The services of a coordinator whose admin token is known."""
-    around = CoordinatorHooks(
-        address=address,
-        local_address=lambda: "nowhere",
-        http_address=lambda: "http://localhost",
-    )
+    around = CoordinatorHooks(address=address, local_address=lambda: "nowhere", http_address=lambda: "http://localhost")
     own_tokens = {Role.ADMIN: Secret(ADMIN_TOKEN), Role.ENROLMENT: Secret("amo_enrolment")}
     parts = replace(installed(home, ()), clock=clock)
     return Services(store, home, settings or Settings(), own_tokens, around, parts)

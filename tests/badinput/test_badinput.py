@@ -15,16 +15,7 @@ from amoro_core.bootstrap.launcher import LocalLauncher
 from tests.acceptance.processes import Installation, install, wait_until
 from tests.acceptance.tables import name_of, small_table
 from tests.badinput.arguments import bad_arguments, commands
-from tests.badinput.oracle import (
-    MARKS,
-    Call,
-    Chance,
-    Ended,
-    assert_ended_as_documented,
-    check,
-    files_of,
-    state_of,
-)
+from tests.badinput.oracle import MARKS, Call, Chance, Ended, assert_ended_as_documented, check, files_of, state_of
 from tests.badinput.settings import bad_catalogs, bad_connection, bad_environment, bad_file, bad_site
 from tests.badinput.tables import break_data_file, break_files, break_manifests, break_metadata, break_properties
 from tests.engine import writer

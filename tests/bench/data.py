@@ -175,10 +175,7 @@ class BenchTable:
     file_rows: int
 
 
-TABLES = {
-    "mixed": BenchTable(MIXED, mixed_rows, 16_000),
-    "text": BenchTable(TEXT, text_rows, 17_500),
-}
+TABLES = {"mixed": BenchTable(MIXED, mixed_rows, 16_000), "text": BenchTable(TEXT, text_rows, 17_500)}
 
 
 def write_files(kind: str, root: Path, files: int) -> list[DataFile]:

@@ -14,14 +14,7 @@ from typing import Any, NoReturn
 import grpc
 from jsonschema import Draft202012Validator
 
-from amoro_cli.connection import (
-    Endpoint,
-    Finding,
-    Kind,
-    OptimizerOptions,
-    Package,
-    UpOptions,
-)
+from amoro_cli.connection import Endpoint, Finding, Kind, OptimizerOptions, Package, UpOptions
 from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2

@@ -189,11 +189,7 @@ def test_events_are_followed_from_the_last_one_in_their_order(cli: Cli, admin: F
 
 @pytest.mark.parametrize(
     ("of", "process", "task"),
-    [
-        ("01997a-3", "01997a", 3),
-        (EVENTFUL, EVENTFUL, 0),
-        ("01997a4c-aaaa-7", "01997a4c-aaaa-7", 0),
-    ],
+    [("01997a-3", "01997a", 3), (EVENTFUL, EVENTFUL, 0), ("01997a4c-aaaa-7", "01997a4c-aaaa-7", 0)],
 )
 def test_attempts_are_those_of_a_process_or_of_a_task(
     cli: Cli, admin: FakeAdmin, of: str, process: str, task: int

@@ -27,15 +27,7 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
-from amoro_core.store import (
-    accounts,
-    catalogs,
-    groups,
-    pending_deletions,
-    processes,
-    tables,
-    tasks,
-)
+from amoro_core.store import accounts, catalogs, groups, pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
 

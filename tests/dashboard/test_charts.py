@@ -42,11 +42,7 @@ def test_each_attempt_is_a_bar_in_the_lane_of_its_thread() -> None:
     told = marked(chart, "bar")[2].find(f"{SVG}title")
     assert told is not None
     assert told.text == "task 2, thread 1: running, 500 ms from 500 ms"
-    assert chart.legend == (
-        ("bar failed", "failed: 1"),
-        ("bar running", "running: 1"),
-        ("bar success", "success: 1"),
-    )
+    assert chart.legend == (("bar failed", "failed: 1"), ("bar running", "running: 1"), ("bar success", "success: 1"))
     assert chart.figures.rows == (
         ("one", "1", "1", "500 ms", "50%", "500 ms", "0"),
         ("one", "2", "1", "1 s", "100%", "1 s", "1"),

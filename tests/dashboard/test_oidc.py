@@ -27,16 +27,7 @@ from amoro_core.model.paging import Window
 from amoro_core.model.principals import Principal, Role
 from amoro_core.web.login import Attempt, OidcLogin, OwnAddress
 from tests.dashboard.conftest import Loop
-from tests.dashboard.provider import (
-    CANARY,
-    RULES,
-    Browser,
-    Forge,
-    Mock,
-    providing,
-    query_of,
-    terms_of,
-)
+from tests.dashboard.provider import CANARY, RULES, Browser, Forge, Mock, providing, query_of, terms_of
 from tests.dashboard.served import Answer, Served, serving
 
 #: The provider is a mock that asks its library in an old way.
@@ -271,12 +262,7 @@ def test_a_provider_that_is_another_or_unsafe_is_not_followed(
 
 def test_a_person_has_the_role_while_the_map_is_the_same(mock: Mock, tmp_path: Path) -> None:
     settings = settings_for(mock, tmp_path)
-    others = (
-        settings,
-        replace(settings, oidc_roles=(*RULES, "more=viewer")),
-        settings,
-        Settings(),
-    )
+    others = (settings, replace(settings, oidc_roles=(*RULES, "more=viewer")), settings, Settings())
     with serving(tmp_path / "home", settings) as served:
         cookie = session_of(Browser(served).log_in(mock))
     seen = []

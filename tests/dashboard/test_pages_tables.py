@@ -92,10 +92,7 @@ def test_a_table_says_what_optimizing_would_save_and_lists_rank_by_it(site: Site
     assert _names(worst) == ["lake.sales.t1", "lake.sales.t0"]
 
 
-@pytest.mark.parametrize(
-    "below",
-    ["", "/processes", "/enable", "/optimize"],
-)
+@pytest.mark.parametrize("below", ["", "/processes", "/enable", "/optimize"])
 def test_a_table_is_named_or_numbered(site: Site, below: str) -> None:
     slashed = TableIdentifier("lake", ("a/b",), "t ?#%")
     client = site(_one(identifier=slashed))

@@ -30,10 +30,7 @@ def row(id_: int | None, part: str | None = "a", value: str | None = "v") -> dic
 
 
 def make(
-    catalog: Catalog,
-    version: int = 2,
-    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-    schema: Schema = SCHEMA,
+    catalog: Catalog, version: int = 2, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, schema: Schema = SCHEMA
 ) -> Table:
     """The new table `db.t`."""
     return writer.make_table(catalog, "db.t", schema, spec, version)

@@ -86,8 +86,5 @@ def _with_statistics(table: Table, snapshot_id: int, number: int) -> None:
         **said, **{"statistics-path": paths[0], "file-footer-size-in-bytes": 1, "blob-metadata": []}
     )
     partitions = PartitionStatisticsFile(**said, **{"statistics-path": paths[1]})
-    updates = (
-        SetStatisticsUpdate(statistics=puffin),
-        SetPartitionStatisticsUpdate(partition_statistics=partitions),
-    )
+    updates = (SetStatisticsUpdate(statistics=puffin), SetPartitionStatisticsUpdate(partition_statistics=partitions))
     table.catalog.commit_table(table.refresh(), (), updates)

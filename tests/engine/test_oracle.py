@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import (
-    DoubleType,
-    IntegerType,
-    NestedField,
-)
+from pyiceberg.types import DoubleType, IntegerType, NestedField
 
 from tests.engine import writer
 from tests.engine.builders import make, row

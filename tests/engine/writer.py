@@ -171,12 +171,7 @@ def upsert(
 
 
 def delete_where(
-    table: Table,
-    predicate: Predicate,
-    *,
-    per_file: bool = False,
-    with_bounds: bool = True,
-    with_rows: bool = False,
+    table: Table, predicate: Predicate, *, per_file: bool = False, with_bounds: bool = True, with_rows: bool = False
 ) -> Snapshot | None:
     """Delete by position the live rows for which the predicate of a dictionary holds, seen on the head committed on.
 

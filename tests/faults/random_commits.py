@@ -52,12 +52,7 @@ def is_refusal(fault: Fault | None) -> bool:
 
 
 def run(
-    seed: int,
-    directory: Path,
-    totals: Counter[str],
-    *,
-    carries_deletes: bool = False,
-    commits: int = COMMITS_PER_TABLE,
+    seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bool = False, commits: int = COMMITS_PER_TABLE
 ) -> None:
     """Commit to one table so often; the seed decides table, faults, writes and deaths. Counts in `totals`.
 

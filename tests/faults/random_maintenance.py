@@ -26,10 +26,7 @@ from tests.faults.random_commits import is_refusal, random_fault
 from tests.faults.rest import RestServer
 from tests.model.crashes import Died, SteppedWorld, dying
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "at", TimestampType(), required=False),
-)
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "at", TimestampType(), required=False))
 BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "day"))
 PROPERTIES = {
     "data-expire.field": "at",

@@ -32,10 +32,7 @@ from tests.iceberg.orphan_tables import NOW, OLD, Site, file_of, make_site, plac
 from tests.services.world import World
 
 PLAN, DELETE = CleanOrphanFiles.plan, FileAccess.delete_many
-AT_ONCE = {
-    "maintenance.expire-snapshots.trash-keep": "0",
-    "maintenance.clean-orphan-files.trash-keep": "0",
-}
+AT_ONCE = {"maintenance.expire-snapshots.trash-keep": "0", "maintenance.clean-orphan-files.trash-keep": "0"}
 TRIES = 3
 #: One of so many tables has another one in its location.
 EACH = 14

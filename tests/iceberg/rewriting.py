@@ -92,9 +92,7 @@ def _group(table: Table, found: TableScan, number: int, files: list[ScannedFile]
             new_deletes.append(write_positions(table, given.data, sequence, number, gone))
     positions = sum(one.record_count for one in new_deletes)
     return Group(
-        number,
-        work,
-        RewriteOutput(data, tuple(new_deletes), read, read - len(rows), len(rows), positions, 0, 0, 0),
+        number, work, RewriteOutput(data, tuple(new_deletes), read, read - len(rows), len(rows), positions, 0, 0, 0)
     )
 
 

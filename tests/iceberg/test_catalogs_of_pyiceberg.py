@@ -119,11 +119,7 @@ def test_references_are_resolved_when_they_are_used(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("CATALOG_SECRET", "from-env")
     references = {"token": f"file:{tmp_path}/token", "secret": "env:CATALOG_SECRET"}
     given = config(**references, warehouse=f"file:{tmp_path}/token")
-    assert resolved(given) == {
-        "token": "from-file",
-        "secret": "from-env",
-        "warehouse": f"file:{tmp_path}/token",
-    }
+    assert resolved(given) == {"token": "from-file", "secret": "from-env", "warehouse": f"file:{tmp_path}/token"}
 
 
 @pytest.mark.parametrize("reference", ["env:NOT_SET_ANYWHERE", "file:/not/there/at/all"])
@@ -301,10 +297,7 @@ def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Ca
 def test_an_auth_manager_that_a_server_names_is_not_imported(canary: Canary) -> None:
     auth = f'{{"type": "custom", "impl": "{canary.name}", "custom": {{}}}}'
     answer = f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'
-    with (
-        http_server(lambda path, headers: (200, {}, answer)) as uri,
-        pytest.raises((TableRefused, CatalogUnavailable)),
-    ):
+    with http_server(lambda path, headers: (200, {}, answer)) as uri, pytest.raises((TableRefused, CatalogUnavailable)):
         open_catalog(config(type="rest", uri=uri))
     assert not canary.was_imported()
 

@@ -32,15 +32,7 @@ from amoro_core.validation.view import build_view
 from tests.engine import writer3
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
-from tests.engine.writer import (
-    append,
-    create_branch,
-    delete_where,
-    expire_snapshots,
-    make_table,
-    rollback,
-    upsert,
-)
+from tests.engine.writer import append, create_branch, delete_where, expire_snapshots, make_table, rollback, upsert
 from tests.iceberg.rewriting import PROCESS, loaded, optimized, rewritten, scanned, staged
 from tests.iceberg.scenarios import SCHEMA, rows
 

@@ -31,10 +31,7 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_table, row_delta
 from tests.iceberg.scenarios import http_server, sql_config
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "p", LongType(), required=False),
-)
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", LongType(), required=False))
 SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 Change = Callable[[dict[str, Any]], Any]
 

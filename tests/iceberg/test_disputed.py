@@ -44,10 +44,7 @@ def uuids(low: str, high: str, nulls: int | None = 0) -> ColumnMetrics:
 def numbers(field_id: int, low: int, high: int, nulls: int = 0) -> ColumnMetrics:
     bounds = [{field_id: one.to_bytes(8, "little", signed=True)} for one in (low, high)]
     return ColumnMetrics(
-        value_counts={field_id: 10},
-        null_value_counts={field_id: nulls},
-        lower_bounds=bounds[0],
-        upper_bounds=bounds[1],
+        value_counts={field_id: 10}, null_value_counts={field_id: nulls}, lower_bounds=bounds[0], upper_bounds=bounds[1]
     )
 
 

@@ -102,11 +102,7 @@ def malformed(key: str, value: str, problem: str = "…") -> tuple[dict[str, str
             "format",
             f"{NO_ICEBERG} base store of Amoro's Mixed format: mixed-format.table-store=Base",
         ),
-        (
-            {"arctic.enabled": "True"},
-            "format",
-            f"{NO_ICEBERG} table of Amoro's Mixed-Hive format: arctic.enabled=True",
-        ),
+        ({"arctic.enabled": "True"}, "format", f"{NO_ICEBERG} table of Amoro's Mixed-Hive format: arctic.enabled=True"),
         *(
             ({key: "7"}, "format", COPY.format(owner, key))
             for key, owner in (
@@ -308,11 +304,7 @@ def reloaded(tmp_path: Path) -> Table:
     ("change", "reason", "message"),
     [
         (lambda metadata: metadata.update({"format-version": 4}), "format-version", "format version 4 is not handled"),
-        (
-            lambda metadata: metadata["schemas"][0]["fields"][0].update({"type": "quaternion"}),
-            "metadata",
-            "quaternion",
-        ),
+        (lambda metadata: metadata["schemas"][0]["fields"][0].update({"type": "quaternion"}), "metadata", "quaternion"),
     ],
 )
 def test_what_pyiceberg_does_not_know_is_refused_when_it_is_loaded(

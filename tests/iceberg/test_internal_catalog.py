@@ -12,12 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AlreadyExists, AmoroError, CommitConflict, Conflict, InvalidArgument, TableNotFound
-from amoro_core.iceberg.catalog.internal import (
-    InternalCatalog,
-    TableChange,
-    backup_database,
-    create_database,
-)
+from amoro_core.iceberg.catalog.internal import InternalCatalog, TableChange, backup_database, create_database
 from amoro_core.iceberg.metadata_updates import created, new_table, normalised, require, updated
 from amoro_core.model.location_policy import Grant
 

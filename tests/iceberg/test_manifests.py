@@ -201,13 +201,7 @@ def test_the_header_says_what_the_entries_have_in_common(table: Table) -> None:
 
     assert {
         key: meta[key] for key in ("schema-id", "partition-spec-id", "format-version", "content", "avro.codec")
-    } == {
-        "schema-id": "0",
-        "partition-spec-id": "0",
-        "format-version": "2",
-        "content": "data",
-        "avro.codec": "deflate",
-    }
+    } == {"schema-id": "0", "partition-spec-id": "0", "format-version": "2", "content": "data", "avro.codec": "deflate"}
     assert json.loads(meta["partition-spec"])[0] == {
         "source-id": 1,
         "field-id": 1000,

@@ -162,13 +162,7 @@ def test_settings_are_icebergs_unless_the_table_says_otherwise() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        (ENABLED_KEY, "yes"),
-        (MIN_COUNT_KEY, "-1"),
-        (MIN_COUNT_KEY, "1_0"),
-        (TARGET_SIZE_KEY, "0"),
-        (BUDGET_KEY, "-1s"),
-    ],
+    [(ENABLED_KEY, "yes"), (MIN_COUNT_KEY, "-1"), (MIN_COUNT_KEY, "1_0"), (TARGET_SIZE_KEY, "0"), (BUDGET_KEY, "-1s")],
 )
 def test_a_malformed_property_refuses_the_table_by_key_and_value(catalog: SqlCatalog, key: str, value: str) -> None:
     table = filled(catalog, {key: value})

@@ -31,14 +31,7 @@ from amoro_core.model.location_policy import Grant
 from amoro_core.model.plans import PartitionKey
 from tests.engine import files as engine_files
 from tests.engine.commits import Change, commit
-from tests.engine.writer import (
-    EqualityDelete,
-    append,
-    delete_where,
-    make_table,
-    remove_files,
-    row_delta,
-)
+from tests.engine.writer import EqualityDelete, append, delete_where, make_table, remove_files, row_delta
 from tests.iceberg.rewriting import scanned
 from tests.iceberg.scenarios import port
 

@@ -15,14 +15,7 @@ from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg.commit import committing, status_check
 from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.metadata import snapshot_facts
-from amoro_core.model.commits import (
-    RefAt,
-    SnapshotsRemoved,
-    StagedCommit,
-    StatisticsNamed,
-    StatisticsRemoved,
-    Trace,
-)
+from amoro_core.model.commits import RefAt, SnapshotsRemoved, StagedCommit, StatisticsNamed, StatisticsRemoved, Trace
 from tests.engine import writer
 from tests.engine.builders import SCHEMA as PARTS
 from tests.engine.builders import row

@@ -16,9 +16,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 def quick_directory() -> tempfile.TemporaryDirectory[str]:
     """A new directory, in memory if possible, which goes with all that is in it."""
     return tempfile.TemporaryDirectory(
-        prefix="amoro-model-",
-        dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None,
-        ignore_cleanup_errors=True,
+        prefix="amoro-model-", dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None, ignore_cleanup_errors=True
     )
 
 

@@ -129,8 +129,7 @@ def carry_out(case: Case, directory: Path, stages: Stages, counts: Counter[str] 
     """
     table = case.table
     lake = stages.restored(
-        str(table),
-        lambda catalog: prepared(catalog, table.version, partitioned=table.partitioned, kind=table.kind),
+        str(table), lambda catalog: prepared(catalog, table.version, partitioned=table.partitioned, kind=table.kind)
     )
     directory.mkdir(parents=True, exist_ok=True)
     counts = Counter() if counts is None else counts

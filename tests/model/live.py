@@ -79,13 +79,7 @@ class Writer:
 
 
 def run(
-    commits: float,
-    seed: int,
-    directory: Path,
-    totals: Counter[str],
-    *,
-    partitioned: bool,
-    every_s: float = EVERY_S,
+    commits: float, seed: int, directory: Path, totals: Counter[str], *, partitioned: bool, every_s: float = EVERY_S
 ) -> None:
     """Optimize a table beside its writer until that has made so many commits, and count in `totals` what came of it.
 

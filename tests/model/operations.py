@@ -67,10 +67,7 @@ PARTITIONED = {
 #: The properties by which minor optimizing takes what it is to take. Small files are fragments, or all are segments.
 PROPERTIES = {
     Kind.REWRITE: {"self-optimizing.target-size": "80000", f"{COPIES}.min-avg-row-group-size-bytes": "0"},
-    Kind.CONVERT: {
-        "self-optimizing.target-size": "4000",
-        "self-optimizing.major.trigger.duplicate-ratio": "1.0",
-    },
+    Kind.CONVERT: {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"},
 }
 
 
@@ -100,16 +97,10 @@ class Operation:
 
 
 #: How conversions end in format 3, where a newer vector is joined with theirs.
-JOINED = {
-    Fate.CARRIED_OR_JOINED: ProcessStatus.SUCCESS,
-    Fate.LOSES_A_AND_CONVERSIONS_FAIL: ProcessStatus.PARTIAL,
-}
+JOINED = {Fate.CARRIED_OR_JOINED: ProcessStatus.SUCCESS, Fate.LOSES_A_AND_CONVERSIONS_FAIL: ProcessStatus.PARTIAL}
 #: What becomes of rewrites in another order whose rows are looked up: which of them an equality delete of the plan hit
 #: is not known, so that none of these may go.
-LOOKED_UP = {
-    Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: Fate.LOSES_A,
-    Fate.CARRIED_BUT_CONVERSIONS_FAIL: Fate.FAILS,
-}
+LOOKED_UP = {Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: Fate.LOSES_A, Fate.CARRIED_BUT_CONVERSIONS_FAIL: Fate.FAILS}
 #: What becomes of rewrites in another order whose rows are not followed.
 ORDERED = {
     Fate.CARRIED: Fate.LOSES_A,
@@ -316,16 +307,10 @@ OPERATIONS = (
         deletes=True,
     ),
     Operation(
-        "position delete, then all compacted",
-        _delete_position_and_compact,
-        Fate.CARRIED_OR_JOINED,
-        deletes=True,
+        "position delete, then all compacted", _delete_position_and_compact, Fate.CARRIED_OR_JOINED, deletes=True
     ),
     Operation(
-        "row taken back",
-        lambda scene: scene.lake.take_back([row(2)]),
-        Fate.LOSES_A_AND_CONVERSIONS_FAIL,
-        deletes=True,
+        "row taken back", lambda scene: scene.lake.take_back([row(2)]), Fate.LOSES_A_AND_CONVERSIONS_FAIL, deletes=True
     ),
     Operation("overwrite of input", _overwrite_input, Fate.LOSES_A),
     Operation("overwrite of other", _overwrite_other),

@@ -120,12 +120,7 @@ def served(application: Any) -> Iterator[str]:
 
 def properties(endpoint: str) -> Mapping[str, str]:
     """A catalog's properties for the store at that address."""
-    return {
-        "s3.endpoint": endpoint,
-        "s3.region": REGION,
-        "s3.access-key-id": "key",
-        "s3.secret-access-key": "secret",
-    }
+    return {"s3.endpoint": endpoint, "s3.region": REGION, "s3.access-key-id": "key", "s3.secret-access-key": "secret"}
 
 
 def warehouse() -> str:

@@ -33,11 +33,7 @@ class Prometheus:
 
     def _start(self) -> None:
         self._metering = metering = MeteringService(
-            self.world.store,
-            lambda: self.world.now,
-            "7",
-            Actions().names,
-            self.world.meters,
+            self.world.store, lambda: self.world.now, "7", Actions().names, self.world.meters
         )
         self._conditions = ConditionService(metering.meters.samples, lambda: self.world.now)
         self._runs = True

@@ -46,10 +46,7 @@ ATTEMPT = Attempt(TaskId("0197c0de-0000-7000-8000-000000000001", 1), 1)
 def access_to(table: TableContext) -> FileAccess:
     """Access as the optimizer has it."""
     return open_access(
-        {},
-        table.location,
-        read_locations=table.read_locations,
-        write_locations=(table.location, table.data_location),
+        {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
     )
 
 

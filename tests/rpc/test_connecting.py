@@ -250,8 +250,7 @@ def test_an_expired_certificate_is_refused_at_start_and_by_clients(
     # A client checks by itself: here a server without our checks shows it.
     server = grpc.server(None)
     port = server.add_secure_port(
-        "127.0.0.1:0",
-        grpc.ssl_server_credentials([(expired.key.read_bytes(), expired.certificate.read_bytes())]),
+        "127.0.0.1:0", grpc.ssl_server_credentials([(expired.key.read_bytes(), expired.certificate.read_bytes())])
     )
     server.start()
     try:

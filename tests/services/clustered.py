@@ -127,10 +127,7 @@ def ordered(handed: ScheduledTask) -> WorkResult:
 def _access(given: ClusterInput) -> FileAccess:
     table = given.rewrite.table
     return open_access(
-        {},
-        table.location,
-        read_locations=table.read_locations,
-        write_locations=(table.location, table.data_location),
+        {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
     )
 
 

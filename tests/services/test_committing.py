@@ -16,25 +16,11 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from amoro_core.admin.processes import find_process
 from amoro_core.documents.formatting import detail_lines
-from amoro_core.errors import (
-    CommitConflict,
-    CommitRefused,
-    CommitUnknown,
-    IllegalState,
-    TableNotFound,
-    TableRefused,
-)
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, IllegalState, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import (
-    CommitOutcome,
-    Figure,
-    OptimizerThread,
-    ProcessStatus,
-    Receipt,
-    TaskStatus,
-)
+from amoro_core.model.processes import CommitOutcome, Figure, OptimizerThread, ProcessStatus, Receipt, TaskStatus
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
 from amoro_core.store import tables
 from amoro_core.transactions.process_context import retry_commit
@@ -376,11 +362,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
     oracle.assert_same_rows(before_rows, world.rows())
     head, after = head_of(world), oracle.live_files(world.catalog.load_table("db.t"))
     named = {key: head.summary[key] for key in ("snapshot.producer", "amoro.process-id", "amoro.optimizing-type")}
-    assert named == {
-        "snapshot.producer": "OPTIMIZE",
-        "amoro.process-id": process,
-        "amoro.optimizing-type": "minor",
-    }
+    assert named == {"snapshot.producer": "OPTIMIZE", "amoro.process-id": process, "amoro.optimizing-type": "minor"}
     assert world.process(process).receipt == Receipt(
         data_files_before=10,
         data_files_after=2,

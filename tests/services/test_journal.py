@@ -117,12 +117,7 @@ def test_what_becomes_of_a_table_is_told_even_when_it_is_gone(world: World) -> N
     world.discovery.explore("cat")
     service = world.services.journal
     page, _ = service.events(EventFilter(), name, Window(10))
-    assert [one.kind for one in page.items] == [
-        EventKind.GONE,
-        EventKind.DISABLED,
-        EventKind.ENABLED,
-        EventKind.FOUND,
-    ]
+    assert [one.kind for one in page.items] == [EventKind.GONE, EventKind.DISABLED, EventKind.ENABLED, EventKind.FOUND]
     with pytest.raises(TableNotFound, match=r"cat\.db\.u is not known"):
         service.events(EventFilter(), parse_table("cat.db.u"), Window(10))
 

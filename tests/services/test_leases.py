@@ -399,10 +399,7 @@ def replace_files(table: Table, rows: list[dict[str, object]]) -> None:
     """A rewrite of all data by somebody careless: these rows take the place of those that were there."""
     files = oracle.live_files(table)
     added = tuple(write_data_files(table, rows))
-    commit(
-        table,
-        lambda head: Change(added, frozenset(file.path for file in files), summary={PROCESS_ID: "careless"}),
-    )
+    commit(table, lambda head: Change(added, frozenset(file.path for file in files), summary={PROCESS_ID: "careless"}))
 
 
 def test_an_optimizing_with_writers_before_and_after_it_is_proven(

@@ -23,14 +23,7 @@ from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError, NotAllowed, NotFound, WorkFailed
 from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert
 from amoro_core.model.history_events import About, EventFilter, EventKind
-from amoro_core.model.listeners import (
-    LAST_WAIT,
-    PAUSED_AFTER,
-    Listener,
-    ListenerCursor,
-    Webhook,
-    signing_key,
-)
+from amoro_core.model.listeners import LAST_WAIT, PAUSED_AFTER, Listener, ListenerCursor, Webhook, signing_key
 from amoro_core.services.listeners import TIMEOUT_S, ListenerService, posting
 from amoro_core.store import events
 from amoro_core.transactions.journal import append_event
@@ -283,16 +276,10 @@ def answer_without_end(server: socket.socket) -> None:
         ("7", "listener without a name: name: Field required"),
         ("{name: a, url: 'https://x.org', secret: geheim}", "listener a: secret: String should match pattern"),
         ("{name: a, url: 'http://x.org', secret: 'env:K'}", "url 'http://x.org': it is not encrypted"),
-        (
-            "{name: a, url: 'https://10.0.0.1/?k=geheim', secret: 'env:K'}",
-            "url 'https://10.0.0.1/: it leads to",
-        ),
+        ("{name: a, url: 'https://10.0.0.1/?k=geheim', secret: 'env:K'}", "url 'https://10.0.0.1/: it leads to"),
         ("{name: a, url: 'https://[::ffff:7f00:1]/', secret: 'env:K'}", "it leads to a private address"),
         ("{name: a, url: 'https://u:geheim@x.org', secret: 'env:K'}", "it has no host, or a user"),
-        (
-            "{name: a, url: 'https://x.org', secret: 'env:K', kinds: [commited]}",
-            "kinds 'commited': Input should be",
-        ),
+        ("{name: a, url: 'https://x.org', secret: 'env:K', kinds: [commited]}", "kinds 'commited': Input should be"),
         ("{name: a, url: 'https://x.org', secret: 'env:K', on: 'shop.*'}", "'shop.*' matches no table"),
         ("&one {name: a, url: 'https://x.org', secret: 'env:K'}\n- *one", "listeners has the name a twice"),
     ],

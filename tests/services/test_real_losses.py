@@ -474,13 +474,7 @@ RESTORED_PROPERTIES = {
     "data-expire.level": "file",
     "maintenance.rewrite-manifests.min-count": "2",
 }
-COMMIT = (
-    "commit.before_intent",
-    "commit.after_stage",
-    "commit.after_intent",
-    "commit.after_send",
-    "commit.after_done",
-)
+COMMIT = ("commit.before_intent", "commit.after_stage", "commit.after_intent", "commit.after_send", "commit.after_done")
 SWEEP = ("sweep.before_guard", "sweep.before_delete", "sweep.after_delete", "sweep.after_batch", "clear.after_done")
 CASES = {
     "optimize": COMMIT,

@@ -478,9 +478,7 @@ def counted_attempts(world: World, opened: list[tuple[str, str]]) -> Counts:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_of_them(
-    remembering_world: World,
-    opened: list[tuple[str, str]],
-    version: int,
+    remembering_world: World, opened: list[tuple[str, str]], version: int
 ) -> None:
     found = []
     for others in (2, 14):

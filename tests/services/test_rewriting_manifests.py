@@ -161,10 +161,7 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
 
 def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
     table = writer.make_table(
-        world.catalog,
-        "db.t",
-        SCHEMA,
-        properties={"maintenance.rewrite-manifests.min-count": "5", SWITCH: "true"},
+        world.catalog, "db.t", SCHEMA, properties={"maintenance.rewrite-manifests.min-count": "5", SWITCH: "true"}
     )
     for number in range(4):
         writer.append(table, [row(number)])

@@ -138,12 +138,7 @@ def run(world: World) -> Callable[..., StatementResult]:
 def answering(terminal: TerminalService) -> Callable[..., StatementResult]:
     def answer(text: str, limit: int = 0, is_given_up: Callable[[], bool] = lambda: False) -> StatementResult:
         return terminal.run(
-            text,
-            limit=limit,
-            statement_id="one",
-            caller="ann",
-            require=lambda table: None,
-            is_given_up=is_given_up,
+            text, limit=limit, statement_id="one", caller="ann", require=lambda table: None, is_given_up=is_given_up
         )
 
     return answer

@@ -142,13 +142,7 @@ def test_partitions_of_several_specs_lie_in_one_file_nulls_first(world: World, v
     (entry,) = made.refresh().metadata.partition_statistics
     rows = pq.read_table(local_path(entry.statistics_path)).to_pylist()
     places = [(one["partition"]["part"], one["partition"]["shard"] is None, one["spec_id"]) for one in rows]
-    assert places == [
-        (None, True, 0),
-        (None, False, 1),
-        ("a", True, 0),
-        ("b", True, 0),
-        ("b", False, 1),
-    ]
+    assert places == [(None, True, 0), (None, False, 1), ("a", True, 0), ("b", True, 0), ("b", False, 1)]
     assert [one["total_record_count"] for one in rows] == [1] * 5
 
 

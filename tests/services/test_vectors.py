@@ -348,11 +348,7 @@ def test_other_rows_are_not_said_to_be_the_same(world: World, catalog: SqlCatalo
 
 @pytest.mark.parametrize(("number", "other", "is_wrong"), [(0, None, True), (0, 7, True), (None, 7, False)])
 def test_a_file_that_stays_but_whose_rows_get_other_ids_is_found(
-    world: World,
-    catalog: SqlCatalog,
-    number: int | None,
-    other: int | None,
-    is_wrong: bool,
+    world: World, catalog: SqlCatalog, number: int | None, other: int | None, is_wrong: bool
 ) -> None:
     table = make(catalog, 3)
     writer.append(table, [row(1)])

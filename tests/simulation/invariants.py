@@ -220,10 +220,7 @@ class Watch:
                 assert not waits or row.status == "planned", f"task {key} of a plan that waits is {row.status}"
 
     def _processes(
-        self,
-        now: dict[str, tuple[int, str]],
-        tasks: dict[tuple[str, int], TaskRow],
-        tables: dict[int, str],
+        self, now: dict[str, tuple[int, str]], tasks: dict[tuple[str, int], TaskRow], tables: dict[int, str]
     ) -> None:
         open_tasks = Counter(process_id for (process_id, _), row in tasks.items() if row.status in _OPEN)
         for process_id, (table_id, status) in now.items():

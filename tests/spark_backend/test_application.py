@@ -68,10 +68,7 @@ def test_without_pyspark_the_extra_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("environment", "missing"),
-    [
-        ({"PATH": ""}, "there is none on the PATH"),
-        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME=/nowhere has no bin/java"),
-    ],
+    [({"PATH": ""}, "there is none on the PATH"), ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME=/nowhere has no bin/java")],
     ids=["nothing on the PATH", "wrong JAVA_HOME"],
 )
 def test_without_java_it_says_what_to_install(tmp_path: Path, environment: dict[str, str], missing: str) -> None:

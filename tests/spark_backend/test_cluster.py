@@ -171,11 +171,7 @@ def assert_only_the_archives_python(bare_cluster: Cluster) -> None:
 def test_executors_rewrite_with_what_the_archive_holds(
     shared: Installation, address: str, bare_cluster: Cluster, archive: Path
 ) -> None:
-    settings = {
-        "spark.executor.memory": "512m",
-        "spark.archives": f"{archive}#amoro",
-        "spark.pyspark.python": PYTHON,
-    }
+    settings = {"spark.executor.memory": "512m", "spark.archives": f"{archive}#amoro", "spark.pyspark.python": PYTHON}
     optimizer = spark_optimizer(shared, address, bare_cluster.master_url, settings=settings, environment=LOOPBACK)
     optimize(shared, "db.archive")
     assert_only_the_archives_python(bare_cluster)

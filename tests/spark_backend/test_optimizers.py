@@ -369,11 +369,7 @@ def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(tmp_path
 
 
 def require_credentials_unseen(installation: Installation) -> None:
-    coordinator, mark, events = (
-        installation.up(),
-        installation.directory / "held",
-        installation.directory / "events",
-    )
+    coordinator, mark, events = (installation.up(), installation.directory / "held", installation.directory / "events")
     events.mkdir()
     logging = installation.directory / "log4j2.properties"
     logging.write_text(TELLING_PORTS)

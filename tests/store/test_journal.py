@@ -148,8 +148,7 @@ def test_no_list_of_events_is_sorted_or_read_whole(store: Store, wanted: EventFi
     where, values = events._where(wanted)
     plan = store.read(
         lambda db: db.select(
-            f"EXPLAIN QUERY PLAN SELECT * FROM event WHERE {where} ORDER BY at_ms DESC, event_id DESC LIMIT 9",
-            values,
+            f"EXPLAIN QUERY PLAN SELECT * FROM event WHERE {where} ORDER BY at_ms DESC, event_id DESC LIMIT 9", values
         )
     )
     steps = [row["detail"] for row in plan]

@@ -157,10 +157,7 @@ class Site:
         running = Counter(one.table_id for one in tasks.list_assigned(db) if one.group == asked.group)
         uses = {
             table_id: Use(
-                running[table_id],
-                quota_limit(quota, size),
-                share_of(quota, size),
-                accounts.ahead_s.get(table_id, 0.0),
+                running[table_id], quota_limit(quota, size), share_of(quota, size), accounts.ahead_s.get(table_id, 0.0)
             )
             for table_id, quota in tables.quotas(db, {one.table_id for one in planned}).items()
         }

@@ -38,21 +38,10 @@ from amoro_core.validation import check
 from amoro_core.validation.result_check import check_maps
 from amoro_core.validation.rules import row_ids_are_the_planned_ones
 from amoro_core.validation.view import ValidationView, build_view
-from tests.unit.test_validating import (
-    E7,
-    P8,
-    group,
-    record,
-)
-from tests.unit.test_validating import (
-    A as LIVE_A,
-)
-from tests.unit.test_validating import (
-    B as LIVE_B,
-)
-from tests.unit.test_validating import (
-    head as live_head,
-)
+from tests.unit.test_validating import E7, P8, group, record
+from tests.unit.test_validating import A as LIVE_A
+from tests.unit.test_validating import B as LIVE_B
+from tests.unit.test_validating import head as live_head
 
 S = 10
 SCHEMA = {
@@ -258,9 +247,7 @@ CORRUPTIONS = {
     "a row lost": (output(rows_written=139), "rows", "read 150, deleted 10, wrote 139, in files 140"),
     "a row too many in the files": (data_output(record_count=141), "rows", "in files 141"),
     "a negative number of rows": (
-        output(
-            data_files=(replace(OUT, record_count=141), replace(OUT, path=OUT.path + "x", record_count=-1)),
-        ),
+        output(data_files=(replace(OUT, record_count=141), replace(OUT, path=OUT.path + "x", record_count=-1))),
         "rows",
         "negative",
     ),
@@ -435,11 +422,7 @@ def test_nulls_that_no_delete_explains_are_refused(group: Group, nulls: int) -> 
         check(record, SCANNED, facts_of(record))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [A.path, "file:/w/t/data/p-2-1-u3.parquet"],
-    ids=["an input", "another task's output"],
-)
+@pytest.mark.parametrize("path", [A.path, "file:/w/t/data/p-2-1-u3.parquet"], ids=["an input", "another task's output"])
 def test_a_path_used_twice_is_refused(path: str) -> None:
     start = "p-2-" if path != A.path else ""
     twin = replace(PURE_OUT, path=path, record_count=0, metrics=ColumnMetrics())

@@ -106,16 +106,8 @@ def test_tasks_that_were_given_up_fail_nothing_and_are_not_committed(process: Op
     [
         ([DONE, _failed(3, 6)], FailProcess("AMORO-1001", TOO_OFTEN), StartCommit((1,))),
         ([_task(2, TaskStatus.ACKED), _failed(3, 6)], FailProcess("AMORO-1001", TOO_OFTEN), Wait()),
-        (
-            [_failed(2, 1), _failed(3, 6)],
-            FailProcess("AMORO-1001", TOO_OFTEN),
-            RetryTask(TaskId("0199-process", 2)),
-        ),
-        (
-            [DONE, _poisoned(3)],
-            FailProcess("AMORO-1001", POISON),
-            GiveUpTask(TaskId("0199-process", 3), POISON),
-        ),
+        ([_failed(2, 1), _failed(3, 6)], FailProcess("AMORO-1001", TOO_OFTEN), RetryTask(TaskId("0199-process", 2))),
+        ([DONE, _poisoned(3)], FailProcess("AMORO-1001", POISON), GiveUpTask(TaskId("0199-process", 3), POISON)),
         (
             [DONE, _poisoned(3, TaskStatus.FAILED)._replace(failed_runs=1)],
             FailProcess("AMORO-1001", POISON),

@@ -19,11 +19,7 @@ EXTRAS = (
     "duckdb",
     "sqlglot",
 )
-NEEDING_ONE = (
-    "amoro_core.mcp.server",
-    "amoro_core.web.oidc_client",
-    "amoro_optimizer.backends.spark.",
-)
+NEEDING_ONE = ("amoro_core.mcp.server", "amoro_core.web.oidc_client", "amoro_optimizer.backends.spark.")
 PROGRAM = f"""
 import importlib, pkgutil, sys
 sys.modules.update(dict.fromkeys({EXTRAS!r}))

@@ -26,10 +26,7 @@ DAY = date(2026, 11, 22)
     ("text", "found"),
     [  # as Spark 4.0 with Iceberg 1.11 wrote them, for the queries behind them
         ("id IS NOT NULL, id = 5", {("id", EQ)}),
-        (
-            "id IS NOT NULL, name IS NOT NULL, id > 5, id <= 10, name = 'a, b = 3]'",
-            {("id", RANGE), ("name", EQ)},
-        ),
+        ("id IS NOT NULL, name IS NOT NULL, id > 5, id <= 10, name = 'a, b = 3]'", {("id", RANGE), ("name", EQ)}),
         ("id IN (1, 2, 3)", {("id", IN)}),
         ("name IS NOT NULL, name LIKE 'n1%'", {("name", PREFIX)}),
         ("d IS NOT NULL, place.city IS NOT NULL, d = 20454, place.city = 'x'", {("d", EQ), ("place.city", EQ)}),
@@ -145,10 +142,7 @@ def test_a_file_of_queries_has_columns_operators_and_weights() -> None:
         ('{"columns": []}', "q, line 2 has no columns"),
         ('{"columns": ["\\ud800"]}', "q, line 2 has no columns"),
         ('{"columns": ["id"], "operator": "like"}', "q, line 2 has an operator that is none of eq, range, in, prefix"),
-        (
-            '{"columns": ["id"], "weight": 0}',
-            "q, line 2 has a weight that is not a whole number from 1",
-        ),
+        ('{"columns": ["id"], "weight": 0}', "q, line 2 has a weight that is not a whole number from 1"),
         ('{"columns": ["id"], "weight": 1e99}', "q, line 2 has a weight"),
     ],
 )

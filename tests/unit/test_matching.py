@@ -88,10 +88,7 @@ def vector(
 def applies(delete: DeleteFile, file: DataFile) -> bool:
     """Whether match says so; what does not apply must dangle."""
     files, dangling = match([file], [delete], ALL_UNPARTITIONED)
-    assert (files, dangling) in (
-        ((ScannedFile(file, (delete,)),), ()),
-        ((ScannedFile(file),), (delete,)),
-    )
+    assert (files, dangling) in (((ScannedFile(file, (delete,)),), ()), ((ScannedFile(file),), (delete,)))
     return not dangling
 
 

@@ -45,19 +45,7 @@ def test_two_parts_are_of_the_default_catalog() -> None:
     assert parse_table("`a.b`.t", "cat") == TableIdentifier("cat", ("a.b",), "t")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "t",
-        "ns.t",
-        "cat.ns.",
-        "cat..t",
-        "cat.a b.t",
-        "cat.``.t",
-        "cat.`a`b.t",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "t", "ns.t", "cat.ns.", "cat..t", "cat.a b.t", "cat.``.t", "cat.`a`b.t"])
 def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse_table(text)
@@ -206,15 +194,7 @@ def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        "token",
-        "s3.secret-access-key",
-        "header.X-Tenant",
-        "adls.connection-string",
-        "auth",
-        "Credential",
-    ],
+    "key", ["token", "s3.secret-access-key", "header.X-Tenant", "adls.connection-string", "auth", "Credential"]
 )
 def test_values_of_such_keys_alone_are_not_shown(key: str) -> None:
     assert is_secret(key)

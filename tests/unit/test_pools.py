@@ -220,8 +220,7 @@ class Noted(Executor):
 
 
 @pytest.mark.parametrize(
-    ("lane", "expected"),
-    [(FILES, ("commit-cat", 4)), (METADATA, ("commit-cat", 4)), (STATISTICS, ("read-cat", 1))],
+    ("lane", "expected"), [(FILES, ("commit-cat", 4)), (METADATA, ("commit-cat", 4)), (STATISTICS, ("read-cat", 1))]
 )
 def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[str, int]) -> None:
     submitted: list[tuple[str, int]] = []

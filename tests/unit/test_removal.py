@@ -104,16 +104,8 @@ def converting(now: TableScan, *paths: DataFile, vectors: tuple[DeleteFile, ...]
 
 
 def test_a_position_delete_file_of_files_with_vectors_alone_goes() -> None:
-    shared, named, bounds = (
-        position("p8", 8),
-        position("p9", 9, names=A),
-        by_bounds(position("pb", 9, names=A)),
-    )
-    assert dangling_deletes(scan([A], shared, named, bounds, vector(A, 5))) == (
-        shared,
-        named,
-        bounds,
-    )
+    shared, named, bounds = (position("p8", 8), position("p9", 9, names=A), by_bounds(position("pb", 9, names=A)))
+    assert dangling_deletes(scan([A], shared, named, bounds, vector(A, 5))) == (shared, named, bounds)
     assert dangling_deletes(scan([A], shared, named, bounds)) == ()
     newer = data("c", 9)
     assert dangling_deletes(scan([A, newer], bounds, vector(A, 5))) == (bounds,)
@@ -136,11 +128,7 @@ def test_a_vector_that_names_a_live_file_stays() -> None:
 
 
 def test_vectors_of_rewritten_and_converted_files_go_and_others_of_the_same_puffin_file_stay() -> None:
-    of_a, of_b, of_c = (
-        vector(A, 8),
-        vector(B5, 8, 60),
-        vector(C6, 8, 120),
-    )
+    of_a, of_b, of_c = (vector(A, 8), vector(B5, 8, 60), vector(C6, 8, 120))
     now = scan([A, B5, C6], of_a, of_b, of_c)
     rewriting = group(rewritten=[now.files[0]])
     assert removable_deletes([rewriting], now, S) == (of_a,)
@@ -164,10 +152,7 @@ def test_a_position_delete_file_goes_once_every_file_has_its_vector_whatever_its
     shared, old = position("p8", 8), equality("e7", 7)
     now = scan([A, B5], shared, old)
     vectors = vector(A, S, path=OURS), vector(B5, S, 60, OURS)
-    assert removable_deletes([converting(now, A, B5, vectors=vectors)], now, S) == (
-        old,
-        shared,
-    )
+    assert removable_deletes([converting(now, A, B5, vectors=vectors)], now, S) == (old, shared)
     assert removable_deletes([converting(now, A, vectors=vectors[:1])], now, S) == ()
 
 
@@ -189,12 +174,7 @@ def test_a_position_delete_file_that_was_not_planned_is_held_by_the_new_vector()
 
 def test_an_empty_vector_stays_while_it_keeps_position_delete_files_away() -> None:
     mark, shared = vector(A, S - 1, path=OURS, rows=0), position("p8", 8)
-    now = scan(
-        [A, B5, C6],
-        mark,
-        shared,
-        vector(C6, 8, path="c.puffin"),
-    )
+    now = scan([A, B5, C6], mark, shared, vector(C6, 8, path="c.puffin"))
     of_c = group(rewritten=[one for one in now.files if one.data == C6])
     assert removable_deletes([of_c], now, S) == (vector(C6, 8, path="c.puffin"),)
 
@@ -209,10 +189,7 @@ def test_an_empty_vector_goes_with_what_it_keeps_away() -> None:
 # Deletion vectors of one Puffin file share its path
 
 
-LARGE_A, LARGE_B = (
-    sized_data("a", 100 * MIB),
-    sized_data("b", 100 * MIB),
-)
+LARGE_A, LARGE_B = (sized_data("a", 100 * MIB), sized_data("b", 100 * MIB))
 WHOLE = position_delete("d", LARGE_A)
 
 

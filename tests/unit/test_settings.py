@@ -45,12 +45,7 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [
-        ("AMORO_PORT", "x"),
-        ("AMORO_GROUPS", " , "),
-        ("AMORO_ALLOWED_CLASSES", "Class"),
-        ("AMORO_PLANNING_MEMORY", "7"),
-    ],
+    [("AMORO_PORT", "x"), ("AMORO_GROUPS", " , "), ("AMORO_ALLOWED_CLASSES", "Class"), ("AMORO_PLANNING_MEMORY", "7")],
 )
 def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:
     with pytest.raises(InvalidSettings, match=f"environment variable {variable}: .* has the malformed value"):
@@ -165,10 +160,7 @@ def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (
-            "heartbeat-interval: 2m",
-            "heartbeat-interval 2m (file {path}) is not below heartbeat-timeout 1m (default)",
-        ),
+        ("heartbeat-interval: 2m", "heartbeat-interval 2m (file {path}) is not below heartbeat-timeout 1m (default)"),
         (
             "heartbeat-interval: 20s\nheartbeat-timeout: 20s",
             "heartbeat-interval 20s (file {path}) is not below heartbeat-timeout 20s (file {path})",

@@ -33,15 +33,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.mark.parametrize(
     ("quota", "threads", "limit"),
-    [
-        (0.5, 8, 4),
-        (0.1, 1, 1),
-        (0.07, 100, 7),
-        (1.0, 8, 8),
-        (3.0, 8, 3),
-        (0.0, 8, 0),
-        (0.5, 0, 0),
-    ],
+    [(0.5, 8, 4), (0.1, 1, 1), (0.07, 100, 7), (1.0, 8, 8), (3.0, 8, 3), (0.0, 8, 0), (0.5, 0, 0)],
 )
 def test_quota_is_a_share_up_to_one_and_a_number_of_threads_above(quota: float, threads: int, limit: int) -> None:
     assert quota_limit(quota, threads) == limit

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from amoro_core.model import metrics
-from amoro_core.model.alert_rules import (
-    CONDITIONS,
-    ActiveAlert,
-    Counted,
-    evaluate_rules,
-    matching,
-)
+from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert, Counted, evaluate_rules, matching
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.metrics import MetricSample
 from amoro_core.model.processes import (

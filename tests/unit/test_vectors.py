@@ -198,12 +198,7 @@ def test_a_position_delete_file_is_none_of_format_3_and_a_vector_none_of_format_
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"content_offset": 5},
-        {"content_size_bytes": 61},
-        {"record_count": 19},
-        {"referenced_data_file": D.path},
-    ],
+    [{"content_offset": 5}, {"content_size_bytes": 61}, {"record_count": 19}, {"referenced_data_file": D.path}],
     ids=str,
 )
 def test_a_vector_that_is_not_where_its_entry_will_say_fails(changed: dict[str, object]) -> None:
@@ -284,10 +279,7 @@ def test_a_commit_that_leaves_two_vectors_for_one_data_file_conflicts_and_names_
 
 
 def test_a_vector_that_replaces_another_is_the_only_one() -> None:
-    require_one_vector(
-        content([NEW], [LIVE]),
-        head([A, B], LIVE, vector(B, offset=60), position("p", 9)),
-    )
+    require_one_vector(content([NEW], [LIVE]), head([A, B], LIVE, vector(B, offset=60), position("p", 9)))
     require_one_vector(content([], [position("p", 9)]), head([A, B], LIVE))
 
 

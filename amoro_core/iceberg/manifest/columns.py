@@ -84,11 +84,7 @@ class _Kind(Enum):
     NUMBER, BYTES, LIST, MAP_OF_NUMBERS, MAP_OF_BYTES, RECORD, OTHER = (auto() for _ in range(7))
 
 
-_ENDS = {
-    _Kind.LIST: end_of_numbers,
-    _Kind.MAP_OF_NUMBERS: end_of_number_pairs,
-    _Kind.MAP_OF_BYTES: end_of_pairs,
-}
+_ENDS = {_Kind.LIST: end_of_numbers, _Kind.MAP_OF_NUMBERS: end_of_number_pairs, _Kind.MAP_OF_BYTES: end_of_pairs}
 
 
 @dataclass(frozen=True, slots=True)

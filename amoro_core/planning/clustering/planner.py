@@ -550,8 +550,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
         if by_choice:
             return replace(told, reason=f"nothing to gain: {constant}")
         raise misconfigured(
-            constant,
-            hint=f"Name columns that queries filter by and that have several values, with {COLUMNS_KEY}.",
+            constant, hint=f"Name columns that queries filter by and that have several values, with {COLUMNS_KEY}."
         )
     verdicts = tuple(evaluated.verdict for evaluated in evaluations)
     plan = _plan(evaluations, facts.scan, terms)

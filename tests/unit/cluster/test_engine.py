@@ -33,12 +33,7 @@ from amoro_optimizer.cluster.range_partitioner import UNEVENNESS, Cuts, parse_cu
 from amoro_optimizer.cluster.sort_keys import Order, sort_rows
 from tests.tiers import count as tier_count
 from tests.tiers import sample
-from tests.unit.rewrite.builders import (
-    col,
-    equality_deletes,
-    position_deletes,
-    written_under,
-)
+from tests.unit.rewrite.builders import col, equality_deletes, position_deletes, written_under
 
 from .builders import GROUP, curve, files_of, group, linear, rows_of, run, table_of, tables, with_seed
 

@@ -150,10 +150,7 @@ def test_other_files_are_rewritten_as_ever_in_their_order(
         schema = Schema(SCHEMA.fields[0])
     else:
         layout_of_later = replace(curve(Strategy.HILBERT, 1, 2), curve_version=9)
-        monkeypatch.setattr(
-            "amoro_optimizer.cluster.engine.read_layout",
-            lambda access, path: (GROUP, layout_of_later),
-        )
+        monkeypatch.setattr("amoro_optimizer.cluster.engine.read_layout", lambda access, path: (GROUP, layout_of_later))
     expected = [row["key"] for file in (other, one) for row in pq.read_table(file.path).to_pylist()]
     output = rewritten(task(context(tmp_path, schema), [other, one]))
     assert keys_of(output) == expected

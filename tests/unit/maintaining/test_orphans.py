@@ -198,14 +198,7 @@ def test_the_hint_of_a_directory_table_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        "s3://b/wh/db/t",
-        "s3://b/wh/db/t/data/inner",
-        "s3://b/wh",
-        "s3://lake/all/deep",
-        "s3://elsewhere/db/t",
-    ],
+    "other", ["s3://b/wh/db/t", "s3://b/wh/db/t/data/inner", "s3://b/wh", "s3://lake/all/deep", "s3://elsewhere/db/t"]
 )
 def test_a_table_at_above_or_below_one_of_the_places_is_named(other: str) -> None:
     places = (*GROUND.places, "s3://lake/all")

@@ -49,10 +49,7 @@ def main(snapshot_id: int) -> Ref:
 
 
 def gone(
-    snapshots: Sequence[SnapshotFacts],
-    refs: Sequence[Ref],
-    config: RetentionConfig = DEFAULT,
-    **target: object,
+    snapshots: Sequence[SnapshotFacts], refs: Sequence[Ref], config: RetentionConfig = DEFAULT, **target: object
 ) -> set[int]:
     return set(select(snapshots, refs, config, Target(**target), NOW).go)
 
@@ -174,10 +171,7 @@ def test_what_java_does_not_protect_goes_exactly_as_it_does_there(
     st.dictionaries(st.integers(1, 12), st.just("lease 3 of bob"), max_size=1),
 )
 def test_what_writers_processes_and_leases_need_only_keeps_more(
-    table: tuple[list[SnapshotFacts], list[Ref]],
-    config: RetentionConfig,
-    pinned: dict[int, str],
-    since: dict[int, str],
+    table: tuple[list[SnapshotFacts], list[Ref]], config: RetentionConfig, pinned: dict[int, str], since: dict[int, str]
 ) -> None:
     snapshots, refs = table
     known = {one.snapshot_id: one for one in snapshots}

@@ -201,15 +201,7 @@ def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "lower"),
-    [
-        (0, 0),
-        (1024, 1024),
-        (2047, 1024),
-        (2048, 2048),
-        (2**27 - 1, 2**26),
-        (2**62 - 1, 2**33),
-    ],
+    ("size", "lower"), [(0, 0), (1024, 1024), (2047, 1024), (2048, 2048), (2**27 - 1, 2**26), (2**62 - 1, 2**33)]
 )
 def test_a_file_is_in_the_bin_whose_bounds_hold_it(size: int, lower: int) -> None:
     found = histogram(np.array([size], np.int64))

@@ -13,14 +13,7 @@ from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.tables import (
-    FAULTLESS,
-    FileSummary,
-    HealthBasis,
-    LastOptimized,
-    OptimizingType,
-    SnapshotFacts,
-)
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType, SnapshotFacts
 from amoro_core.planning.optimizing.evaluator import evaluate, foreign_commits
 from amoro_core.planning.optimizing.messages import TableTotals, evaluate_totals, totals_of
 from tests.unit.planning.builders import (
@@ -312,11 +305,7 @@ def test_equality_deletes_count_where_a_single_deleted_row_is_too_many(
 
 def test_summary_counts_all_files_of_the_table() -> None:
     files = [*many(2, MIB), data("u", 20 * MIB), data("t", 110 * MIB)]
-    deletes = [
-        equality_delete("e"),
-        equality_delete("old", sequence_number=1),
-        position_delete("d", files[3]),
-    ]
+    deletes = [equality_delete("e"), equality_delete("old", sequence_number=1), position_delete("d", files[3])]
     assert evaluated(scan_of(files, deletes)).summary == FileSummary(
         data_files=4,
         data_bytes=132 * MIB,

@@ -113,10 +113,7 @@ def avro_file(root: Path, fields: Sequence[Mapping[str, Any]], rows: Sequence[An
 
 
 #: `NS` in Avro.
-AVRO_NS = [
-    {"name": "n", "type": "long", "field-id": 1},
-    {"name": "s", "type": ["null", "string"], "field-id": 2},
-]
+AVRO_NS = [{"name": "n", "type": "long", "field-id": 1}, {"name": "s", "type": ["null", "string"], "field-id": 2}]
 
 
 def orc_file(root: Path, table: pa.Table) -> DataFile:

@@ -170,10 +170,7 @@ FOOTERS: Mapping[str, tuple[Callable[[Struct], object], str]] = {
     "another column": (set_in("meta_data", path_in_schema=[b"s"]), "a column is not the one that the schema says"),
     "no pages": (set_in("meta_data", total_compressed_size=0), "a column has no pages, or an index page"),
     "an overlap": (added("total_compressed_size", 1), "its parts overlap"),
-    "beyond its end": (
-        set_in("meta_data", bloom_filter_offset=1 << 40),
-        "it ends before a part that the footer names",
-    ),
+    "beyond its end": (set_in("meta_data", bloom_filter_offset=1 << 40), "it ends before a part that the footer names"),
     "another codec": (set_in("meta_data", codec=6), "a page is not compressed as the footer says"),
     "another page": (added("data_page_offset", 1), "its pages are not those that the footer says"),
     "another encoding": (set_in("meta_data", encodings=[4]), "a page has an encoding that the footer does not name"),
@@ -191,10 +188,7 @@ FOOTERS: Mapping[str, tuple[Callable[[Struct], object], str]] = {
         set_in("meta_data.size_statistics", repetition_level_histogram=[1] * 4),
         "a column has a histogram of other levels",
     ),
-    "a filter's length": (
-        added("bloom_filter_length", -1),
-        "a bloom filter has another length than it says",
-    ),
+    "a filter's length": (added("bloom_filter_length", -1), "a bloom filter has another length than it says"),
     "too few elements": (lambda footer: footer.schema.pop(), "its schema ends early"),
     "too many elements": (
         lambda footer: setattr(footer.schema[0], "num_children", 1),

@@ -40,16 +40,7 @@ from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_optimizer.rewrite.delete_filter import ABSENT, HashFilter, KeyIndex, build_index
 from tests.tiers import seeds
 
-from .builders import (
-    col,
-    context,
-    data_file,
-    equality_deletes,
-    numbers_of,
-    rows_of,
-    run,
-    task,
-)
+from .builders import col, context, data_file, equality_deletes, numbers_of, rows_of, run, task
 
 U1, U2 = uuid.UUID(int=1), uuid.UUID(int=2**127)
 #: type, Arrow type, values in the file, keys deleted: the values that are also keys go, null goes with null.

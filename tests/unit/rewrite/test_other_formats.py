@@ -13,12 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    LongType,
-    NestedField,
-    StructType,
-    TimestampType,
-)
+from pyiceberg.types import LongType, NestedField, StructType, TimestampType
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.model.files import DataFile, DeleteKind, FileFormat

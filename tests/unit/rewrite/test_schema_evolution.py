@@ -42,26 +42,11 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
-from amoro_core.files.schema.schemas import (
-    FIELD_ID,
-    bind,
-    unusable_default,
-)
+from amoro_core.files.schema.schemas import FIELD_ID, bind, unusable_default
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.task_payload import TableContext
 
-from .builders import (
-    EVERYTHING,
-    NS,
-    col,
-    context,
-    data_file,
-    equality_deletes,
-    rows_of,
-    run,
-    task,
-    written_under,
-)
+from .builders import EVERYTHING, NS, col, context, data_file, equality_deletes, rows_of, run, task, written_under
 
 
 def test_columns_are_added_dropped_renamed_promoted_and_reordered(tmp_path: Path) -> None:
