@@ -58,7 +58,6 @@ PARTS: Mapping[str, Part] = {
             "tests/store/test_tables.py",
             "tests/services/test_inspecting.py",
             "tests/services/test_sweeping.py",
-            "tests/services/test_large_sweeping.py",
             "tests/services/test_undoing.py",
         ),
     ),

@@ -1,6 +1,7 @@
 """By which rules a listed file is an orphan, is kept, or stops the search."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +27,7 @@ from amoro_core.maintenance.orphans import (
     settled_names,
 )
 from amoro_core.model.maintenance import Condemned, FileKind, KeyRange, StoredFile, Surroundings
-from amoro_core.model.paths import path_aliases
+from amoro_core.model.paths import path_aliases, split_place
 from amoro_core.model.properties import parse_into
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -95,19 +96,10 @@ def test_a_time_ahead_of_now_stops_the_search_whoever_needs_the_file() -> None:
 
 @pytest.mark.parametrize("below", ["_x", ".x", "_delta_log/0.json", "a/.b/c", "_p=1/_x", "_other=1/x"])
 def test_hidden_names_are_kept(below: str) -> None:
-    found = searched(file(below), file("_y"), ground=replace(GROUND, partition_fields=("_p", "p")))
-    assert (found.orphans, found.kept) == ([], Counter({"hidden": 2}))
-
-
-def test_a_name_in_another_scheme_that_nobody_calls_equal_stops_the_search() -> None:
-    search = Search(GROUND, named(f"{DATA}/x", place=("gs", "b")), terms())
-    with pytest.raises(TableRefused, match="it may be the same file"):
-        search.see(DATA, [file("x")])
-
-
-def test_a_partition_field_may_begin_like_a_hidden_name() -> None:
+    """A partition field may begin like one; `version-hint.text` is of a directory table."""
     ground = replace(GROUND, partition_fields=("_p", ".q", "p"))
-    assert orphans(searched(file("_p=1/x"), file(".q=1/x"), ground=ground)) == ["_p=1/x", ".q=1/x"]
+    found = searched(file(below), file("_y"), file("_p=1/x"), file(".q=1/x"), file("version-hint.text"), ground=ground)
+    assert (orphans(found), found.kept["hidden"]) == (["_p=1/x", ".q=1/x"], 3)
 
 
 def test_what_is_condemned_or_used_is_kept_in_any_spelling() -> None:
@@ -130,19 +122,38 @@ def test_outputs_of_an_active_process_are_kept_and_those_of_an_ended_one_go_soon
     assert searched(file(OUTPUT, None), file("named"), by=terms(around=Surroundings(ended=ended))).orphans == []
 
 
-def test_the_same_path_in_another_bucket_stops_the_search_unless_the_two_are_equal() -> None:
-    other = file("s3://c/wh/db/t/data/x")
+@pytest.mark.parametrize(
+    ("valid", "actual", "equal"),
+    [
+        ("file:///dir1/dir2/file1", "/dir1//dir2///file1", {}),
+        ("hdfs:///dir1/dir2/file1", "hdfs://servicename/dir1/dir2/file1", {}),
+        ("hdfs://servicename/dir1/dir2/file1", "hdfs:///dir1/dir2/file1", {}),
+        ("scheme1://b/dir1/file1", "scheme2://b/dir1/file1", {"same_schemes": "scheme1,scheme2=scheme"}),
+        ("hdfs://name1/dir1/file1", "hdfs://name2/dir1/file1", {"same_authorities": "name1,name2=name"}),
+        ("s3://b/dir1/file1", "s3://c/dir1/file1", {"same_authorities": "c=b"}),
+        ("s3://b/dir1/file1", "s3://c/dir1/file1", {"same_authorities": "b=c"}),
+    ],
+)
+def test_the_same_path_elsewhere_stops_the_search_unless_the_two_places_are_equal(
+    valid: str, actual: str, equal: dict[str, str]
+) -> None:
+    """As Iceberg tests paths in `TestRemoveOrphanFilesAction`."""
 
-    def search(ground: TableLocations) -> SearchResult:
-        made = Search(ground, named(other.path), terms())
-        made.see("s3://c/wh/db/t/data", [other])
-        return made.end()
+    def search(**same: str) -> list[Condemned]:
+        def places_of(paths: Sequence[str]) -> list[set[tuple[str, str]]]:
+            known = set(path_aliases(valid))
+            return [{split_place(valid)[:2]} if known & set(path_aliases(path)) else set() for path in paths]
 
-    with pytest.raises(TableRefused, match="as a file of s3://b: it may be the same") as refused:
-        search(GROUND)
-    assert refused.value.reason == "authority"
-    assert search(replace(GROUND, same_authorities=settled_names("c=b"))).orphans == []
-    assert search(replace(GROUND, same_authorities=settled_names("b=c"))).orphans == []
+        ground = replace(GROUND, **{name: settled_names(text) for name, text in same.items()})
+        made = Search(ground, ReferencedFiles(places_of), terms())
+        made.see(actual.rpartition("/dir1")[0], [file(actual) if ":" in actual else StoredFile(actual, 1, OLD)])
+        return list(made.end().orphans)
+
+    assert search(**equal) == []
+    if equal:
+        with pytest.raises(TableRefused, match="it may be the same file") as refused:
+            search()
+        assert refused.value.reason == "authority"
 
 
 @pytest.mark.parametrize("text", ["a", "a=", "=b", "a=b;c"])
@@ -191,10 +202,6 @@ def test_metadata_files_go_by_the_table_that_they_are_of() -> None:
     with pytest.raises(TableRefused, match="another table, with the UUID other") as refused:
         search.opened({files[3].path: "other"}, "u")
     assert refused.value.reason == "shared-location"
-
-
-def test_the_hint_of_a_directory_table_is_kept() -> None:
-    assert searched(file("version-hint.text")).orphans == []
 
 
 @pytest.mark.parametrize(
