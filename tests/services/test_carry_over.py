@@ -23,7 +23,7 @@ from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import MAP_ENDING, PositionMap
-from amoro_core.store import pending_deletions, plans, processes
+from amoro_core.store import plans, processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.invariants import require_hidden
@@ -44,8 +44,6 @@ from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 from tests.tiers import sample
 
-BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
-
 
 @pytest.fixture(params=sample([3, 2], every=2), ids=lambda version: f"v{version}")
 def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
@@ -58,7 +56,7 @@ def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
 
 @pytest.fixture
 def lake_world(new_world: Callable[..., World], lake: Lake, monkeypatch: pytest.MonkeyPatch) -> World:
-    plan_groups_with(monkeypatch, Grouping(3, BACKWARDS, only_unclustered=True))
+    plan_groups_with(monkeypatch, Grouping(3, Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),)), True))
     return new_world()
 
 
@@ -118,29 +116,6 @@ def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_i
     assert [rows for one in looked_up for rows in one.values()] == [[3]]
     assert lake_world.status(process_id) is ProcessStatus.SUCCESS
     assert require_hidden(lake.table, process_id) == 1
-    lake.require()
-
-
-def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(
-    lake_world: World, lake: Lake, looked_up: list[dict[int, list[int]]]
-) -> None:
-    process_id = cluster_with(lake_world, Grouping())
-    send = IcebergTable.send
-    waiting = [ids_are(25), ids_are(8)]
-
-    def late(table: IcebergTable, payload: bytes) -> None:
-        if b"add-sort-order" not in payload and waiting:
-            lake.delete_positions(waiting.pop())
-        send(table, payload)
-
-    lake_world.iceberg.table(send=late)
-    lake.delete_positions(ids_are(3, 4))
-    work_on(lake_world, process_id, clusterer(lake_world), 1, ordered)
-    found = [sorted(at for rows in one.values() for at in rows) for one in looked_up if one]
-    assert found == [[3, 4], [8], [5]]
-    assert figures(lake_world, process_id) == [4]
-    assert len(delete_files(lake_world)) == 1  # those of lost attempts are gone
-    assert require_hidden(lake.table, process_id) == 4
     lake.require()
 
 
@@ -372,22 +347,6 @@ def test_a_state_from_before_the_commit_needs_no_map_again(world: World, process
     oracle.assert_same_rows(rows, world.rows())
     world.clearing.clean_up(process)
     assert named(world) <= files(world)
-
-
-def test_the_map_of_a_late_result_is_condemned_with_its_outputs(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1), row(2)])
-    writer.append(table, [row(3)])
-    writer.delete_where(table, lambda item: item["id"] == 2)
-    world.begin(OptimizingType.FULL)
-    slow, quick = world.optimizer(), world.optimizer()
-    handed = world.take(slow)
-    late = world.execute(handed)
-    world.optimizing.dismiss(slow, "not heard of", lost=True)
-    world.run_one(quick)
-    assert not world.complete(slow, handed.attempt, late)
-    waiting = world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
-    assert waiting == {late.position_map.path, *(one.path for one in late.data_files)}
 
 
 def of_an_input_that_is_not_there(found: PositionMap) -> PositionMap:

@@ -12,9 +12,8 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from amoro_core.errors import InvalidArgument, TableBusy, TableRefused
+from amoro_core.errors import InvalidArgument, TableBusy
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.model.commits import SnapshotsRemoved
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import pending_deletions, snapshot_leases
@@ -25,7 +24,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
-from tests.services.rigs import Limits, dying_at, reaching
+from tests.services.rigs import Limits, reaching
 from tests.services.world import World
 
 NAME = "expire-snapshots"
@@ -138,28 +137,19 @@ def test_the_preview_tells_by_sparks_names_what_goes_and_why_and_changes_nothing
     json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"older_than": timedelta(hours=23, minutes=59)}, "below 24 h"),
-        ({"retain_last": 0}, "--retain-last is 0"),
-        ({"snapshot_ids": (7,)}, "no snapshot 7"),
-    ],
-)
-def test_what_can_not_be_asked_for_is_refused_with_nothing_done(
-    world: World, table: Table, options: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(InvalidArgument, match=told):
-        world.begin_action(NAME, **options)
-    assert len(ids(table)) == 4
-
-
-def test_a_named_snapshot_goes_alone_unless_something_holds_it(world: World) -> None:
+def test_a_named_snapshot_goes_alone_and_what_can_not_be_asked_for_is_refused(world: World) -> None:
     table = made(world, days=1)
     first, second, *rest = ids(table)
     writer.create_tag(table, "held", second)
-    with pytest.raises(InvalidArgument, match=f"snapshot {second} is needed: tag held"):
-        world.begin_action(NAME, snapshot_ids=(second,))
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"older_than": timedelta(hours=23, minutes=59)}, "below 24 h"),
+        ({"retain_last": 0}, "--retain-last is 0"),
+        ({"snapshot_ids": (7,)}, "no snapshot 7"),
+        ({"snapshot_ids": (second,)}, f"snapshot {second} is needed: tag held"),
+    ]
+    for options, told in refusals:
+        with pytest.raises(InvalidArgument, match=told):
+            world.begin_action(NAME, **options)
     expire(world, snapshot_ids=(first,))
     assert ids(table) == [second, *rest]
 
@@ -168,17 +158,6 @@ def test_an_age_and_a_count_that_were_asked_for_win_over_the_tables(world: World
     table = made(world, properties={"history.expire.max-snapshot-age-ms": str(60 * 86400000)})
     expire(world, older_than=timedelta(days=2), retain_last=2)
     assert len(ids(table)) == 2
-
-
-def test_what_gc_forbids_is_refused_also_when_it_was_set_after_planning(world: World, table: Table) -> None:
-    process_id = world.begin_action(NAME)
-    with table.transaction() as change:
-        change.set_properties({"gc.enabled": "false"})
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "gc.enabled=false" in world.process(process_id).failure
-    with pytest.raises(TableRefused, match="gc"):
-        world.begin_action(NAME)
-    assert len(ids(table)) == 4
 
 
 def test_of_too_many_files_the_oldest_snapshots_go_first_and_the_rest_next_time(world: World, limits: Limits) -> None:
@@ -199,30 +178,33 @@ def test_of_too_many_files_the_oldest_snapshots_go_first_and_the_rest_next_time(
 # What happens meanwhile
 
 
-def test_a_tag_made_after_planning_keeps_its_snapshot_and_the_rest_goes(world: World, table: Table) -> None:
-    first, *_, head = ids(table)
-    process_id = world.begin_action(NAME)
-    writer.create_tag(table, "mine", first)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert (ids(table), table.metadata.refs["mine"].snapshot_id) == ([first, head], first)
-    whole(table)
+#: What others do after the plan, and what the expiry comes to: which of four snapshots are left.
+MEANWHILE: dict[str, tuple[Callable[[Table], object], ProcessStatus, list[int]]] = {
+    "a tag": (lambda table: writer.create_tag(table, "mine", ids(table)[0]), ProcessStatus.SUCCESS, [0, 2, 3]),
+    "a rollback": (lambda table: writer.rollback(table, ids(table)[1]), ProcessStatus.FAILED, [0, 1, 2, 3]),
+    "a longer retention": (
+        lambda table: set_property(table, "history.expire.max-snapshot-age-ms", str(90 * DAY_MS)),
+        ProcessStatus.FAILED,
+        [0, 1, 2, 3],
+    ),
+    "no deletions": (lambda table: set_property(table, "gc.enabled", "false"), ProcessStatus.FAILED, [0, 1, 2, 3]),
+}
 
 
-def test_a_rollback_after_planning_keeps_what_the_new_head_needs(world: World) -> None:
-    table = made(world, properties={"snapshot.keep.min-count": "2"})
-    first, second, *_ = ids(table)
-    process_id = world.begin_action(NAME)
-    writer.rollback(table, second)
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED  # all that was planned is needed now
-    assert {first, second} <= set(ids(table))
-
-
-def test_a_longer_retention_set_after_planning_counts(world: World, table: Table) -> None:
-    process_id = world.begin_action(NAME)
+def set_property(table: Table, key: str, value: str) -> None:
     with table.transaction() as change:
-        change.set_properties({"history.expire.max-snapshot-age-ms": str(90 * 86400000)})
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert len(ids(table)) == 4
+        change.set_properties({key: value})
+
+
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_what_others_do_after_planning_counts(world: World, what: str) -> None:
+    table = made(world, properties={"snapshot.keep.min-count": "2"})
+    every, (change, status, left) = ids(table), MEANWHILE[what]
+    process_id = world.begin_action(NAME)
+    change(table)
+    assert world.committing.commit(process_id) is status
+    assert ids(table) == [every[at] for at in left]
+    whole(table)
 
 
 def test_the_base_of_a_running_process_stays_with_its_chain(world: World, table: Table) -> None:
@@ -286,41 +268,12 @@ def test_a_lease_of_what_has_gone_meanwhile_is_refused(world: World, table: Tabl
 # Unknown
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_expiry_ends_by_what_the_table_says(world: World, table: Table, arrives: bool) -> None:
-    before = reached(table.metadata)
-    process_id = world.begin_action(NAME)
-    world.commit_unknown(process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert len(ids(table)) == 1
-    attempts = world.commits(process_id)
-    assert [isinstance(one.evidence, SnapshotsRemoved) for one in attempts] == [True]
-    assert set(condemned_paths(world)) == before - reached(table.metadata)
-
-
 def test_an_unknown_expiry_that_others_have_overtaken_is_made_anew(world: World, table: Table) -> None:
     process_id = world.begin_action(NAME)
     world.commit_unknown(process_id, arrives=False)
     writer.create_tag(table, "mine", ids(table)[0])
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 2
-
-
-@pytest.mark.parametrize(
-    "point", ["commit.after_intent", "commit.after_send", "commit.after_done", "clear.after_condemning"]
-)
-def test_killed_anywhere_it_expires_once_and_finds_its_files(world: World, table: Table, point: str) -> None:
-    before = reached(table.metadata)
-    process_id = world.begin_action(NAME)
-    with dying_at(point):
-        world.committing.commit(process_id)
-    writer.append(table, [row(77)])
-    world.restart()
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert len(ids(table)) == 2
-    paths = condemned_paths(world)
-    assert (set(paths), len(paths)) == (before - reached(table.metadata), len(set(paths)))
 
 
 # REST

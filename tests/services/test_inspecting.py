@@ -13,9 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.actions.snapshots import NAME
-from amoro_core.errors import InvalidArgument, TableNotFound, TableRefused
+from amoro_core.errors import InvalidArgument, TableNotFound
 from amoro_core.formats.tables import Tables
-from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.optimizing_config import EffectiveProperty, Enabled
 from amoro_core.model.paging import Window
@@ -59,24 +58,6 @@ def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspect
     assert inspection.properties(TABLE)[1] == Enabled(True, "amoro table enable")
 
 
-def test_a_malformed_property_is_shown_and_refused_only_by_the_evaluation(catalog: SqlCatalog, inspection: Any) -> None:
-    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "lots"})
-    assert [item.value for item in inspection.properties(TABLE)[0] if item.key == "self-optimizing.quota"] == ["lots"]
-    with pytest.raises(TableRefused, match="has the malformed value 'lots'"):
-        inspection.health(TABLE)
-
-
-def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspection: Any) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    first = catalog.load_table("db.t").current_snapshot().snapshot_id
-    assert inspection.is_head(TABLE, first)
-    writer.append(table, [row(2)])
-    assert not inspection.is_head(TABLE, first)
-    catalog.drop_table("db.t")
-    assert not inspection.is_head(TABLE, first)
-
-
 def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: Any) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
     assert inspection.files(TABLE, TEN)[1].total == 0
@@ -93,12 +74,6 @@ def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspec
     with pytest.raises(InvalidArgument, match="has no snapshot 5"):
         inspection.files(TABLE, TEN, 5)
     assert [item.file.record_count for item in inspection.files(TABLE, TEN)[1].items] == [1, 1, 1, 1]
-
-
-def test_a_table_that_does_not_exist_is_not_found(inspection: Any) -> None:
-    for look in (inspection.properties, inspection.health, lambda name: inspection.files(name, Window(1))):
-        with pytest.raises(TableNotFound):
-            look(TABLE)
 
 
 def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: SqlCatalog, tmp_path: Path) -> None:
@@ -172,13 +147,6 @@ def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other
     assert (same.is_ancestor, same.commits) == (True, 0)
 
 
-def test_totals_that_a_summary_lacks_are_not_known() -> None:
-    unknown = SnapshotTotals(None, None, None, None, None, None)
-    assert totals_of({}) == unknown
-    assert totals_of({"total-data-files": "-1", "total-records": "1e9", "total-files-size": "9" * 30}) == unknown
-    assert totals_of({"total-data-files": "3", "total-position-deletes": "0"}).data_files == 3
-
-
 # The digest of a table's files is kept by the evaluation that read them, and by no reading of its own
 
 
@@ -214,17 +182,12 @@ def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world:
     assert found.digest.partitions_total == 2
 
 
-def test_before_the_first_look_there_is_none_and_of_an_unknown_table_nothing_is_said(world: World) -> None:
-    writer.make_table(world.catalog, "db.t", SCHEMA)
-    world.table()
-    assert world.services.journal.digest(parse_table("cat.db.t")) is None
-    with pytest.raises(TableNotFound):
-        world.services.journal.digest(parse_table("cat.db.u"))
-
-
-def test_a_table_that_took_the_name_has_none_of_the_former_one(world: World) -> None:
+def test_a_digest_is_of_the_first_look_on_and_of_no_former_table_of_the_name(world: World) -> None:
     writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
     table_id = world.table().table_id
+    assert world.services.journal.digest(TABLE) is None
+    with pytest.raises(TableNotFound):
+        world.services.journal.digest(parse_table("cat.db.u"))
     world.tables.refresh(table_id)
     world.catalog.drop_table("db.t")
     writer.make_table(world.catalog, "db.t", SCHEMA)
@@ -271,20 +234,16 @@ def test_a_source_that_tells_again_takes_the_place_of_what_it_told(learner: Worl
 @pytest.mark.parametrize(
     ("told", "problem"),
     [
-        (ScanRecord(None, (OTHER,), 1, "q, line 7"), "q, line 7 names column other, which the table does not have"),
-        (ScanRecord(date(2999, 1, 1), (ID,), 1), "scans of 2999-01-01 have not been yet"),
-        (ScanRecord(None, (ID,), MOST_SCANS + 1), "scans at once"),
+        ([ScanRecord(None, (OTHER,), 1, "q, line 7")], "q, line 7 names column other, which the table does not have"),
+        ([ScanRecord(date(2999, 1, 1), (ID,), 1)], "scans of 2999-01-01 have not been yet"),
+        ([ScanRecord(None, (ID,), MOST_SCANS + 1)], "scans at once"),
+        ([ScanRecord(None, (ID,), 1)] * MOST_TOLD, r"50,001 sets of filters"),
     ],
+    ids=["a column", "a day", "scans", "sets"],
 )
-def test_of_a_report_with_a_mistake_nothing_is_kept(learner: World, told: ScanRecord, problem: str) -> None:
+def test_of_a_report_with_a_mistake_nothing_is_kept(learner: World, told: list[ScanRecord], problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
-        learner.services.learning.learn(learner.table(), [ScanRecord(None, (ID,), 1), told])
-    assert kept_reading(learner) == ()
-
-
-def test_a_report_has_a_bound(learner: World) -> None:
-    with pytest.raises(InvalidArgument, match=r"50,001 sets of filters"):
-        learner.services.learning.learn(learner.table(), [ScanRecord(None, (ID,), 1)] * (MOST_TOLD + 1))
+        learner.services.learning.learn(learner.table(), [ScanRecord(None, (ID,), 1), *told])
     assert kept_reading(learner) == ()
 
 
@@ -292,36 +251,30 @@ def choice_of(world: World) -> ColumnChoice | None:
     return world.store.read(lambda db: table_stats.find_choice(db, world.table().table_id))
 
 
-def test_auto_waits_for_scans_and_its_choice_is_kept_when_it_is_made(learner: World) -> None:
+def test_auto_waits_for_scans_and_its_choice_is_kept_for_a_week(learner: World) -> None:
     with_property(learner, {"self-optimizing.cluster.columns": "auto"})
-    identifier, table_id = learner.table().identifier, learner.table().table_id
-    learner.services.learning.learn(learner.table(), [ScanRecord(None, (ID,), 60)])
-    waiting = learner.maintaining.begin(table_id, CLUSTER, trigger="request")
+    table, value = learner.table(), ColumnFilter("value", Operator.EQUAL)
+
+    def chosen() -> ColumnChoice | None:
+        learner.maintaining.begin(table.table_id, CLUSTER, trigger="request")
+        return choice_of(learner)
+
+    learner.services.learning.learn(table, [ScanRecord(None, (ID,), 60)])
+    waiting = learner.maintaining.begin(table.table_id, CLUSTER, trigger="request")
     assert waiting.reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 60"
-    learner.services.learning.learn(learner.table(), [ScanRecord(None, (ID,), 40)])
-    looked = learner.maintaining.preview(identifier, CLUSTER)
+    learner.services.learning.learn(table, [ScanRecord(None, (ID,), 40)])
+    looked = learner.maintaining.preview(table.identifier, CLUSTER)
     assert isinstance(looked.verdict, ClusterVerdict)
     assert looked.verdict.choice is not None
     assert choice_of(learner) is None  # a look changes nothing
-    learner.maintaining.begin(table_id, CLUSTER, trigger="request")
-    made = choice_of(learner)
+    made = chosen()
     assert (made.columns, made.scans, made.chosen_at) == (("id",), 100, learner.now)
-
-
-def test_a_choice_stays_for_a_week_whatever_is_learned(learner: World) -> None:
-    with_property(learner, {"self-optimizing.cluster.columns": "auto"})
-    learner.services.learning.learn(learner.table(), [ScanRecord(None, (ID,), 100)])
-    learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
-    made, start = choice_of(learner), learner.now
-    learner.services.learning.learn(learner.table(), [ScanRecord(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
-    learner.now = start + timedelta(days=6)
-    learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
-    assert choice_of(learner) == made
-    learner.now = start + timedelta(days=7)
-    learner.services.learning.learn(learner.table(), [ScanRecord(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
-    learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
-    other = choice_of(learner)
-    assert other.columns == ("value",)
+    learner.now += timedelta(days=6)
+    learner.services.learning.learn(table, [ScanRecord(None, (value,), 9000)])
+    assert chosen() == made
+    learner.now += timedelta(days=1)
+    learner.services.learning.learn(table, [ScanRecord(None, (value,), 9000)])
+    assert chosen().columns == ("value",)
 
 
 def test_columns_are_suggested_with_reasons_also_without_reports(learner: World) -> None:

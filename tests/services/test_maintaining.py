@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
@@ -16,9 +17,11 @@ from amoro_core.store import actions, processes
 from amoro_core.transactions.process_context import read_context
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
-from tests.engine.aging import wait_for_one_day
+from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.rigs import dying_at, raising
+from tests.engine.oracle import reached
+from tests.engine.parquet_rows import local_path
+from tests.services.rigs import raising
 from tests.services.world import World
 
 TAGS = "auto-create-tags"
@@ -130,15 +133,6 @@ def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> 
     assert world.maintaining.list_due()
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_tag_is_traced_and_made_once(world: World, table: Table, arrives: bool) -> None:
-    process_id = begin(world)
-    world.commit_unknown(process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    made_once(world, table)
-
-
 def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(world: World, table: Table) -> None:
     process_id = begin(world)
     world.commit_unknown(process_id, arrives=False)
@@ -219,25 +213,77 @@ def test_what_active_processes_need_can_be_asked_for(world: World, table: Table)
     assert pinned(world) == pins()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "plan.after_mark",
-        "plan.before_store",
-        "plan.after_store",
-        "commit.after_intent",
-        "commit.after_send",
-        "commit.after_done",
-    ],
-)
-def test_killed_anywhere_the_tag_is_made_once(world: World, table: Table, point: str) -> None:
-    world.tables.refresh(world.table().table_id)
-    with dying_at(point):
-        world.committing.commit(begin(world, EVALUATION))
+# What each action owes to a commit of which nobody hears, and to a table under review
+
+
+LONG_AGO = "2020-01-01"
+
+
+@pytest.fixture
+def due(world: World) -> Table:
+    """A table of which every action finds something to do."""
+    wait_for_one_day()
+    properties = {
+        **ON,
+        "data-expire.enabled": "true",
+        "data-expire.field": "part",
+        "data-expire.retention-time": "1d",
+        "data-expire.base-on-rule": "CURRENT_TIME",
+    }
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
+    writer.append(made, [row(1, "x"), row(2, LONG_AGO), row(3, "y"), row(4, "y")])
+    gone = [one.path for one in oracle.live_files(made) if one.partition[0] == "x"]
+    writer.upsert(made, [row(1, "x", "new")], ["id"])
+    writer.remove_files(made, gone)  # its delete dangles
+    aged(made, 30)
+    writer.append(made, [row(5, "y")])
+    world.now = datetime.now(UTC) + timedelta(seconds=1)
+    return made
+
+
+def undo_of(world: World, process_id: str) -> str:
+    return world.maintaining.undo(process_id).process_id
+
+
+COMMITTING = (
+    TAGS, "expire-snapshots", "expire-data", "compute-statistics", "rewrite-manifests", "clean-dangling-delete-files",
+)  # fmt: skip
+COMMITS: dict[str, Callable[[World], str]] = {
+    **{name: lambda world, name=name: world.begin_action(name, confirmed=True) for name in COMMITTING},
+    "undo of a rewrite": lambda world: undo_of(world, world.optimized()),
+    "undo of an expiry of snapshots": lambda world: undo_of(world, world.done("expire-snapshots")),
+    "undo of an expiry of data": lambda world: undo_of(world, world.done("expire-data", confirmed=True)),
+    "undo of statistics": lambda world: undo_of(world, world.done("compute-statistics")),
+}
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("what", COMMITS)
+def test_an_unknown_commit_lands_once_and_no_file_is_lost_or_left(
+    world: World, due: Table, what: str, arrives: bool
+) -> None:
+    process_id = COMMITS[what](world)
+    states, rows = len(due.refresh().metadata.metadata_log), oracle.live_rows(due)
+    world.commit_unknown(process_id, arrives=arrives)
     world.restart()
-    for process_id in world.heard.commits:
-        world.committing.commit(process_id)
-    for table_id, action, _ in world.maintaining.list_due():
-        if (begun := world.maintaining.begin(table_id, action, trigger=EVALUATION)).process_id:
-            world.committing.commit(begun.process_id)
-    made_once(world, table)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert len(due.refresh().metadata.metadata_log) == states + 1
+    left = oracle.live_rows(due)
+    assert {one[1] for one in rows - left} == ({LONG_AGO} if what == "expire-data" else set())
+    world.later(timedelta(days=30).total_seconds())
+    if (sweep := world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")).process_id:
+        assert world.committing.commit(sweep.process_id) is ProcessStatus.SUCCESS
+    assert (world.guard_hits, oracle.live_rows(due)) == (0, left)
+    named = {local_path(path) for path in reached(due.refresh().metadata)}
+    there = {str(path) for path in Path(local_path(due.location())).rglob("*") if path.is_file()}
+    assert {path for path in named ^ there if not path.endswith(".json")} == set()
+
+
+@pytest.mark.parametrize("action", ["expire-data", "rewrite-manifests", "clean-dangling-delete-files"])
+def test_a_table_under_review_by_a_branch_is_left_alone(world: World, due: Table, action: str) -> None:
+    with due.transaction() as change:
+        change.set_properties({"write.wap.enabled": "true"})
+    writer.create_branch(due, "audit")
+    writer.append(due, [row(99, "y")], branch="audit")
+    begun = world.maintaining.begin(world.table().table_id, action, trigger="request")
+    assert (begun.process_id, "audit" in begun.reason) == ("", True)

@@ -24,7 +24,7 @@ from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.manifest.writing import existing_entry
 from amoro_core.model.processes import Figure, ProcessStatus
 from tests.engine import oracle, writer
-from tests.engine.builders import BY_PART, SCHEMA, by_content, ids, row
+from tests.engine.builders import BY_PART, SCHEMA, ids, row
 from tests.engine.writer3 import upgrade
 from tests.services.world import World
 
@@ -126,25 +126,18 @@ def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
     assert receipt.figures[0] == Figure("replaced_manifests", 17, "files")
 
 
-def test_a_table_of_format_1_keeps_its_entries_too(world: World) -> None:
-    table = filled(world, 4, version=1)
-    before, rows = entries(table), oracle.live_rows(table)
-    world.done(NAME)
-    assert len(manifests(table)) == 1
-    assert (entries(table), oracle.live_rows(table)) == (before, rows)
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_manifests_from_before_an_upgrade_keep_their_entries_too(world: World, version: int) -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_manifests_of_format_1_keep_their_entries_also_after_an_upgrade(world: World, version: int) -> None:
     table = filled(world, version=1)
-    with table.transaction() as change:
-        change.upgrade_table_version(2)
+    if version > 1:
+        with table.transaction() as change:
+            change.upgrade_table_version(2)
     if version == 3:
         upgrade(table)
-    before = entries(table)
+    before, rows = entries(table), oracle.live_rows(table)
     world.done(NAME)
     assert len(manifests(table)) < 10
-    assert entries(table) == before
+    assert (entries(table), oracle.live_rows(table)) == (before, rows)
 
 
 def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: World) -> None:
@@ -282,17 +275,6 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
     assert len(manifests(table)) == 10
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_lands_once(world: World, arrives: bool) -> None:
-    table, process_id = filled(world), world.begin_action(NAME)
-    before = entries(table)
-    world.commit_unknown(process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert (entries(table), len(manifests(table))) == (before, 1)
-    assert len(table.refresh().metadata.snapshots) == 11
-
-
 def test_a_lost_race_leaves_no_file_behind(world: World) -> None:
     table, process_id = filled(world), world.begin_action(NAME)
     sent = world.iceberg.before_sending(lambda: writer.append(table, [row(7, "a")]))
@@ -307,15 +289,6 @@ def require_tidy(world: World, table: Table) -> None:
     named = {one.manifest_path for snapshot in every for one in snapshot.manifests(table.io)}
     named |= {one.manifest_list for one in every}
     assert {path.as_uri() for path in (world.home.parent / "warehouse").rglob("*.avro")} == named
-
-
-def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
-    table = filled(world, 3, **{"write.wap.enabled": "true"})
-    writer.create_branch(table, "audit")
-    writer.append(table, [row(99, "a")], branch="audit")
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
-    assert begun.process_id == ""
-    assert "audit" in begun.reason
 
 
 # Dangling delete files: which of them leave the table, that no row moves, and what comes of others' commits
@@ -364,12 +337,6 @@ def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, tabl
     assert (begun.process_id, begun.reason) == ("", "no dangling delete files")
 
 
-def test_a_table_without_deletes_is_not_even_scanned(world: World) -> None:
-    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
-    world.iceberg.table(scan=lambda self: pytest.fail("scanned"))
-    assert world.maintaining.preview(world.table().identifier, DANGLING).plan is None
-
-
 def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table: Table) -> None:
     """Amoro #3348, two scans: the table is set back to where the file still was, and what dangled applies again."""
     process_id = world.begin_action(DANGLING)
@@ -386,27 +353,3 @@ def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table) -> 
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
     assert (ids(table), deletes(table)) == ([1, 3, 11, 13], [(1, "b"), (2, "b")])
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_removal_of_dangling_deletes_lands_once(world: World, table: Table, arrives: bool) -> None:
-    process_id, rows, snapshots = (
-        world.begin_action(DANGLING),
-        oracle.live_rows(table),
-        len(table.refresh().metadata.snapshots),
-    )
-    world.commit_unknown(process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert (oracle.live_rows(table), len(table.refresh().metadata.snapshots)) == (rows, snapshots + 1)
-    assert by_content(table) == {0: 3, 1: 1, 2: 1}
-
-
-def test_dangling_deletes_of_a_table_under_review_by_a_branch_are_left_alone(world: World, table: Table) -> None:
-    with table.transaction() as change:
-        change.set_properties({"write.wap.enabled": "true"})
-    writer.create_branch(table, "audit")
-    writer.append(table, [row(5, "b")], branch="audit")
-    begun = world.maintaining.begin(world.table().table_id, DANGLING, trigger="request")
-    assert begun.process_id == ""
-    assert "audit" in begun.reason

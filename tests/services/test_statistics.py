@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import random
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import datasketches
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, StringType
 
@@ -51,8 +51,10 @@ def table(world: World) -> Table:
     return made.refresh()
 
 
-def compute(world: World) -> None:
-    assert world.committing.commit(world.begin_action(NAME)) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+def compute(world: World) -> str:
+    process_id = world.begin_action(NAME)
+    assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    return process_id
 
 
 def reason(world: World) -> str:
@@ -61,11 +63,28 @@ def reason(world: World) -> str:
     return preview.reason
 
 
-def ndv(table: Table) -> dict[int, int]:
-    """What the head's entry says, by field id."""
+def entry_of(table: Table) -> StatisticsFile:
+    """The head's."""
     metadata = table.refresh().metadata
     (entry,) = [one for one in metadata.statistics if one.snapshot_id == metadata.current_snapshot_id]
-    return {blob.fields[0]: int((blob.properties or {})["ndv"]) for blob in entry.blob_metadata}
+    return entry
+
+
+def partitions(table: Table) -> list[dict[str, Any]]:
+    """What the head's file of partitions says."""
+    metadata = table.refresh().metadata
+    (entry,) = [one for one in metadata.partition_statistics if one.snapshot_id == metadata.current_snapshot_id]
+    return pq.read_table(local_path(entry.statistics_path)).to_pylist()
+
+
+def set_properties(table: Table, properties: dict[str, str]) -> None:
+    with table.transaction() as change:
+        change.set_properties(properties)
+
+
+def ndv(table: Table) -> dict[int, int]:
+    """What the head's entry says, by field id."""
+    return {blob.fields[0]: int((blob.properties or {})["ndv"]) for blob in entry_of(table).blob_metadata}
 
 
 def stored_files(table: Table) -> list[str]:
@@ -74,24 +93,34 @@ def stored_files(table: Table) -> list[str]:
 
 
 def test_live_rows_alone_are_counted_and_the_file_is_read_by_others(world: World, table: Table) -> None:
-    compute(world)
+    head = table.metadata.current_snapshot_id
+    plan = world.maintaining.preview(world.table().identifier, NAME).plan
+    assert json.loads(json.dumps(plan.document)) == {
+        "snapshot_id": head,
+        "columns": ["id", "part", "value"],
+        "partition_statistics": True,
+        "replaced_files": [],
+    }
+    receipt = world.receipt(compute(world))
+    assert receipt.words == f"computed statistics of snapshot {head}"
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
     assert port(table).distinct_values() == ndv(table)
-    (entry,) = table.metadata.statistics
+    entry = entry_of(table)
     content = Path(local_path(entry.statistics_path)).read_bytes()
     assert len(content) == entry.file_size_in_bytes
+    figures = {figure.name: figure.value for figure in receipt.figures}
+    assert (figures["columns"], figures["partitions"]) == (3, 2)
     footer = PuffinFile(content).footer
     assert content[-entry.file_footer_size_in_bytes :][:4] == b"PFA1"
     read = {}
     for blob in footer.blobs:
         stored = pa.py_buffer(content[blob.offset : blob.offset + blob.length])
-        assert (blob.compression_codec, blob.snapshot_id) == ("zstd", table.metadata.current_snapshot_id)
+        assert (blob.compression_codec, blob.snapshot_id) == ("zstd", head)
         read[blob.fields[0]] = pa.input_stream(stored, compression="zstd").read()
     ids = datasketches.update_theta_sketch()
     for number in (0, 1, *range(3, 10)):
         ids.update(number)
-    expected = sorted(ids.compact())
-    assert sorted(datasketches.compact_theta_sketch.deserialize(read[1])) == expected
+    assert sorted(datasketches.compact_theta_sketch.deserialize(read[1])) == sorted(ids.compact())
 
 
 def test_partitions_are_counted_by_the_specification(world: World, table: Table) -> None:
@@ -139,8 +168,7 @@ def test_partitions_of_several_specs_lie_in_one_file_nulls_first(world: World, v
         spec.add_field("id", BucketTransform(4), "shard")
     writer.append(made, [row(4, "b"), row(5, None)])
     compute(world)
-    (entry,) = made.refresh().metadata.partition_statistics
-    rows = pq.read_table(local_path(entry.statistics_path)).to_pylist()
+    rows = partitions(made)
     places = [(one["partition"]["part"], one["partition"]["shard"] is None, one["spec_id"]) for one in rows]
     assert places == [(None, True, 0), (None, False, 1), ("a", True, 0), ("b", True, 0), ("b", False, 1)]
     assert [one["total_record_count"] for one in rows] == [1] * 5
@@ -153,18 +181,11 @@ def test_an_equality_delete_that_holds_everywhere_leaves_every_number_of_rows_op
         spec.add_identity("part")
     writer.append(made, [row(2, "b")])
     compute(world)
-    (entry,) = made.refresh().metadata.partition_statistics
-    rows = pq.read_table(local_path(entry.statistics_path)).to_pylist()
-    assert [(one["partition"]["part"], one["total_record_count"]) for one in rows] == [(None, 1), ("b", 1)]
+    assert [(one["partition"]["part"], one["total_record_count"]) for one in partitions(made)] == [(None, 1), ("b", 1)]
     delete = writer.EqualityDelete(["id"], [row(1)], (), writer.unpartitioned_spec_id(made))
     writer.row_delta(made, equality_deletes=[delete])
     compute(world)
-    newest = max(
-        made.refresh().metadata.partition_statistics,
-        key=lambda one: one.snapshot_id == made.metadata.current_snapshot_id,
-    )
-    rows = pq.read_table(local_path(newest.statistics_path)).to_pylist()
-    assert [one["total_record_count"] for one in rows] == [None, None]
+    assert [one["total_record_count"] for one in partitions(made)] == [None, None]
 
 
 def test_they_are_due_when_enough_rows_have_changed(world: World, table: Table) -> None:
@@ -195,20 +216,16 @@ def test_they_are_due_when_enough_rows_have_changed(world: World, table: Table) 
 
 def test_only_the_columns_that_are_named_are_counted(world: World, table: Table) -> None:
     key = "maintenance.compute-statistics.columns"
-    with table.transaction() as change:
-        change.set_properties({key: "value, id", "maintenance.compute-statistics.partition": "false"})
+    set_properties(table, {key: "value, id", "maintenance.compute-statistics.partition": "false"})
     compute(world)
     assert ndv(table) == {1: 9, 3: 4}
     assert table.metadata.partition_statistics == []
-    with table.transaction() as change:
-        change.set_properties({key: "value"})
+    set_properties(table, {key: "value"})
     assert "has its statistics" in reason(world)
-    with table.transaction() as change:
-        change.set_properties({key: "part"})
+    set_properties(table, {key: "part"})
     compute(world)  # another column: read again, and the entry replaced
     assert ndv(table) == {2: 2}
-    with table.transaction() as change:
-        change.set_properties({key: "price"})
+    set_properties(table, {key: "price"})
     with pytest.raises(TableRefused, match="names 'price', which is no top-level column of a primitive") as caught:
         world.begin_action(NAME)
     assert (caught.value.reason, caught.value.hint) == ("configuration", "One of: id, part, value.")
@@ -274,16 +291,6 @@ def test_a_lost_commit_is_staged_again_and_leaves_no_file(world: World, table: T
     assert stored_files(table) == sorted(Path(one.statistics_path).name for one in named)
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
-    process_id = world.begin_action(NAME)
-    world.commit_unknown(process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
-    assert ndv(table) == {1: 9, 2: 2, 3: 4}
-    assert (len(table.metadata.statistics), len(stored_files(table))) == (1, 2)
-
-
 def test_a_snapshot_that_has_gone_ends_it_and_its_files(world: World, table: Table) -> None:
     process_id = world.begin_action(NAME)
     head = table.refresh().metadata.current_snapshot_id
@@ -311,20 +318,6 @@ def test_what_was_written_is_deleted_when_staging_fails(
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
 
 
-def test_a_disk_that_is_full_when_a_file_is_closed_is_said(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class FullAtEnd(io.BytesIO):
-        def close(self) -> None:
-            super().close()
-            raise OSError(errno.ENOSPC, "Error writing bytes to file")
-
-    process_id = world.begin_action(NAME)
-    monkeypatch.setattr(FileAccess, "create_output", lambda self, path: FullAtEnd())
-    with pytest.raises(StorageFull, match="no space left for"):
-        world.committing.commit(process_id)
-
-
 def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, table: Table) -> None:
     process_id = world.begin_action(NAME)
     world.maintaining.interrupt()
@@ -337,7 +330,7 @@ def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, t
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
 
 
-def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free(world: World, table: Table) -> None:
+def test_what_is_cancelled_stops_reading_at_the_next_file(world: World, table: Table) -> None:
     process_id = world.begin_action(NAME)
     read: list[str] = []
 
@@ -348,43 +341,23 @@ def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free
 
     world.iceberg.table(access=access)
     assert world.committing.commit(process_id) is ProcessStatus.CLOSED
-    assert len(read) == 1
-    assert stored_files(table) == []
-
-
-def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table) -> None:
-    plan = world.maintaining.preview(world.table().identifier, NAME).plan
-    assert json.loads(json.dumps(plan.document)) == {
-        "snapshot_id": table.metadata.current_snapshot_id,
-        "columns": ["id", "part", "value"],
-        "partition_statistics": True,
-        "replaced_files": [],
-    }
-    process_id = world.begin_action(NAME)
-    world.committing.commit(process_id)
-    receipt = world.receipt(process_id)
-    assert receipt.words == f"computed statistics of snapshot {table.metadata.current_snapshot_id}"
-    figures = {figure.name: figure.value for figure in receipt.figures}
-    assert (figures["columns"], figures["partitions"]) == (3, 2)
-    assert figures["bytes_written"] == sum(
-        one.file_size_in_bytes for one in (*table.refresh().metadata.statistics, *table.metadata.partition_statistics)
-    )
+    assert (len(read), stored_files(table)) == (1, [])
 
 
 # Statistics of large tables: values counted by optimizers are those that the coordinator counts alone
 
 
 @pytest.fixture
-def large(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+def worker(world: World, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """Of tables that count as large, whose tasks read a file each."""
     count_as_large(monkeypatch)
     limits(sketched_by_a_task=1)
+    return Worker(world)
 
 
 def stored(table: Table) -> bytes:
     """What lies in the file of the head's columns."""
-    metadata = table.refresh().metadata
-    (entry,) = [one for one in metadata.statistics if one.snapshot_id == metadata.current_snapshot_id]
-    return Path(local_path(entry.statistics_path)).read_bytes()
+    return Path(local_path(entry_of(table).statistics_path)).read_bytes()
 
 
 @pytest.mark.parametrize("seed", seeds(2, 6))
@@ -417,31 +390,23 @@ def test_a_table_up_to_the_size_is_read_in_the_coordinator(world: World, table: 
     assert world.tasks(world.begin_action(NAME)) == ()
 
 
-def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, table: Table, large: None) -> None:
+def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, table: Table, worker: Worker) -> None:
     """Where a partial commit of a rewrite is allowed, too."""
-    with table.transaction() as change:
-        change.set_properties(
-            {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}
-        )
-    worker = Worker(world)
+    partly = {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}
+    set_properties(table, partly)
     process_id = world.begin_action(NAME)
     assert world.process(process_id).allow_partial_commit
-    first = True
-    while handed := worker.poll():
-        assert worker.ack(handed[0])
-        if first:
-            worker.complete(handed[0], Failure("AMORO-1001", "no"))
-            first = False
-        else:
-            worker.complete(handed[0], worker.execute(handed[0]))
+    (first,) = worker.poll()
+    assert worker.ack(first)
+    worker.complete(first, Failure("AMORO-1001", "no"))
+    worker.work()
     world.committing.commit(process_id)
     failed = world.process(process_id)
     assert (failed.status, "only 2 of 3 tasks counted their files" in failed.failure) == (ProcessStatus.FAILED, True)
     assert table.refresh().metadata.statistics == []
 
 
-def test_a_result_that_lacks_a_column_is_not_believed(world: World, table: Table, large: None) -> None:
-    worker = Worker(world)
+def test_a_result_that_lacks_a_column_is_not_believed(world: World, table: Table, worker: Worker) -> None:
     process_id = world.begin_action(NAME)
     while handed := worker.poll():
         assert worker.ack(handed[0])

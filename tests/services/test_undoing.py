@@ -69,48 +69,43 @@ def undo(world: World, process_id: str) -> Receipt:
     return world.receipt(process_id)
 
 
-@pytest.mark.parametrize("kind", [MINOR, FULL])
+@pytest.mark.parametrize(
+    ("spec", "properties", "kind"),
+    [
+        ("unpartitioned", None, MINOR),
+        ("unpartitioned", None, FULL),
+        ("partitioned", None, MINOR),
+        ("partitioned", SEGMENTS, MINOR),
+    ],
+    ids=["minor", "full", "partitioned", "equality deletes that were converted"],
+)
 def test_files_and_deletes_come_back_with_their_sequence_numbers(
-    world: World, table: Table, kind: OptimizingType
+    world: World, spec: str, properties: dict[str, str] | None, kind: OptimizingType
 ) -> None:
+    table = upserted(world, spec, properties)
     before, rows = files_of(table), oracle.live_rows(table)
     process_id = world.optimized(kind)
-    assert files_of(table) != before
+    after, done = files_of(table), world.receipt(process_id)
+    assert {content for _, content, _ in after} == ({0, 1} if properties else {0})
+    plan = world.maintaining.preview_undo(process_id).plan
+    assert plan.reason == f"undoes process {process_id} ({kind.value})"
+    assert plan.document == {
+        "process_id": process_id,
+        "type": kind.value,
+        "operation": "replace",
+        "data_files_removed": done.data_files_after,
+        "delete_files_removed": done.delete_files_after,
+        "data_files_restored": done.data_files_before,
+        "delete_files_restored": done.delete_files_before,
+        "bytes_restored": done.bytes_before,
+    }
+    assert files_of(table) == after != before
     receipt = undo(world, process_id)
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)
     snapshot = table.current_snapshot()
     assert (snapshot.summary.operation.value, snapshot.summary["amoro.undoes"]) == ("replace", process_id)
-    assert receipt.snapshot_id == snapshot.snapshot_id
-    assert (receipt.unequal, receipt.rows_after) == ((), sum(rows.values()))
-    assert receipt.data_files_after > receipt.data_files_before
-
-
-def test_deletes_that_were_converted_come_back_and_ours_go(world: World) -> None:
-    table = upserted(world, properties=SEGMENTS)
-    before, rows = files_of(table), oracle.live_rows(table)
-    process_id = world.optimized(MINOR)
-    assert {one.content for one in oracle.live_files(table)} == {0, 1}, "equality deletes were converted"
-    undo(world, process_id)
-    assert (files_of(table), oracle.live_rows(table)) == (before, rows)
-
-
-def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(world: World, table: Table) -> None:
-    process_id = world.optimized()
-    after = files_of(table)
-    receipt = world.receipt(process_id)
-    plan = world.maintaining.preview_undo(process_id).plan
-    assert plan.reason == f"undoes process {process_id} (full)"
-    assert plan.document == {
-        "process_id": process_id,
-        "type": "full",
-        "operation": "replace",
-        "data_files_removed": receipt.data_files_after,
-        "delete_files_removed": receipt.delete_files_after,
-        "data_files_restored": receipt.data_files_before,
-        "delete_files_restored": receipt.delete_files_before,
-        "bytes_restored": receipt.bytes_before,
-    }
-    assert files_of(table) == after
+    assert (receipt.snapshot_id, receipt.unequal) == (snapshot.snapshot_id, ())
+    assert receipt.rows_after == (0 if properties else rows.total()), "a conversion writes no rows"
 
 
 SINCE: dict[str, Callable[[Table], object]] = {
@@ -154,6 +149,17 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
         ),
         "has expired, so what it replaced is no longer known",
     ),
+    "an input was deleted": (
+        lambda table: Path(
+            local_path(
+                min(
+                    oracle.live_files(table, table.refresh().metadata.snapshots[-2].snapshot_id),
+                    key=lambda one: one.content,
+                ).path
+            )
+        ).unlink(),
+        "does not exist|was deleted",
+    ),
 }
 
 
@@ -190,14 +196,6 @@ def test_a_process_that_has_committed_nothing_is_refused(world: World, table: Ta
         world.maintaining.undo("01890000-0000-7000-8000-000000000000")
 
 
-def test_a_file_that_was_deleted_is_named(world: World, table: Table) -> None:
-    inputs = [one.path for one in oracle.live_files(table) if one.content == 0]
-    process_id = world.optimized()
-    Path(local_path(inputs[0])).unlink()
-    with pytest.raises(CannotUndo, match=r"does not exist|was deleted"):
-        world.maintaining.undo(process_id)
-
-
 def test_it_is_validated_again_on_the_head_that_it_is_committed_on(world: World, table: Table) -> None:
     process_id = world.optimized()
     begun = world.maintaining.undo(process_id)
@@ -206,19 +204,6 @@ def test_it_is_validated_again_on_the_head_that_it_is_committed_on(world: World,
     assert world.committing.commit(begun.process_id) is ProcessStatus.FAILED
     assert "came since and may apply to" in world.process(begun.process_id).failure
     assert files_of(table) == files
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_undo_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
-    before, rows = files_of(table), oracle.live_rows(table)
-    process_id = world.optimized()
-    begun = world.maintaining.undo(process_id)
-    world.commit_unknown(begun.process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    assert (files_of(table), oracle.live_rows(table)) == (before, rows)
-    summaries = [one.summary.additional_properties for one in table.metadata.snapshots if one.summary]
-    assert [one["amoro.undoes"] for one in summaries if "amoro.undoes" in one] == [process_id]
 
 
 # Taking back tags, statistics, expiry and orphan cleaning: as they were made, while their files are there
@@ -301,14 +286,6 @@ def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old
         world.maintaining.undo(process_id)
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_removal_of_statistics_is_traced(world: World, old_table: Table, arrives: bool) -> None:
-    begun = world.maintaining.undo(world.done("compute-statistics"))
-    world.commit_unknown(begun.process_id, arrives=arrives)
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    assert old_table.refresh().metadata.statistics == []
-
-
 # Expiry
 
 
@@ -362,15 +339,6 @@ def test_the_tags_of_an_undone_expiry_are_removed_by_one_command_but_for_those_o
     assert refs(old_table) == {"mine": head, f"restored-{other}": head}
     with pytest.raises(CannotUndo, match=r"none of its tags is left; process .* undid it$"):
         world.maintaining.undo(begun)
-
-
-def test_an_expiry_can_t_be_undone_once_its_files_are_deleted(world: World, old_table: Table) -> None:
-    process_id, _ = expired(world, old_table)
-    world.later(DAYS_S)
-    world.done("empty-trash")
-    with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
-        world.maintaining.undo(process_id)
-    assert refs(old_table) == {}
 
 
 def test_nor_while_they_are_in_the_trash_but_when_they_were_restored(world: World, old_table: Table) -> None:
@@ -431,58 +399,40 @@ def test_a_later_expiry_can_be_undone_as_well(world: World, old_table: Table) ->
     }
 
 
-def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world: World, old_table: Table) -> None:
+def test_an_expiry_can_t_be_undone_once_its_files_or_another_s_are_deleted(world: World, old_table: Table) -> None:
     process_id, later, _ = two_expiries(world, old_table)
     world.store.write(lambda db: pending_deletions.make_due(db, 1, world.now, later))
-
-    world.iceberg.files(delete_many=not_removed)
-    world.done("empty-trash")
+    with world.iceberg.files(delete_many=not_removed):
+        world.done("empty-trash")
     assert (statuses(world, process_id), statuses(world, later)) == ({BatchStatus.WAITING}, {BatchStatus.DELETING})
+    with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
+        world.maintaining.undo(process_id)
+    world.later(DAYS_S)
+    world.done("empty-trash")
     with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
         world.maintaining.undo(process_id)
     assert refs(old_table) == {}
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_return_is_traced_and_lands_once(world: World, old_table: Table, arrives: bool) -> None:
-    process_id, gone = expired(world, old_table)
-    begun = world.maintaining.undo(process_id)
-    world.commit_unknown(begun.process_id, arrives=arrives)
-    world.restart()
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    assert len(refs(old_table)) == len(gone)
-    assert statuses(world, process_id) == {BatchStatus.RESTORED}
-
-
 # Orphans
 
 
-def orphaned(world: World, table: Table) -> tuple[str, Path]:
-    orphan = Path(local_path(table.location())) / "data" / "orphan.parquet"
+def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Table) -> None:
+    orphan = Path(local_path(old_table.location())) / "data" / "orphan.parquet"
     orphan.write_bytes(b"nobody names it")
     old = (datetime.now(UTC) - timedelta(days=30)).timestamp()
     os.utime(orphan, (old, old))
-    return world.done("clean-orphan-files"), orphan
-
-
-def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Table) -> None:
-    process_id, orphan = orphaned(world, old_table)
-    assert statuses(world, process_id) == {BatchStatus.WAITING}
-    receipt = undo(world, process_id)
-    assert receipt.words == "restored 1 file from the trash"
+    process_id = world.done("clean-orphan-files")
+    assert undo(world, process_id).words == "restored 1 file from the trash"
     assert statuses(world, process_id) == {BatchStatus.RESTORED}
     world.later(timedelta(days=30).total_seconds())
     assert world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request").process_id == ""
-    assert orphan.exists()
-
-
-def test_orphans_that_were_deleted_stay_deleted(world: World, old_table: Table) -> None:
-    process_id, orphan = orphaned(world, old_table)
+    again = world.done("clean-orphan-files")
     world.later(timedelta(days=30).total_seconds())
     world.done("empty-trash")
     assert not orphan.exists()
     with pytest.raises(CannotUndo, match="none of its files is marked for deletion any more"):
-        world.maintaining.undo(process_id)
+        world.maintaining.undo(again)
 
 
 @pytest.mark.parametrize("name", ["clean-dangling-delete-files", "rewrite-manifests"])
