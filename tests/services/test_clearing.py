@@ -9,9 +9,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
+from amoro_core.errors import AccessDenied, CatalogUnavailable
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
@@ -100,46 +99,6 @@ def test_killed_anywhere_it_goes_on_with_what_was_written_down(place: Place, lim
     assert (place.left(), place.written(process_id)) == ([], [])
 
 
-def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outage_is_waited_out(place: Place) -> None:
-    place.stray(1)
-    process_id = place.begin()
-
-    place.world.iceberg.table(delete_unreferenced=raising(CatalogUnavailable("no answer")))
-    for _ in range(5):  # an outage is no refusal, however long it lasts
-        with pytest.raises(CatalogUnavailable):
-            place.world.committing.commit(process_id)
-    waiting = place.world.process(process_id)
-    assert (waiting.status, waiting.waiting.split(",")[0]) == (
-        ProcessStatus.CLEARING,
-        "waiting to remove files: no answer",
-    )
-    assert place.world.optimizing.list_committing() == []  # not before its time
-    with pytest.raises(TableBusy, match="sweep, clearing"):
-        place.begin()
-    with pytest.raises(TableBusy, match="the lanes storage and metadata exclude each other"):
-        place.world.maintaining.begin(place.world.table().table_id, "auto-create-tags", trigger="request")
-    place.world.iceberg.restore()
-    place.world.later(61)
-    assert place.world.optimizing.list_committing() == [(process_id, "cat")]
-    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
-
-
-def test_what_commits_nothing_can_be_cancelled_between_two_batches(place: Place, limits: Limits) -> None:
-    limits(cleared_at_once=1)
-    place.stray(3)
-    process_id = place.begin()
-    remove = IcebergTable.delete_unreferenced
-
-    def cancel_meanwhile(self: IcebergTable, paths: Iterable[str]) -> tuple[str, ...]:
-        place.world.optimizing.cancel(process_id, "by hand")
-        return remove(self, paths)
-
-    place.world.iceberg.table(delete_unreferenced=cancel_meanwhile)
-    assert place.world.committing.commit(process_id) is ProcessStatus.CLOSED
-    assert len(place.left()) == 2
-    assert place.world.process(process_id).failure == "by hand"
-
-
 def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> None:
     place.stray(3)
     process_id = place.begin()
@@ -151,15 +110,6 @@ def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> Non
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
     assert place.world.process(process_id).failure == "3 files not removed: no right to delete"
     assert len(place.left()) == 3
-
-
-def test_a_table_that_is_gone_or_another_ends_it(place: Place) -> None:
-    place.stray(1)
-    process_id = place.begin()
-    place.world.catalog.drop_table("db.t")
-    assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
-    assert place.world.process(process_id).failure.startswith("1 file not removed: ")
-    assert len(place.left()) == 1
 
 
 # Metadata files that fall out of the log: deleted after our own commits where the table says so, and kept else

@@ -107,58 +107,22 @@ def expire(world: World) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "partitioned", "field"), sample([*product(KINDS, (True, False), ("op_time", "ts"))], every=5)
+    ("level", "kind", "partitioned", "field"),
+    sample([*product(("partition", "FILE"), KINDS, (True, False), ("op_time", "ts"))], every=5),
 )
-def test_partition_level(world: World, kind: str, partitioned: bool, field: str) -> None:
-    """Amoro's testPartitionLevel and testNormalFieldPartitionLevel."""
-    table = make(world, kind, partitioned, **{"data-expire.field": field})
-    fill(table)
-    expire(world)
-    if not partitioned:
-        left = [1, 2, 3, 4]  # one partition, of which some rows are young
-    elif kind == "string" and field == "op_time":
-        left = [2]  # a date is the beginning of its day
-    else:
-        left = [2, 3, 4]
-    assert ids(table) == left
-
-
-@pytest.mark.parametrize(
-    ("kind", "partitioned", "field"), sample([*product(KINDS, (True, False), ("op_time", "ts"))], every=5)
-)
-def test_file_level(world: World, kind: str, partitioned: bool, field: str) -> None:
-    """Amoro's testFileLevel and testNormalFieldFileLevel: the limit itself has passed."""
-    table = make(world, kind, partitioned, **{"data-expire.field": field, "data-expire.level": "FILE"})
+def test_amoros_levels(world: World, level: str, kind: str, partitioned: bool, field: str) -> None:
+    """Amoro's testPartitionLevel, testFileLevel and those of fields that are no partition's: the limit has passed."""
+    table = make(world, kind, partitioned, **{"data-expire.field": field, "data-expire.level": level})
     records = [one if one[0] != 3 else (3, "2022-01-02T18:00") for one in RECORDS]
-    fill(table, records, each=True)
+    fill(table, records, each=level == "FILE")
     expire(world)
-    assert ids(table) == ([2] if kind == "string" and field == "op_time" else [2, 4])
-
-
-BOUNDARY = ((1, "2022-01-03T00:00:00"), (2, "2022-01-03T00:00:01"), (3, "2022-01-03T23:59:59"), (4, "2022-01-04T00:00"))
-
-
-LATE = (5, "2022-01-04T23:59:59")
-
-
-@pytest.mark.parametrize(
-    ("level", "partitioned", "records", "day", "left"),
-    [
-        ("partition", True, BOUNDARY, 4, [4]),
-        ("partition", False, BOUNDARY, 4, [1, 2, 3, 4]),
-        ("file", True, BOUNDARY, 4, [4]),
-        ("file", False, BOUNDARY, 4, [4]),
-        ("partition", True, (*BOUNDARY, LATE), 5, []),
-    ],
-)
-def test_date_type_boundary_conditions(
-    world: World, level: str, partitioned: bool, records: tuple[tuple[int, str], ...], day: int, left: list[int]
-) -> None:
-    """Amoro's testDateTypeBoundaryConditions, ...FileLevel and ...PartitionLevel."""
-    table = make(world, "date", partitioned, **{"data-expire.level": level})
-    fill(table, records, each=True)
-    world.now = datetime(2022, 1, day, 12, tzinfo=UTC)
-    expire(world)
+    by_day = kind == "string" and field == "op_time"  # a date is the beginning of its day
+    if level == "FILE":
+        left = [2] if by_day else [2, 4]
+    elif partitioned:
+        left = [2] if by_day else [2, 3, 4]
+    else:
+        left = [1, 2, 3, 4]  # one partition, of which some rows are young
     assert ids(table) == left
 
 
@@ -298,16 +262,6 @@ def test_a_partition_that_got_a_file_or_lost_it_meanwhile_is_left_out_and_the_ot
     assert ids(table) == [2, 3, 4, 5, 6, 9]
     receipt = world.receipt(process_id)
     assert receipt.words.endswith("; left 2 planned files out, as the table had changed")
-
-
-def test_where_nothing_is_left_as_planned_it_ends_as_a_conflict(world: World) -> None:
-    table = make(world)
-    fill(table, [(1, "2021-12-30T12:00"), (3, "2022-01-03T12:00"), (4, "2022-01-03T12:00")])
-    process_id = world.begin_action(NAME)
-    fill(table, [(9, "2021-12-30T13:00")])
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "no expired file is in the table" in world.process(process_id).failure
-    assert ids(table) == [1, 3, 4, 9]
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from amoro_core.errors import (
-    AmoroError,
-    CatalogUnavailable,
-    InvalidArgument,
-    TableRefused,
-    TaskNotFound,
-    UnreadableFile,
-)
+from amoro_core.errors import CatalogUnavailable, InvalidArgument, TableRefused, TaskNotFound, UnreadableFile
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.files.storage.stores import LocalStorage
 from amoro_core.formats.iceberg import IcebergTable
@@ -337,16 +330,6 @@ def test_what_could_not_be_deleted_in_five_tries_is_an_orphan_again(place: Place
     assert not os.path.exists(place.orphan)
 
 
-def test_a_manifest_that_vanishes_before_the_sweep_keeps_everything(place: Place) -> None:
-    place.run()
-    head = place.table.refresh().current_snapshot()
-    os.unlink(normalise(head.manifests(place.table.io)[0].manifest_path))
-    begun = place.world.maintaining.begin(place.world.table().table_id, "empty-trash", trigger="request")
-    with pytest.raises(AmoroError, match="does not exist"):
-        place.world.committing.commit(begun.process_id)
-    assert os.path.exists(place.orphan)
-
-
 # As Iceberg tests `TestRemoveOrphanFilesAction`
 
 
@@ -494,41 +477,12 @@ def test_tasks_of_optimizers_find_what_the_coordinator_finds(large: Place, worke
     assert before - after == {one.path for one in shown.plan.condemned}
 
 
-def test_a_file_whose_other_spelling_belongs_to_another_task_is_kept(large: Place, worker: Worker) -> None:
-    """Its task can't know whether a snapshot names it; alone the coordinator knows that one does."""
-    name = max(large.live).rpartition("/")[2]
-    doubtful = large.put(f"data/p%61rt=b/{name}")
-    assert large.found() == [large.orphan]
-    done = worker.run(NAME)
-    assert condemned_now(large) == [large.orphan]
-    assert kept_document(large, done)["kept"] == {"spelled in a way that is looked for elsewhere": 1}
-    assert os.path.exists(doubtful)
-
-
 def test_a_table_up_to_the_size_has_no_tasks(large: Place, limits: Limits) -> None:
     limits(large_table=6)  # two files in each of three commits
     assert large.world.tasks(large.run().process_id) == ()
     large.put("data/part=a/again.parquet")
     limits(large_table=5)
     assert large.world.tasks(large.run().process_id) != ()
-
-
-@pytest.mark.parametrize("name", ["list.parquet", "list.csv"])
-def test_tasks_go_by_an_inventory_each_by_its_range_of_it(
-    large: Place, worker: Worker, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = large.put("data/part=b/y.parquet")
-    outside = StoredFile("/elsewhere/x.parquet", 3, large.world.now - timedelta(days=5))
-    files = sorted([*stored(large), outside], key=lambda one: one.path)  # as a task has them
-    listing = inventory(large, name, files)
-    large.put("data/part=b/unlisted.parquet")
-    shown = large.preview(file_list=listing)  # in the coordinator
-    monkeypatch.setattr(FileAccess, "pages", None)  # of optimizers; the coordinator lists what Flink may still commit
-    large.world.iceberg.files(pages=lambda table, where: iter(()))
-    done = worker.run(NAME, options=Options(file_list=listing))
-    assert (done.status, len(large.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
-    assert condemned_now(large) == [large.orphan, other]
-    assert kept_document(large, done) == shown.plan.document
 
 
 def test_an_inventory_that_can_not_be_read_any_more_ends_the_process(large: Place, worker: Worker) -> None:

@@ -152,17 +152,6 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
     assert (again.process_id, again.reason) == ("", "no manifest is worth rewriting")
 
 
-def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
-    table = writer.make_table(
-        world.catalog, "db.t", SCHEMA, properties={"maintenance.rewrite-manifests.min-count": "5", SWITCH: "true"}
-    )
-    for number in range(4):
-        writer.append(table, [row(number)])
-    assert by_the_clock(world).reason == "no manifest is worth rewriting"
-    writer.append(table, [row(4)])
-    assert by_the_clock(world).reason == "5 of 5 data manifests of spec 0 are small"
-
-
 def test_manifests_of_specs_are_never_mixed(world: World) -> None:
     table = filled(world, 3)
     with table.update_spec() as update:

@@ -7,11 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 
-from amoro_core import failpoints
 from amoro_core.actions.action_api import Plan
 from amoro_core.errors import (
     CatalogUnavailable,
@@ -47,6 +43,7 @@ from tests.condemning import NAME, Condemn
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
+from tests.iceberg.orphan_tables import file_of
 from tests.large import Worker, count_as_large
 from tests.services.rigs import Killed, Limits, dying_at, not_removed, raising
 from tests.services.world import World
@@ -620,22 +617,9 @@ def live(large: Place) -> list[str]:
     return [file.path for file in oracle.live_files(large.table)]
 
 
-def commit_file(large: Place, path: str) -> None:
+def commit_file(place: Place, path: str) -> None:
     """Have the table's head name a file that is there."""
-
-    def added(head: Table) -> Change:
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=path,
-            file_format=FileFormat.PARQUET,
-            partition=Record("a"),
-            record_count=1,
-            file_size_in_bytes=10,
-        )
-        file.spec_id = head.spec().spec_id
-        return Change((file,))
-
-    commit(large.table, added)
+    commit(place.table, lambda head: Change((file_of(head, path),)))
 
 
 def test_optimizers_delete_kind_by_kind_and_the_receipt_tells_as_of_the_coordinator(
@@ -791,39 +775,6 @@ def test_cancelling_ends_it_between_batches_and_the_next_goes_on(large: Place, w
     assert (worker.poll(), len(large.left())) == ([], 2)
     assert worker.run(EMPTY).status is ProcessStatus.SUCCESS
     assert (large.left(), large.batches()) == ([], [])
-
-
-def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(
-    large: Place, worker: Worker
-) -> None:
-    process_id = begun(large, 2)
-    task = handed(worker, acked=False)
-    failpoints.arm("ack.after_guard=fail")
-    with pytest.raises(failpoints.InjectedFault):
-        worker.ack(task)
-    failpoints.arm("")
-    assert [batch.status for batch in large.batches()] == [BatchStatus.WAITING]
-    commit_file(large, str(large.data / "stray-data-0.parquet"))
-    large.world.restart()
-    assert not worker.ack(task)
-    assert end(large, process_id).status is ProcessStatus.HELD
-    assert large.left() == ["stray-data-0.parquet", "stray-data-1.parquet"]
-
-
-def test_no_ack_waits_while_a_new_guard_reads_the_table(large: Place, worker: Worker) -> None:
-    process_id = begun(large, 2)
-    asked: list[Callable[[], None]] = []
-    large.world.services.ack_guarding.background = asked.append
-    for _ in range(2):
-        task = handed(worker, acked=False)
-        assert large.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
-        assert not worker.ack(task)
-        (waiting,) = large.world.tasks(process_id)
-        assert (waiting.status, waiting.lost_attempts, waiting.failed_runs) == (TaskStatus.PLANNED, 0, 0)
-    (prepare,) = asked
-    prepare()
-    worker.work()
-    assert (large.left(), len(asked)) == ([], 1)
 
 
 @pytest.mark.parametrize("error", [CatalogUnavailable("no answer"), ValueError("no manifest")])

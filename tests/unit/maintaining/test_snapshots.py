@@ -201,11 +201,6 @@ def test_what_writers_processes_and_leases_need_only_keeps_more(
         assert needed <= left
 
 
-def test_an_age_ends_with_its_last_moment() -> None:
-    for age, expected in ((5.0, set[int]()), (5.0 + 1 / 86400, {1})):
-        assert gone(history(age, 1), [main(2)]) == expected
-
-
 def test_of_the_two_ages_and_the_two_counts_the_larger_one_counts() -> None:
     said = {"snapshot.keep.duration": "1440", "history.expire.max-snapshot-age-ms": str(3 * 86400000)}
     assert parse_into(RetentionConfig, said).max_age == 3 * DAY
@@ -229,30 +224,6 @@ def test_of_the_two_ages_and_the_two_counts_the_larger_one_counts() -> None:
 def test_a_malformed_property_is_refused_by_name(key: str, text: str) -> None:
     with pytest.raises(TableRefused, match=key):
         parse_into(RetentionConfig, {key: text})
-
-
-# By name as in TestRemoveSnapshots
-
-
-def test_retain_last_with_expire_older_than() -> None:
-    assert gone(history(9, 8, 7), [main(3)], min_count=2, max_age=DAY) == {1}
-
-
-def test_retain_last_with_expire_by_id() -> None:
-    assert gone(history(3, 2, 1), [main(3)], min_count=3, snapshot_ids=(1,)) == {1}
-
-
-def test_tag_expiration() -> None:
-    tag = Ref("t", 1, False, max_ref_age=5 * DAY)
-    for age, expected in ((5.0, {}), (5.5, {"t": "tag t is older than 5d"})):
-        selected = select(history(age, 1), [main(2), tag], DEFAULT, Target(), NOW)
-        assert (selected.refs, set(selected.go)) == (expected, {1} if expected else set())
-
-
-@pytest.mark.parametrize("ref", [Ref("b", 1, True), Ref("t", 1, False)], ids=["branch", "tag"])
-def test_removing_a_snapshot_that_is_still_referenced_is_refused(ref: Ref) -> None:
-    selected = select(history(3, 2, 1), [main(3), ref], DEFAULT, Target(snapshot_ids=(1, 2)), NOW)
-    assert (set(selected.go), selected.refused) == ({2}, {1: f"{'branch' if ref.is_branch else 'tag'} {ref.name}"})
 
 
 # What Java does not protect
@@ -337,11 +308,6 @@ def test_a_lease_holds_its_snapshot_and_all_newer_ones_wherever_they_are() -> No
 def test_a_named_snapshot_that_something_needs_is_refused_with_its_reason(target: Target, reason: str) -> None:
     selected = select(history(3, 2, 1), [main(3)], DEFAULT, target, NOW)
     assert (selected.refused, set(selected.go)) == ({2: reason}, set())
-
-
-def test_named_snapshots_that_are_not_there_are_nobodys() -> None:
-    selected = select(history(3, 2, 1), [main(3)], DEFAULT, Target(snapshot_ids=(9,)), NOW)
-    assert (selected.refused, selected.go) == ({}, {})
 
 
 def test_a_table_without_snapshots_or_with_a_circle_of_parents_ends() -> None:
