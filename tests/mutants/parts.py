@@ -117,7 +117,7 @@ PARTS: Mapping[str, Part] = {
             "tests/iceberg/test_port_of_iceberg_tables.py",
             "tests/iceberg/test_promoted_bounds.py",
             "tests/services/test_carry_over.py",
-            "tests/services/test_vectors.py",
+            "tests/services/test_format_3.py",
             *(f"tests/services/test_optimizing.py::{name}" for name in _OF_STORAGE_PROPERTIES),
         ),
     ),

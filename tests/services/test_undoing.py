@@ -27,7 +27,7 @@ from tests.engine.values import rows_of
 from tests.services import test_expiring_data as expiring
 from tests.services.rigs import not_removed
 from tests.services.test_expiring_data import expire, fill, ids, make, record
-from tests.services.test_vectors import made
+from tests.services.test_format_3 import eight_files
 from tests.services.world import World
 from tests.tiers import sample
 
@@ -519,7 +519,7 @@ def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_undoing_a_rewrite_keeps_the_ids_of_rows(world: World, later: bool) -> None:
-    table = made(world)
+    table = eight_files(world)
     before, ids = lineage_of(table), {one.path: one.first_row_id for one in oracle.live_files(table)}
     process_id = world.optimized()
     if later:
