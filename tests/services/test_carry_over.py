@@ -56,7 +56,8 @@ def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
 
 @pytest.fixture
 def lake_world(new_world: Callable[..., World], lake: Lake, monkeypatch: pytest.MonkeyPatch) -> World:
-    plan_groups_with(monkeypatch, Grouping(3, Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),)), True))
+    backwards = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
+    plan_groups_with(monkeypatch, Grouping(3, backwards, only_unclustered=True))
     return new_world()
 
 

@@ -388,15 +388,6 @@ def test_retain_files_on_retained_branches(world: World) -> None:
     assert (set(table.refresh().metadata.refs), lost_files(table)) == ({"main"}, set())
 
 
-def test_cleanup_when_branch_on_main_aged_off(world: World) -> None:
-    """The branch stands in main's history: only its name goes."""
-    table = made(world, 2, {**AT_ONCE, "history.expire.max-snapshot-age-ms": str(90 * DAY_MS)})
-    writer.create_branch(table, "branch", ids(table)[0], max_ref_age_ms=1)
-    process = expire(world)
-    assert (len(ids(table)), set(table.metadata.refs), lost_files(table)) == (2, {"main"}, set())
-    assert process.receipt.words == "expired 0 of 2 snapshots, removed branch"
-
-
 # What a process removes after its work, and metadata files that fall out of the log with its commits
 
 
@@ -569,6 +560,16 @@ def test_what_an_expiry_was_based_on_stays_until_it_can_t_be_undone_any_more(wor
     assert oracle.live_rows(table, back.snapshot_id) == rows
 
 
+def test_once_its_files_are_deleted_what_an_expiry_was_based_on_goes_as_others_do(world: World) -> None:
+    table = made(world, properties={**ON, "maintenance.expire-snapshots.trash-keep": "0"})
+    base = Path(local_path(table.metadata_location)).name
+    expire(world)
+    assert world.run("empty-trash") is ProcessStatus.SUCCESS
+    fallen = rewritten_often(world, table)
+    assert base in fallen
+    assert fallen.isdisjoint(stored(table))
+
+
 def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World) -> None:
     table = made(world, properties=ON)
     base = Path(local_path(table.metadata_location)).name
@@ -583,16 +584,6 @@ def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World) -> N
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     receipt = world.receipt(process_id)
     assert {one.name for one in receipt.figures if one.name.endswith("_condemned")} >= {"manifest_list_files_condemned"}
-
-
-def test_once_its_files_are_deleted_what_an_expiry_was_based_on_goes_as_others_do(world: World) -> None:
-    table = made(world, properties={**ON, "maintenance.expire-snapshots.trash-keep": "0"})
-    base = Path(local_path(table.metadata_location)).name
-    expire(world)
-    assert world.run("empty-trash") is ProcessStatus.SUCCESS
-    fallen = rewritten_often(world, table)
-    assert base in fallen
-    assert fallen.isdisjoint(stored(table))
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 
 from amoro_core.actions.registry import Actions
-from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy
+from amoro_core.errors import CannotUndo, CommitRefused, InvalidArgument, TableBusy
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.manifest.writing import existing_entry
@@ -302,6 +302,13 @@ def test_a_table_under_review_by_a_branch_is_left_alone(world: World, due: Table
     writer.append(due, [row(99, "y")], branch="audit")
     begun = world.maintaining.begin(world.table().table_id, action, trigger="request")
     assert (begun.process_id, "audit" in begun.reason) == ("", True)
+
+
+@pytest.mark.parametrize("name", ["clean-dangling-delete-files", "rewrite-manifests"])
+def test_what_changes_no_row_has_no_undo(world: World, due: Table, name: str) -> None:
+    process_id = world.done(name)
+    with pytest.raises(CannotUndo, match=f"{process_id} can't be undone: {name} has no undo"):
+        world.maintaining.undo(process_id)
 
 
 # Manifests written anew, and delete files that dangle: every entry and row stays as it was, whatever others do

@@ -22,7 +22,7 @@ from amoro_core.files.storage.io import FileAccess
 from amoro_core.files.storage.stores import Pace
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.model.commits import SnapshotsRemoved
-from amoro_core.model.maintenance import Condemned, Ended, FileKind, Options, Removal, Surroundings, Waiting
+from amoro_core.model.maintenance import Condemned, Ended, FileKind, Options, Removal, Surroundings
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import (
     CommitAttempt,
@@ -193,17 +193,6 @@ def test_the_guard_keeps_a_live_file_alarms_and_holds_the_process(place: Place, 
     place.world.confirm(EMPTY)
     assert (place.left(), len(place.trashed())) == ([], 2 if trash == "true" else 0)
     assert all(Path(path.removeprefix("file://")).exists() for path in live)
-
-
-def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(place: Place) -> None:
-    place.condemn(2)
-    place.world.iceberg.files(delete_many=not_removed)
-    for tries in range(1, 6):
-        assert figures(place.run(EMPTY))["files_failed"] == 2
-        assert [(one.tries, one.status) for one in place.batches()] == [
-            (tries, BatchStatus.DELETING if tries < 5 else BatchStatus.DELETED)
-        ]
-    assert place.world.store.read(lambda db: pending_deletions.due(db, place.table_id, place.world.now)) == Waiting()
 
 
 def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again() -> None:

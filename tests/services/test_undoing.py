@@ -435,19 +435,6 @@ def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Tab
         world.maintaining.undo(again)
 
 
-@pytest.mark.parametrize("name", ["clean-dangling-delete-files", "rewrite-manifests"])
-def test_what_changes_no_row_has_no_undo(world: World, name: str) -> None:
-    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(3):
-        writer.append(made, [row(number), row(number + 10, "b")])
-    writer.delete_where(made, lambda item: item["id"] == 0)
-    data = [one.path for one in oracle.live_files(made) if one.content == 0 and "part=a" in one.path]
-    writer.remove_files(made, data)
-    process_id = world.done(name)
-    with pytest.raises(CannotUndo, match=f"{process_id} can't be undone: {name} has no undo"):
-        world.maintaining.undo(process_id)
-
-
 # Taking back an expiry of data: its rows come back, but for those that somebody has deleted since
 
 
