@@ -312,39 +312,6 @@ def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_to
         whole(table)
 
 
-# Real losses
-
-
-def test_a_file_that_a_kept_snapshot_removed_is_released(world: World) -> None:
-    """Subtracting what is named, instead of what is live, would leak it for ever."""
-    table = made(world, 2, AT_ONCE)
-    path = oracle.live_files(table)[0].path
-    writer.remove_files(table, [path])
-    aged(table, 30)
-    expire(world)
-    world.done("empty-trash")
-    assert lost_files(table) == set()
-    assert not Path(local_path(path)).exists()
-
-
-def test_a_manifest_that_is_missing_or_a_list_without_files_stops_everything(world: World, table: Table) -> None:
-    """paimon #7710, #6479: the live set was short."""
-    writer.remove_files(table, [oracle.live_files(table)[0].path])
-    head, before = aged(table, 30).current_snapshot(), reached(table.metadata)
-    manifest = Path(local_path(oracle.read_avro(head.manifest_list)[1][0]["manifest_path"]))
-    kept = manifest.read_bytes()
-    process_id = world.begin_action(NAME)
-    manifest.unlink()
-    with pytest.raises(Exception, match="does not exist"):
-        world.committing.commit(process_id)
-    assert world.status(process_id) is ProcessStatus.CLEARING
-    assert condemned_paths(world) == []
-    manifest.write_bytes(kept)
-    world.later(3600)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert set(condemned_paths(world)) == before - reached(table.refresh().metadata)
-
-
 # As Iceberg tests `TestRemoveSnapshots` and `TestExpireSnapshotsAction`
 
 

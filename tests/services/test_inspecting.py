@@ -30,7 +30,6 @@ from amoro_core.store import table_stats
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import with_property
-from tests.services.rigs import raising
 from tests.services.test_expiring import ids, made
 from tests.services.world import World, make_small_files
 
@@ -90,25 +89,6 @@ def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: Sq
     inspection = InspectionService(world.store, Tables(world.formats, lambda _: config), lambda: world.now)
     evaluation = inspection.health(parse_table("files.db.t"))
     assert (evaluation.summary.data_files, evaluation.health) == (3, world.services.inspection.health(TABLE).health)
-
-
-def test_what_is_known_is_told_without_the_catalog(world: World, catalog: SqlCatalog, inspection: Any) -> None:
-    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
-    known = world.refresh()
-
-    world.iceberg.catalog(load=raising(AssertionError("the catalog is asked")))
-    assert world.catalogs.resolve(str(known.table_id)) == TABLE
-    assert world.tables.find_stored(TABLE) == known
-    properties, _ = inspection.properties(TABLE, known_only=True)
-    assert EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE, "0.5") in properties
-    other = parse_table("cat.db.other")
-    with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
-        world.tables.find_stored(other)
-    with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
-        inspection.properties(other, known_only=True)
-    for number in (known.table_id + 1, 2**64):
-        with pytest.raises(TableNotFound, match=f"no table has the number {number}"):
-            world.catalogs.resolve(str(number))
 
 
 # Two snapshots compared, and what the next expiry would take: as expiry itself decides it

@@ -612,16 +612,6 @@ def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, dang
     assert (begun.process_id, begun.reason) == ("", "no dangling delete files")
 
 
-def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, dangling: Table) -> None:
-    """Amoro #3348, two scans: the table is set back to where the file still was, and what dangled applies again."""
-    process_id = world.begin_action(DANGLING)
-    writer.rollback(dangling, dangling.refresh().metadata.snapshots[2].snapshot_id)
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "no dangling delete files any more" in world.process(process_id).failure
-    assert len(deletes(dangling)) == 4
-    assert ids(dangling) == [1, 11]
-
-
 def test_a_conflict_is_told_anew_on_the_new_head(world: World, dangling: Table) -> None:
     process_id = world.begin_action(DANGLING)
     sent = world.iceberg.before_sending(lambda: writer.append(dangling, [row(3, "a"), row(13, "b")]))

@@ -31,9 +31,8 @@ from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.engine.commits import Change, commit
 from tests.engine.oracle import reached
-from tests.iceberg.orphan_tables import file_of, write_manifest_of
+from tests.iceberg.orphan_tables import write_manifest_of
 from tests.large import Worker, count_as_large
 from tests.services.rigs import Limits, not_removed, raising
 from tests.services.world import World
@@ -122,17 +121,6 @@ def test_orphans_are_shown_condemned_and_deleted_and_nothing_else(place: Place) 
     assert before - {path for path in place.root.rglob("*") if path.is_file()} == {Path(place.orphan)}
 
 
-def test_an_orphan_that_is_committed_meanwhile_is_spared_by_the_guard(place: Place) -> None:
-    other = place.put("data/part=b/orphan.parquet")
-    place.run()
-    commit(place.table, lambda head: Change((file_of(head, other),)))
-    held = place.run("empty-trash")
-    assert (held.status, f"the table needs {other}" in held.failure) == (ProcessStatus.HELD, True)
-    assert os.path.exists(place.orphan)
-    place.world.confirm("empty-trash")
-    assert [os.path.exists(path) for path in (place.orphan, other)] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -207,16 +195,6 @@ def test_what_is_no_inventory_is_refused(place: Place) -> None:
 
 
 # Other tables
-
-
-def test_two_tables_in_one_place_are_refused_by_both_names(place: Place) -> None:
-    """As in apache/iceberg#17213, where a table of production was lost."""
-    inner = place.world.catalog.create_table("db.inner", SCHEMA, location=f"{place.table.location()}/data/inner")
-    place.world.tables.refresh(place.world.table("cat.db.inner").table_id)
-    with pytest.raises(TableRefused, match=r"cat\.db\.t and cat\.db\.inner share a place") as refused:
-        place.run()
-    assert refused.value.reason == "shared-location"
-    assert inner.location() in refused.value.message
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -587,19 +565,6 @@ def test_a_file_of_another_table_ends_the_process_by_name(large: Place, worker: 
     failed = worker.run(NAME)
     assert failed.status is ProcessStatus.FAILED
     assert "two tables share a place" in failed.failure
-
-
-def test_a_file_that_is_committed_while_tasks_run_is_spared_at_the_latest_by_the_guard(
-    large: Place, worker: Worker, begun: str
-) -> None:
-    worker.work()
-    commit(large.table, lambda head: Change((file_of(head, large.orphan),)))
-    large.world.committing.commit(begun)
-    assert condemned_now(large) == [large.orphan]
-    deleting = large.world.begin_action("empty-trash")
-    assert not worker.ack(worker.poll()[0])
-    assert large.world.status(deleting) is ProcessStatus.HELD
-    assert all(os.path.exists(normalise(path)) for path in large.live)
 
 
 @pytest.mark.parametrize("ending", ["success", "cancelled"])

@@ -385,11 +385,6 @@ def test_random_tables_have_the_same_statistics(
     assert stored(made) == alone
 
 
-def test_a_table_up_to_the_size_is_read_in_the_coordinator(world: World, table: Table, limits: Limits) -> None:
-    limits(large_table=1000)
-    assert world.tasks(world.begin_action(NAME)) == ()
-
-
 def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, table: Table, worker: Worker) -> None:
     """Where a partial commit of a rewrite is allowed, too."""
     partly = {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}

@@ -204,11 +204,6 @@ def test_of_level_partition_all_files_expire_or_none_and_of_level_file_each_by_i
     assert (found.rows, found.is_most) == (20, True)
 
 
-def test_half_of_the_rows_is_not_most_of_them() -> None:
-    files = [file(str(number), timestamp("2021-01-01" if number else "2023-01-01")) for number in range(2)]
-    assert not expired(scan(*files), limit(column(), level="file")).is_most
-
-
 def test_a_file_that_stands_in_the_table_twice_stays() -> None:
     twice = file(upper=timestamp("2021-01-01"))
     assert expired(scan(twice, replace(twice, sequence_number=2)), limit(column(), level="file")).every == ()
