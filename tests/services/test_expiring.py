@@ -17,9 +17,9 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, InvalidArgument,
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.maintenance import Ended, Removal
-from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import actions, pending_deletions, processes, snapshot_leases
+from amoro_core.store import pending_deletions, processes, snapshot_leases
 from amoro_core.store.pending_deletions import BatchStatus
 from tests.condemning import Sweeping
 from tests.engine import oracle, writer
@@ -202,20 +202,6 @@ def test_what_others_do_after_planning_counts(world: World, what: str) -> None:
     whole(table)
 
 
-def test_the_base_of_a_running_process_stays_with_its_chain(world: World, table: Table) -> None:
-    """amoro #1190, #1736: it was expired under the process."""
-    base = ids(table)[-1]
-    rewrite = world.begin(OptimizingType.FULL)
-    writer.append(table, [row(50)])
-    writer.append(table, [row(51)])
-    _, _, _, middle, newer, head = ids(aged(table, 30))
-    assert middle == base
-    expire(world)
-    assert ids(table) == [base, newer, head]
-    world.run_all(rewrite)
-    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
-
-
 def test_what_an_undo_brings_files_back_from_stays_with_its_chain(world: World, table: Table) -> None:
     rewrite = world.begin_and_run(OptimizingType.FULL)
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
@@ -312,49 +298,6 @@ def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_to
         whole(table)
 
 
-# As Iceberg tests `TestRemoveSnapshots` and `TestExpireSnapshotsAction`
-
-
-def lost_files(table: Table) -> set[str]:
-    return {path for path in reached(table.refresh().metadata) if not Path(local_path(path)).exists()}
-
-
-def test_expire_with_statistics_files_with_reuse(world: World) -> None:
-    table = made(world, 2, AT_ONCE)
-    first, second = ids(table)
-    path = f"{table.location()}/metadata/shared.stats"
-    Path(local_path(path)).write_bytes(b"puffin")
-    for one in (first, second):
-        said: dict[str, Any] = {"snapshot-id": one, "statistics-path": path, "file-size-in-bytes": 6}
-        with table.update_statistics() as update:
-            update.set_statistics(StatisticsFile(**said, **{"file-footer-size-in-bytes": 1, "blob-metadata": []}))
-    aged(table, 30)
-    expire(world)
-    world.done("empty-trash")
-    assert [one.snapshot_id for one in table.refresh().metadata.statistics] == [second]
-    assert lost_files(table) == set()
-
-
-def test_retain_files_on_retained_branches(world: World) -> None:
-    """A file that main has removed stays as long as a branch has it, and goes with the branch."""
-    table = made(world, 1, AT_ONCE)
-    writer.create_branch(table, "test", max_ref_age_ms=60 * DAY_MS)
-    path = oracle.live_files(table)[0].path
-    writer.append(table, [row(5)], branch="test")
-    writer.remove_files(table, [path])
-    writer.append(table, [row(6)])
-    aged(table, 30)
-    expire(world)
-    world.done("empty-trash")
-    assert Path(local_path(path)).exists()
-    whole(table)
-    aged(table, 40)
-    expire(world)
-    world.done("empty-trash")
-    assert not Path(local_path(path)).exists()
-    assert (set(table.refresh().metadata.refs), lost_files(table)) == ({"main"}, set())
-
-
 # What a process removes after its work, and metadata files that fall out of the log with its commits
 
 
@@ -389,18 +332,6 @@ class Swept:
 @pytest.fixture
 def swept(new_world: Callable[..., World]) -> Swept:
     return Swept(new_world)
-
-
-def test_it_ends_without_a_commit_and_its_files_are_gone(swept: Swept) -> None:
-    swept.stray(3)
-    process_id = swept.begin()
-    assert (swept.world.process(process_id).status, swept.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
-    assert swept.world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert swept.left() == []
-    assert swept.world.process(process_id).receipt == Receipt.brief("swept")
-    assert len(swept.table.refresh().metadata.snapshots) == 1
-    record = swept.world.store.read(lambda db: actions.get(db, swept.world.table().table_id, "sweep"))
-    assert (record.last_at, record.reason) == (swept.world.now, "sweep has ended")
 
 
 def test_a_file_that_the_table_names_stays_and_is_told(swept: Swept) -> None:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform
-from pyiceberg.types import (
-    DateType,
-    IcebergType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    UnknownType,
-)
+from pyiceberg.types import LongType, NestedField, StringType, StructType, UnknownType
 
 from amoro_core.errors import (
     CommitConflict,
@@ -62,7 +51,6 @@ from tests.iceberg.test_contradictions import NANOS, Rewrite, as_format_3, colum
 from tests.services.world import World
 from tests.tiers import sample
 
-A_DAY = 86_400_000_000_000
 KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
 ID = NestedField(1, "id", LongType(), required=False)
 
@@ -131,46 +119,6 @@ def test_rows_keep_the_defaults_of_columns_that_their_files_lack(
     optimize(world, table, kind)
 
     assert columns_of(table) == {("id", "s", "c")}
-
-
-def test_deletes_by_a_column_that_was_unknown_go_on_deleting_where_it_is_null(
-    world: World, catalog: SqlCatalog
-) -> None:
-    table = make(catalog, NestedField(2, "u", UnknownType(), required=False))
-    fill(table, *({} for _ in range(4)))
-    writer.row_delta(table, equality_deletes=[(["u", "id"], [{"u": None, "id": 1}, {"u": None, "id": 11}])])
-    with table.update_schema(allow_incompatible_changes=True) as change:
-        change.update_column("u", LongType())
-    fill(table, {"u": 5}, {}, first=20)
-    writer.row_delta(table, equality_deletes=[(["u", "id"], [{"u": 5, "id": 200}, {"u": None, "id": 0}])])
-    context = world.tables_of.open(parse_table("cat.db.t")).context(0)
-    assert context.once_unknown == (2,)
-
-    optimize(world, table)
-
-    assert columns_of(table) == {("id", "u")}
-
-
-@pytest.mark.parametrize("kind", [TimestampType(), TimestampNanoType()])
-def test_dates_that_became_timestamps_are_rewritten_as_such(
-    world: World, catalog: SqlCatalog, kind: IcebergType
-) -> None:
-    spec = PartitionSpec(PartitionField(2, 1000, DayTransform(), "p"))
-    table = make(catalog, NestedField(2, "at", DateType(), required=False), spec=spec)
-    days = [date(1969, 12, 31), date(2026, 1, 2), None]
-    fill(table, *({"at": day} for day in days * 3))
-    writer.row_delta(table, equality_deletes=[(["at", "id"], [{"at": days[0], "id": 1}, {"at": None, "id": 22}])])
-    with table.update_schema(allow_incompatible_changes=True) as change:
-        change.update_column("at", kind)
-    is_nano = isinstance(kind, TimestampNanoType)
-    fill(table, {"at": 20_455 * A_DAY + 1 if is_nano else datetime(2026, 1, 2, 0, 0, 0, 1)}, first=20)
-    midnight = 20_455 * A_DAY if is_nano else datetime(2026, 1, 2)
-    writer.row_delta(
-        table, equality_deletes=[(["at", "id"], [{"at": midnight, "id": 10}, {"at": midnight, "id": 200}])]
-    )
-    assert oracle.live_rows(table).total() == 27
-
-    optimize(world, table)
 
 
 # Upgrades of tables to format 3: by one update without a snapshot, asked for, checked before, and never lost

@@ -16,20 +16,20 @@ from amoro_core.actions.snapshots import NAME
 from amoro_core.errors import InvalidArgument, TableNotFound
 from amoro_core.formats.tables import Tables
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.optimizing_config import EffectiveProperty, Enabled
+from amoro_core.model.optimizing_config import EffectiveProperty
 from amoro_core.model.paging import Window
 from amoro_core.model.plans import StoredDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanRecord, ScanUse
 from amoro_core.model.tables import OptimizingType, Origin, parse_table
 from amoro_core.planning.clustering.model import ClusterVerdict
-from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.scan_learning import MOST_SCANS, MOST_TOLD
 from amoro_core.services.tables import InspectionService
 from amoro_core.store import table_stats
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import with_property
+from tests.services.rigs import raising
 from tests.services.test_expiring import ids, made
 from tests.services.world import World, make_small_files
 
@@ -40,21 +40,6 @@ TEN = Window(10)
 @pytest.fixture
 def inspection(world: World) -> Any:
     return world.services.inspection
-
-
-def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspection: Any) -> None:
-    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
-    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.target-size": "1000"}))
-    properties, enabled = inspection.properties(TABLE)
-    known = {item.key: item for item in properties}
-    assert known["self-optimizing.quota"] == EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE, "0.5")
-    assert known["self-optimizing.target-size"].origin is Origin.CATALOG
-    assert known["self-optimizing.group"] == EffectiveProperty(
-        "self-optimizing.group", "default", Origin.DEFAULT, "default"
-    )
-    assert enabled == Enabled(False, "observed only: it was never enabled")
-    world.tables.set_enabled(TABLE, True)
-    assert inspection.properties(TABLE)[1] == Enabled(True, "amoro table enable")
 
 
 def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: Any) -> None:
@@ -91,6 +76,22 @@ def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: Sq
     assert (evaluation.summary.data_files, evaluation.health) == (3, world.services.inspection.health(TABLE).health)
 
 
+def test_what_is_known_is_told_without_the_catalog(world: World, catalog: SqlCatalog, inspection: Any) -> None:
+    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
+    known, other = world.refresh(), parse_table("cat.db.other")
+    world.iceberg.catalog(load=raising(AssertionError("the catalog is asked")))
+    assert world.catalogs.resolve(str(known.table_id)) == TABLE
+    assert world.tables.find_stored(TABLE) == known
+    properties, _ = inspection.properties(TABLE, known_only=True)
+    assert EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE, "0.5") in properties
+    for find in (world.tables.find_stored, lambda name: inspection.properties(name, known_only=True)):
+        with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
+            find(other)
+    for number in (known.table_id + 1, 2**64):
+        with pytest.raises(TableNotFound, match=f"no table has the number {number}"):
+            world.catalogs.resolve(str(number))
+
+
 # Two snapshots compared, and what the next expiry would take: as expiry itself decides it
 
 
@@ -123,6 +124,7 @@ def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other
     assert (again.totals_before.data_files, again.commits, again.own_commits) == (3, 1, 1)
     back = world.services.snapshots.compare(TABLE, head, first)
     assert (back.is_ancestor, back.commits, back.own_commits) == (False, 0, 0)
+    assert [world.services.inspection.is_head(TABLE, one) for one in (first, head)] == [False, True]
     same = world.services.snapshots.compare(TABLE, head, head)
     assert (same.is_ancestor, same.commits) == (True, 0)
 

@@ -455,23 +455,6 @@ def test_neither_commits_nor_statistics_of_other_snapshots_than_the_historys_cou
     assert opened.distinct_values() == {1: 2}
 
 
-def test_an_expired_commit_was_not_rolled_back(world: World) -> None:
-    table = filled(world)
-    world.optimized(force=True)
-    for number in range(3):
-        writer.append(table, [row(60 + number)])
-        writer.expire_snapshots(table)
-        assert told(world) == []
-    # What a removed snapshot was rolled back from is told, too: Polaris removes it.
-    start, process_id = world.table_head(), world.optimized(force=True)
-    ours = world.table_head()
-    writer.rollback(table, start)
-    writer.expire_snapshots(table, [ours])
-    assert told(world) == [], "the catalog may answer with a state from before the commit"
-    writer.append(table, [row(70)])
-    assert [one.about.process_id for one in told(world)] == [process_id]
-
-
 OURS, NEXT = SnapshotAdded(2, 1, 6), SnapshotAdded(3, 2, 7)
 
 

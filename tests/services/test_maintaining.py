@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 
 from amoro_core.actions.registry import Actions
-from amoro_core.errors import CannotUndo, CommitRefused, InvalidArgument, TableBusy
+from amoro_core.errors import CannotUndo, CommitRefused, InvalidArgument
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.manifest.writing import existing_entry
@@ -132,22 +132,6 @@ def test_an_action_that_is_not_there_is_refused_by_name(world: World, table: Tab
         assert "One of: auto-create-tags" in caught.value.hint
 
 
-def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> None:
-    rewrite = world.begin_and_run(OptimizingType.FULL)
-    world.tables.refresh(world.table().table_id)
-    world.iceberg.lose_answers(arrives=False)
-    assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
-    with pytest.raises(TableBusy, match="it is not known whether its commit was applied"):
-        begin(world)
-    waiting = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
-    assert (waiting.process_id, waiting.reason.endswith("it is not known whether its commit was applied")) == ("", True)
-    assert world.maintaining.list_due() == []  # not again at once
-    world.iceberg.restore()
-    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
-    world.later(60)
-    assert world.maintaining.list_due()
-
-
 def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(world: World, table: Table) -> None:
     process_id = begin(world)
     world.commit_unknown(process_id, arrives=False)
@@ -185,15 +169,6 @@ def test_a_failure_backs_off_for_its_action_alone(world: World, table: Table) ->
     world.committing.commit(begin(world, EVALUATION))
     made_once_after_failure = record(world)
     assert (made_once_after_failure.failures, made_once_after_failure.retry_at) == (0, None)
-
-
-def test_a_table_that_was_made_anew_ends_its_processes_in_every_lane(world: World, table: Table) -> None:
-    process_id = begin(world)
-    world.catalog.drop_table("db.t")
-    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON), [row(1, "a")])
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "is another table" in world.process(process_id).failure
-    assert tags(world) == {}
 
 
 def pinned(world: World) -> tuple[set[int], set[str]]:
@@ -460,22 +435,6 @@ def test_a_file_that_stands_in_the_table_twice_stays_twice(world: World) -> None
     world.done(MANIFESTS)
     assert len(manifests(table)) == 1
     assert entries(table) == before
-
-
-def test_what_others_add_while_it_is_written_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, process_id = filled(world), world.begin_action(MANIFESTS)
-    written = rewrite_manifests._require_same
-
-    def meanwhile(*arguments: Any) -> None:
-        written(*arguments)
-        writer.append(table, [row(999, "c")])
-
-    monkeypatch.setattr(rewrite_manifests, "_require_same", meanwhile)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert len(manifests(table)) == 2
-    assert 999 in {one.record["id"] for one in oracle.live_rows_with_positions(table)}
-    numbers = [one.sequence_number for one in table.metadata.snapshots]
-    assert numbers == list(range(1, 13))
 
 
 @pytest.mark.parametrize(("content", "left"), [(DATA, (13, 1)), (DELETES, (1, 4))], ids=["data", "deletes"])

@@ -336,9 +336,6 @@ def test_metadata_among_data_is_intact_but_for_versions_that_nothing_reaches(pla
     assert place.found() == sorted([place.orphan, stray, *old])
 
 
-# Paths
-
-
 # Folders that lie empty beside a table's files: removed once they are old, and none that anything was put in
 
 
@@ -435,22 +432,6 @@ def condemned_now(large: Place) -> list[str]:
 
 def kept_document(large: Place, process: OptimizingProcess) -> dict[str, object]:
     return dict(large.world.store.read(lambda db: plans.get_plan(db, process.process_id)).document)
-
-
-def test_tasks_of_optimizers_find_what_the_coordinator_finds(large: Place, worker: Worker) -> None:
-    large.put("data/part=b/y.parquet")
-    large.put("metadata/old.metadata.json")
-    large.put("data/part=a/_hidden.parquet")
-    shown = large.preview()  # in the coordinator
-    done = worker.run(NAME)
-    assert (done.status, len(large.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
-    assert condemned_now(large) == sorted(one.path for one in shown.plan.condemned)
-    assert kept_document(large, done) == shown.plan.document
-    assert done.receipt.words == f"marked {len(shown.plan.condemned)} orphan files (6 B) for deletion"
-    before = {str(path) for path in large.root.rglob("*") if path.is_file()}
-    worker.run("empty-trash")
-    after = {str(path) for path in large.root.rglob("*") if path.is_file()}
-    assert before - after == {one.path for one in shown.plan.condemned}
 
 
 def test_a_table_up_to_the_size_has_no_tasks(large: Place, limits: Limits) -> None:

@@ -123,43 +123,6 @@ def test_live_rows_alone_are_counted_and_the_file_is_read_by_others(world: World
     assert sorted(datasketches.compact_theta_sketch.deserialize(read[1])) == sorted(ids.compact())
 
 
-def test_partitions_are_counted_by_the_specification(world: World, table: Table) -> None:
-    compute(world)
-    (entry,) = table.refresh().metadata.partition_statistics
-    assert Path(local_path(entry.statistics_path)).name.startswith(f"partition-stats-{entry.snapshot_id}-")
-    read = pq.read_table(local_path(entry.statistics_path))
-    assert [int(field.metadata[b"PARQUET:field_id"]) for field in read.schema] == list(range(1, 13))
-    first, second = read.to_pylist()
-    snapshots = table.metadata.snapshots
-    sizes = {
-        one["partition"]["part"]: one["total_data_file_size_in_bytes"] for one in table.inspect.partitions().to_pylist()
-    }
-    assert first == {
-        "partition": {"part": "a"},
-        "spec_id": 0,
-        "data_record_count": 6,
-        "data_file_count": 2,
-        "total_data_file_size_in_bytes": sizes["a"],
-        "position_delete_record_count": 1,
-        "position_delete_file_count": 1,
-        "equality_delete_record_count": 1,
-        "equality_delete_file_count": 1,
-        "total_record_count": None,
-        "last_updated_at": snapshots[2].timestamp_ms,
-        "last_updated_snapshot_id": snapshots[2].snapshot_id,
-    }
-    assert second == {
-        **dict.fromkeys(first, 0),
-        "partition": {"part": "b"},
-        "data_record_count": 5,
-        "data_file_count": 1,
-        "total_data_file_size_in_bytes": sizes["b"],
-        "total_record_count": 5,
-        "last_updated_at": snapshots[0].timestamp_ms,
-        "last_updated_snapshot_id": snapshots[0].snapshot_id,
-    }
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_partitions_of_several_specs_lie_in_one_file_nulls_first(world: World, version: int) -> None:
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, version)

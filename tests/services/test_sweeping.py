@@ -38,7 +38,6 @@ from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.task_lifecycle import Admission, ScheduledTask
 from amoro_core.store import pending_deletions, processes
 from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
-from amoro_core.transactions.store_plan import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -145,19 +144,6 @@ def test_what_is_condemned_stays_for_its_time_and_goes_then(place: Place) -> Non
     assert (swept.status, place.left(), place.batches()) == (ProcessStatus.SUCCESS, [], [])
     told = dict.fromkeys(("bytes_deleted", "files_absent", "files_changed", "files_failed"), 0)
     assert figures(swept) == {**told, "data_files_deleted": 3}
-
-
-def test_the_clock_empties_the_trash_of_a_table_when_something_is_due(place: Place) -> None:
-    def is_due() -> bool:
-        place.world.tables.refresh(place.table_id)
-        return (place.table_id, EMPTY, "cat") in place.world.maintaining.list_due()
-
-    assert not is_due()
-    place.condemn(1)
-    assert is_due()
-    place.world.committing.commit(place.world.maintaining.begin(place.table_id, EMPTY, trigger=EVALUATION).process_id)
-    assert place.left() == []
-    assert not is_due()
 
 
 def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place) -> None:
@@ -331,15 +317,6 @@ def test_what_waits_is_listed_by_process_with_each_file_and_its_reason(place: Pl
     assert trash.make_due_now(place.table_id) == (1, 0)
     assert place.run(EMPTY).status is ProcessStatus.SUCCESS
     assert len(place.left()) == 3
-
-
-def test_what_is_being_deleted_can_not_be_restored(place: Place) -> None:
-    process_id = place.condemn(2)
-    with place.world.iceberg.files(delete_many=not_removed):
-        place.run(EMPTY)
-    with pytest.raises(IllegalState, match="are being deleted"):
-        place.world.trash.restore(process_id)
-    assert place.world.trash.page().items[0].deleting_files == 2
 
 
 # Leases

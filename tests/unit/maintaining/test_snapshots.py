@@ -318,14 +318,3 @@ def test_a_table_without_snapshots_or_with_a_circle_of_parents_ends() -> None:
 def test_a_branch_of_a_snapshot_that_is_not_there_is_left_alone() -> None:
     selected = select(history(9, 8), [main(2), Ref("lost", 77, True, max_ref_age=DAY)], DEFAULT, Target(), NOW)
     assert (selected.refs, set(selected.go), set(selected.stay)) == ({}, {1}, {2})
-
-
-def test_what_goes_is_told_with_its_reason_and_the_oldest_first() -> None:
-    chain = [snapshot(1, None, 7), snapshot(2, 1, 8), snapshot(3, 1, 9), snapshot(4, 2, 2), snapshot(5, 4, 1)]
-    selected = select(chain, [main(5)], DEFAULT, Target(snapshot_ids=(4,)), NOW)
-    assert list(selected.go.items()) == [
-        (3, "no branch or tag reaches it"),
-        (2, "past its retention"),
-        (1, "past its retention"),
-        (4, "named"),
-    ]
