@@ -257,6 +257,14 @@ def test_an_unknown_expiry_that_others_have_overtaken_is_made_anew(world: World,
     assert len(ids(table)) == 2
 
 
+def test_a_branch_in_mains_history_that_has_aged_goes_alone(world: World) -> None:
+    """As Iceberg tests `TestRemoveSnapshots`."""
+    table = made(world, 2, {"history.expire.max-snapshot-age-ms": str(90 * DAY_MS)})
+    writer.create_branch(table, "branch", ids(table)[0], max_ref_age_ms=1)
+    assert expire(world).receipt.words == "expired 0 of 2 snapshots, removed branch"
+    assert (len(ids(table)), set(table.metadata.refs)) == (2, {"main"})
+
+
 # REST
 
 
@@ -374,6 +382,27 @@ def test_what_storage_refuses_for_good_is_given_up_and_told(swept: Swept) -> Non
     assert swept.world.committing.commit(process_id) is ProcessStatus.PARTIAL
     assert swept.world.process(process_id).failure == "3 files not removed: no right to delete"
     assert len(swept.left()) == 3
+
+
+def test_what_commits_nothing_can_be_cancelled_between_two_batches_and_ends_with_its_table(
+    swept: Swept, limits: Limits
+) -> None:
+    limits(cleared_at_once=1)
+    swept.stray(3)
+    process_id = swept.begin()
+    remove = IcebergTable.delete_unreferenced
+
+    def cancel_meanwhile(self: IcebergTable, paths: Iterable[str]) -> tuple[str, ...]:
+        swept.world.optimizing.cancel(process_id, "by hand")
+        return remove(self, paths)
+
+    with swept.world.iceberg.table(delete_unreferenced=cancel_meanwhile):
+        assert swept.world.committing.commit(process_id) is ProcessStatus.CLOSED
+    assert (len(swept.left()), swept.world.process(process_id).failure) == (2, "by hand")
+    process_id = swept.begin()
+    swept.world.catalog.drop_table("db.t")
+    assert swept.world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    assert (len(swept.left()), "not removed: " in swept.world.process(process_id).failure) == (2, True)
 
 
 # Metadata files that fall out of the log: deleted after our own commits where the table says so, and kept else

@@ -236,6 +236,10 @@ def test_a_partition_that_got_a_file_or_lost_it_meanwhile_is_left_out_and_the_ot
     assert ids(table) == [2, 3, 4, 5, 6, 9]
     receipt = world.receipt(process_id)
     assert receipt.words.endswith("; left 2 planned files out, as the table had changed")
+    again = world.begin_action(NAME)
+    fill(table, [(10, "2021-12-31T14:00")])
+    assert world.committing.commit(again) is ProcessStatus.FAILED
+    assert "no expired file is in the table" in world.process(again).failure
 
 
 @pytest.mark.parametrize(

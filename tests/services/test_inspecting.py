@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.actions.snapshots import NAME
-from amoro_core.errors import InvalidArgument, TableNotFound
+from amoro_core.errors import InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.tables import Tables
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.optimizing_config import EffectiveProperty
@@ -40,6 +40,13 @@ TEN = Window(10)
 @pytest.fixture
 def inspection(world: World) -> Any:
     return world.services.inspection
+
+
+def test_a_malformed_property_is_shown_and_refused_only_by_the_evaluation(catalog: SqlCatalog, inspection: Any) -> None:
+    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "lots"})
+    assert [item.value for item in inspection.properties(TABLE)[0] if item.key == "self-optimizing.quota"] == ["lots"]
+    with pytest.raises(TableRefused, match="has the malformed value 'lots'"):
+        inspection.health(TABLE)
 
 
 def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: Any) -> None:

@@ -236,8 +236,13 @@ def undo_of(world: World, process_id: str) -> str:
 
 
 COMMITTING = (
-    TAGS, "expire-snapshots", "expire-data", "compute-statistics", "rewrite-manifests", "clean-dangling-delete-files",
-)  # fmt: skip
+    TAGS,
+    "expire-snapshots",
+    "expire-data",
+    "compute-statistics",
+    "rewrite-manifests",
+    "clean-dangling-delete-files",
+)
 COMMITS: dict[str, Callable[[World], str]] = {
     **{name: lambda world, name=name: world.begin_action(name, confirmed=True) for name in COMMITTING},
     "undo of a rewrite": lambda world: undo_of(world, world.optimized()),
@@ -411,6 +416,16 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
     assert of_partition(table, "c") <= 2
     again = by_the_clock(world)
     assert (again.process_id, again.reason) == ("", "no manifest is worth rewriting")
+
+
+def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
+    properties = {"maintenance.rewrite-manifests.min-count": "5", CLUSTERED: "true"}
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=properties)
+    for number in range(4):
+        writer.append(table, [row(number)])
+    assert by_the_clock(world).reason == "no manifest is worth rewriting"
+    writer.append(table, [row(4)])
+    assert by_the_clock(world).reason == "5 of 5 data manifests of spec 0 are small"
 
 
 def test_manifests_of_specs_are_never_mixed(world: World) -> None:

@@ -364,9 +364,17 @@ def test_a_snapshot_that_may_be_expiring_is_leased_to_nobody(place: Place) -> No
     head, process_id = place.world.table_head(), place.begin(NAME)
     process = place.world.process(process_id)
     sent = CommitAttempt(
-        process_id, 1, SnapshotsRemoved((head,)), b"", (), (), (), CommitOutcome.SENT, process.created_at,
+        process_id,
+        1,
+        SnapshotsRemoved((head,)),
+        b"",
+        (),
+        (),
+        (),
+        CommitOutcome.SENT,
+        process.created_at,
         Receipt.brief(""),
-    )  # fmt: skip
+    )
     place.world.store.write(lambda db: processes.add_commit(db, sent))
     with pytest.raises(TableBusy, match=f"may be removing snapshot {head}"):
         take(place, head)

@@ -130,6 +130,13 @@ def test_what_others_committed_since_stays(world: World, table: Table, since: st
     assert theirs <= files_of(table)
 
 
+def delete_an_input(table: Table) -> None:
+    """A data file that the head's parent has."""
+    before = table.refresh().metadata.snapshots[-2].snapshot_id
+    file = next(one for one in oracle.live_files(table, before) if one.content == 0)
+    Path(local_path(file.path)).unlink()
+
+
 REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
     "a row of an output was deleted by position": (
         lambda table: writer.delete_where(table, lambda item: item["id"] == 3),
@@ -149,17 +156,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
         ),
         "has expired, so what it replaced is no longer known",
     ),
-    "an input was deleted": (
-        lambda table: Path(
-            local_path(
-                min(
-                    oracle.live_files(table, table.refresh().metadata.snapshots[-2].snapshot_id),
-                    key=lambda one: one.content,
-                ).path
-            )
-        ).unlink(),
-        "does not exist|was deleted",
-    ),
+    "an input was deleted": (delete_an_input, "does not exist|was deleted"),
 }
 
 

@@ -80,8 +80,9 @@ def test_an_option_is_refused_by_all_actions_that_it_is_not_for() -> None:
             if action in TAKEN_BY[name]:
                 refuse_options(action, given)
                 continue
-            with pytest.raises(InvalidArgument, match=f"^{action} takes no {name}$"):
+            with pytest.raises(InvalidArgument, match=f"^{action} takes no {name}$") as refused:
                 refuse_options(action, given)
+            assert refused.value.hint == f"Leave {name} out."
     refuse_options("tally", GIVEN["--snapshot"])  # what an action of another package takes it says itself
 
 
