@@ -39,7 +39,7 @@ from tests.services.clustered import (
     with_property,
     work_on,
 )
-from tests.services.rigs import Killed, dying_at, reaching
+from tests.services.rigs import Killed, reaching
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 from tests.tiers import sample
@@ -279,23 +279,6 @@ def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_rem
     rows = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(rows, world.rows())
-
-
-def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_the_restart(
-    world: World, process: str
-) -> None:
-    with dying_at("commit.after_done"):
-        world.committing.commit(process)
-    left = maps(world)
-    assert left
-    assert world.status(process) is ProcessStatus.SUCCESS
-    world.restart()
-    assert world.heard.left_over == [process]
-    removed = world.clearing.clean_up(process)
-    assert sorted(path.removeprefix("file://") for path in removed) == left
-    assert maps(world) == []
-    world.restart()
-    assert world.heard.left_over == []
 
 
 def cancelled(world: World, process: str) -> None:
