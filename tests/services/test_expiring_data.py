@@ -162,18 +162,13 @@ def test_nothing_expires_where_it_is_not_known_when_data_came(world: World) -> N
     assert (begun.process_id, begun.reason) == ("", "it is not known when the last data were added to the table")
 
 
-def with_deletes(world: World) -> Table:
+def test_data_and_the_deletes_that_only_they_need_go_in_one_snapshot(world: World) -> None:
     """Row 1 is old; rows 2, 5, 6 and 7 are young. Deletes of both kinds in both partitions."""
     table = make(world)
     old, young = "2022-01-01T12:00", "2022-01-03T12:00"
     fill(table, [(1, old), (11, old), (2, young), (12, young), (5, young), (6, young), (7, young)])
     writer.row_delta(table, equality_deletes=[(["id"], [record(table, 11, old), record(table, 12, young)])])
     writer.delete_where(table, lambda item: item["id"] in (1, 2))
-    return table
-
-
-def test_data_and_the_deletes_that_only_they_need_go_in_one_snapshot(world: World) -> None:
-    table = with_deletes(world)
     before = len(table.refresh().metadata.snapshots)
     head = table.current_snapshot()
     process_id = expire(world)

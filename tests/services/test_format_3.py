@@ -84,14 +84,6 @@ def optimize(world: World, table: Table, kind: OptimizingType = OptimizingType.F
     assert {file.content for file in oracle.live_files(table)} == {oracle.DATA}
 
 
-def columns_of(table: Table) -> set[tuple[str, ...]]:
-    """The columns of the live files, without those of lineage."""
-    return {
-        tuple(name for name in pq.read_schema(local_path(file.path)).names if not name.startswith("_"))
-        for file in oracle.live_files(table)
-    }
-
-
 @pytest.mark.parametrize("kind", sample(list(KINDS), every=3))
 def test_rows_keep_the_defaults_of_columns_that_their_files_lack(
     world: World, catalog: SqlCatalog, kind: OptimizingType
@@ -118,7 +110,9 @@ def test_rows_keep_the_defaults_of_columns_that_their_files_lack(
 
     optimize(world, table, kind)
 
-    assert columns_of(table) == {("id", "s", "c")}
+    for file in oracle.live_files(table):
+        names = pq.read_schema(local_path(file.path)).names
+        assert [name for name in names if not name.startswith("_")] == ["id", "s", "c"]
 
 
 # Upgrades of tables to format 3: by one update without a snapshot, asked for, checked before, and never lost

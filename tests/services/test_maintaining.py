@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -77,14 +77,6 @@ def begin(world: World, trigger: str = "request") -> str:
     return begun.process_id
 
 
-def made_once(world: World, table: Table) -> None:
-    assert tags(world) == {name_of(world): first(table)}
-    every = world.store.read(lambda db: processes.list_processes(db, world.table().table_id))
-    done = [one for one in every if one.status is ProcessStatus.SUCCESS]
-    assert [(one.type, one.lane, one.snapshot_id) for one in done] == [(TAGS, METADATA, first(table))]
-    assert [one for one in every if one.is_active] == []
-
-
 def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone(world: World, table: Table) -> None:
     world.tables.refresh(world.table().table_id)
     assert world.maintaining.list_due() == [(world.table().table_id, TAGS, "cat")]
@@ -92,7 +84,11 @@ def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone
     assert (world.status(process_id), world.heard.commits) == (ProcessStatus.COMMITTING, [process_id])
     assert world.maintaining.list_due() == []
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    made_once(world, table)
+    assert tags(world) == {name_of(world): first(table)}
+    every = world.store.read(lambda db: processes.list_processes(db, world.table().table_id))
+    done = [one for one in every if one.status is ProcessStatus.SUCCESS]
+    assert [(one.type, one.lane, one.snapshot_id) for one in done] == [(TAGS, METADATA, first(table))]
+    assert [one for one in every if one.is_active] == []
     assert len(table.refresh().metadata.snapshots) == 3  # a commit without a snapshot
     assert world.table().status is OptimizingStatus.IDLE  # which is about optimizing
     kept = record(world)
@@ -325,25 +321,14 @@ def manifests(table: Table, content: ManifestContent = DATA) -> list[ManifestFil
 
 def entries(table: Table) -> Counter[tuple[Any, ...]]:
     """All that live entries say but whether they are new, each as often as it stands in the table."""
-    return Counter(_entries(table))
-
-
-def _entries(table: Table) -> Iterator[tuple[Any, ...]]:
-    for content in (DATA, DELETES):
-        for one in manifests(table, content):
-            for entry in one.fetch_manifest_entry(table.io, discard_deleted=True):
-                file = entry.data_file
-                fields = (
-                    dict(one) if isinstance(one, Mapping) else one for one in (file[at] for at in range(len(file)))
-                )
-                yield (
-                    entry.snapshot_id,
-                    entry.sequence_number,
-                    entry.file_sequence_number,
-                    file.spec_id,
-                    DataFileContent(next(fields)),  # a plain 0 in a manifest of format 1
-                    *map(str, fields),
-                )
+    found = Counter[tuple[Any, ...]]()
+    for one in (*manifests(table, DATA), *manifests(table, DELETES)):
+        for entry in one.fetch_manifest_entry(table.io, discard_deleted=True):
+            file, numbers = entry.data_file, (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
+            content, *fields = (file[at] for at in range(len(file)))  # the content is a plain 0 in format 1
+            said = (str(dict(one) if isinstance(one, Mapping) else one) for one in fields)
+            found[*numbers, file.spec_id, DataFileContent(content), *said] += 1
+    return found
 
 
 def of_partition(table: Table, part: str, content: ManifestContent = DATA) -> int:
@@ -529,11 +514,7 @@ def test_a_lost_race_leaves_no_file_behind(world: World) -> None:
     sent = world.iceberg.before_sending(lambda: writer.append(table, [row(7, "a")]))
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
-    require_tidy(world, table)
-
-
-def require_tidy(world: World, table: Table) -> None:
-    """No manifest and no list lies there that no snapshot names."""
+    # No manifest and no list lies there that no snapshot names.
     every = table.refresh().metadata.snapshots
     named = {one.manifest_path for snapshot in every for one in snapshot.manifests(table.io)}
     named |= {one.manifest_list for one in every}

@@ -591,11 +591,6 @@ def live(large: Place) -> list[str]:
     return [file.path for file in oracle.live_files(large.table)]
 
 
-def commit_file(place: Place, path: str) -> None:
-    """Have the table's head name a file that is there."""
-    commit(place.table, lambda head: Change((file_of(head, path),)))
-
-
 def test_optimizers_delete_kind_by_kind_and_the_receipt_tells_as_of_the_coordinator(
     large: Place, worker: Worker
 ) -> None:
@@ -714,7 +709,7 @@ def test_what_a_dead_optimizer_left_is_guarded_again_and_its_late_result_changes
     gone = pb.DeleteOutput(files=[{"path": path, "outcome": "DELETE_OUTCOME_DELETED"} for path, _ in large.told])
     assert not worker.complete(task, WorkResult(DELETING, gone.SerializeToString()))
     assert large.batches() == before
-    commit_file(large, large.told[0][0])
+    commit(large.table, lambda head: Change((file_of(head, large.told[0][0]),)))
     other = Worker(large.world)
     (again,) = other.poll()
     assert again.attempt.number == 2
