@@ -36,6 +36,8 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.store import tables
 from tests.engine import oracle, writer
 from tests.engine.files import PLAIN, Layout
 from tests.services.world import World
@@ -151,6 +153,30 @@ def test_base_on_rule(world: World) -> None:
     world.now = datetime(2022, 1, 20, tzinfo=UTC)  # the writer's clock is ahead of ours: rows go no sooner for that
     seen = world.maintaining.preview(world.table().identifier, NAME)
     assert seen.plan.document["older_than"] == datetime(2022, 1, 19, tzinfo=UTC).isoformat()
+
+
+def test_base_on_rule_is_not_moved_by_our_own_commits_and_survives_the_snapshots_expiry(world: World) -> None:
+    """What emptied a table: Amoro #2555."""
+    table = make(world, **{"data-expire.base-on-rule": "LAST_COMMIT_TIME", "data-expire.retention-time": "36500d"})
+    fill(table, each=True)
+    fill(table, each=True)
+    head = table.refresh().current_snapshot()
+    world.now = datetime.now(UTC)
+    world.tables.refresh(world.table().table_id)
+    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
+    world.tables.refresh(world.table().table_id)
+    writer.expire_snapshots(table)
+    assert len(table.refresh().metadata.snapshots) == 1
+    world.tables.refresh(world.table().table_id)
+    world.restart()
+    known = world.table()
+    kept = world.store.read(lambda db: tables.find_data_commit(db, known.table_id, known.uuid))
+    assert (kept.snapshot_id, kept.committed_at_ms) == (head.snapshot_id, head.timestamp_ms)
+    with table.transaction() as change:
+        change.set_properties({"data-expire.retention-time": "1d"})
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    base = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC)
+    assert seen.plan.document["older_than"] == (base - timedelta(days=1)).isoformat()
 
 
 def test_nothing_expires_where_it_is_not_known_when_data_came(world: World) -> None:
