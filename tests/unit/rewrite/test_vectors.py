@@ -183,19 +183,6 @@ def test_a_file_that_is_to_be_marked_has_a_vector_without_positions(tmp_path: Pa
     assert run(again).rows_deleted == 0
 
 
-def test_what_was_converted_is_rewritten_without_the_same_rows(tmp_path: Path) -> None:
-    work, files = converted(tmp_path)
-    vectors = run(work).delete_files
-    output = run(task(context(tmp_path, NS), files, vectors, applicable={0: [0], 1: [1], 2: [2]}))
-    assert numbers_of(output) == [n for n in range(400) if n not in {3, 50, 51, 107, 108, 109, 200}]
-
-
-def test_in_format_2_positions_are_written_as_before(tmp_path: Path) -> None:
-    work, _ = converted(tmp_path)
-    plain = replace(work, table=replace(work.table, format_version=2), deletes=work.deletes[:])
-    assert {one.file_format for one in run(plain).delete_files} == {FileFormat.PARQUET}
-
-
 def test_an_abandoned_attempt_leaves_no_vectors(tmp_path: Path) -> None:
     work, _ = converted(tmp_path)
     with pytest.raises(AttemptAbandoned):
