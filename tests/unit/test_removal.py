@@ -26,34 +26,26 @@ def dangling(live: DataFile, *deletes: DeleteFile) -> tuple[DeleteFile, ...]:
 
 
 @pytest.mark.parametrize(
-    "needless",
+    ("delete", "is_needless"),
     [
-        equality("older", 5),
-        position("older", 4),
-        equality("elsewhere", 9, partition=(b"x",)),
-        equality("other spec", 9, spec=1, partition=(b"x",)),
-        position("names another", 9, names=B),
-        bounded("bounds of one", 9, B, B),
+        (equality("older", 5), True),
+        (position("older", 4), True),
+        (equality("elsewhere", 9, partition=(b"x",)), True),
+        (equality("other spec", 9, spec=1, partition=(b"x",)), True),
+        (position("names another", 9, names=B), True),
+        (bounded("bounds of one", 9, B, B), True),
+        (equality("newer", 6), False),
+        (equality("everywhere", 6, spec=1), False),
+        (position("as new", 5), False),
+        (bounded("bounds that leave it out", 9, B, C), False),
+        (position("names it", 9, names=A), False),
     ],
-    ids=lambda one: one.path,
+    ids=lambda one: getattr(one, "path", None),
 )
-def test_a_delete_that_no_live_file_can_need_goes(needless: DeleteFile) -> None:
-    assert dangling(A, needless) == (needless,)
-
-
-@pytest.mark.parametrize(
-    "needed",
-    [
-        equality("newer", 6),
-        equality("everywhere", 6, spec=1),
-        position("as new", 5),
-        bounded("bounds that leave it out", 9, B, C),
-        position("names it", 9, names=A),
-    ],
-    ids=lambda one: one.path,
-)
-def test_a_delete_that_a_live_file_may_need_stays_whatever_matching_found(needed: DeleteFile) -> None:
-    assert dangling(A, needed) == ()
+def test_a_delete_goes_that_no_live_file_can_need_whatever_matching_found(
+    delete: DeleteFile, is_needless: bool
+) -> None:
+    assert dangling(A, delete) == ((delete,) if is_needless else ())
 
 
 def test_of_the_deletes_of_files_that_go_those_stay_that_others_need() -> None:
@@ -136,14 +128,10 @@ def test_vectors_of_rewritten_and_converted_files_go_and_others_of_the_same_puff
     assert removable_deletes([converting(now, B5, vectors=(new,))], now, S) == (of_b,)
 
 
-def test_a_vector_newer_than_the_plan_stays_so_that_only_who_joined_it_removes_it() -> None:
-    newer = vector(A, S + 1)
-    planned, now = scan([A]), scan([A], newer)
-    assert removable_deletes([converting(planned, A, vectors=(vector(A, S, path=OURS),))], now, S) == ()
-
-
-def test_a_vector_of_a_rewritten_file_goes_though_it_is_newer_than_the_plan() -> None:
+def test_a_vector_newer_than_the_plan_goes_with_a_rewritten_file_and_else_by_who_joined_it() -> None:
     newer, other = vector(A, S + 1), vector(B5, S + 1, 60)
+    converted = converting(scan([A]), A, vectors=(vector(A, S, path=OURS),))
+    assert removable_deletes([converted], scan([A], newer), S) == ()
     planned = scan([A, B5])
     assert removable_deletes([group(rewritten=[planned.files[0]])], scan([A, B5], newer, other), S) == (newer,)
 
@@ -172,18 +160,15 @@ def test_a_position_delete_file_that_was_not_planned_is_held_by_the_new_vector()
     assert removable_deletes([replace(with_unnamed, output=replace(both.output, delete_files=()))], live, S) == ()
 
 
-def test_an_empty_vector_stays_while_it_keeps_position_delete_files_away() -> None:
+def test_an_empty_vector_stays_while_it_keeps_position_delete_files_away_and_goes_with_them() -> None:
     mark, shared = vector(A, S - 1, path=OURS, rows=0), position("p8", 8)
-    now = scan([A, B5, C6], mark, shared, vector(C6, 8, path="c.puffin"))
+    own = vector(C6, 8, path="c.puffin")
+    now = scan([A, B5, C6], mark, shared, own)
     of_c = group(rewritten=[one for one in now.files if one.data == C6])
-    assert removable_deletes([of_c], now, S) == (vector(C6, 8, path="c.puffin"),)
-
-
-def test_an_empty_vector_goes_with_what_it_keeps_away() -> None:
-    mark, shared = vector(A, S - 1, path=OURS, rows=0), position("p8", 8)
-    now = scan([A, B5], mark, shared)
-    of_b = group(rewritten=[one for one in now.files if one.data == B5])
-    assert removable_deletes([of_b], now, S) == (mark, shared)
+    assert removable_deletes([of_c], now, S) == (own,)
+    last = scan([A, B5], mark, shared)
+    of_b = group(rewritten=[one for one in last.files if one.data == B5])
+    assert removable_deletes([of_b], last, S) == (mark, shared)
 
 
 # Deletion vectors of one Puffin file share its path
