@@ -239,6 +239,15 @@ ROWS = (
         shows="Table lake.db.t is created.\n", name="lake.db.t\n",
     ),
     Row(
+        "table list --namespace db --text Ord --not-optimized --refusal format --health-below 40 --group g "
+        "--state FAILING", "ListTables", pb.ListTablesResponse(total_is_exact=True),
+        pb.ListTablesRequest(
+            namespace="db", text="Ord", enabled=False, refusal="format", health_below=40, group="g", state="failing",
+            sort="saving", order="desc",
+        ),
+        "None of the known tables matches.\n",
+    ),
+    Row(
         "table drop lake.db.t --dry-run", "DropTable",
         snapshots.TableEntry(table="lake.db.t", metadata_location="s3://l/t/0.json"),
         snapshots.DropTableRequest(table="lake.db.t", dry_run=True),
@@ -464,7 +473,6 @@ def test_a_command_asks_for_what_it_says_and_shows_the_answer(
     ("words", "method", "answer", "says"),
     [
         ("table list", "ListTables", pb.ListTablesResponse(), "No tables are known. `amoro up` finds those of all"),
-        ("table list --status idle", "ListTables", pb.ListTablesResponse(), "None of the known tables matches.\n"),
         ("plan", "SelectTables", pb.SelectTablesResponse(), "No catalog has any tables.\n"),
         ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(), "No catalogs. Add one with: amoro catalog add"),
         (

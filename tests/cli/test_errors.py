@@ -60,21 +60,9 @@ def test_an_error_of_grpc_itself_becomes_one_of_ours(
     assert "Traceback" not in result.err
 
 
-def test_planning_that_takes_longer_than_the_timeout_is_a_timeout(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("OptimizeTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
-    result = cli("optimize", "a.b.c", "--timeout", "5m")
-    assert result.status == 124
-    assert "[AMORO-8001]" in result.err
-
-
-def test_a_traceback_is_shown_only_when_asked_for(bare_cli: Cli, launcher: FakeLauncher) -> None:
-    launcher.error = AddressInUse("taken")
-    assert "Traceback" not in bare_cli("up").err
-    assert "Traceback" in bare_cli("up", "--debug").err
-    assert "Traceback" in bare_cli("--debug", "up").err
-
-
-def test_what_nobody_expected_is_told_without_a_traceback(bare_cli: Cli, launcher: FakeLauncher) -> None:
+def test_what_nobody_expected_is_told_with_a_traceback_only_when_it_is_asked_for(
+    bare_cli: Cli, launcher: FakeLauncher
+) -> None:
     launcher.error = ZeroDivisionError("division by zero")
     result = bare_cli("up")
     assert result.status == 1
@@ -82,10 +70,8 @@ def test_what_nobody_expected_is_told_without_a_traceback(bare_cli: Cli, launche
         "Error: This should not have happened: ZeroDivisionError: division by zero [AMORO-1000]\n"
         "Hint: Run it again with --debug for the traceback, and report it.\n"
     )
-    assert "ZeroDivisionError: division by zero\nError: " in bare_cli("up", "--debug").err
-
-
-def test_an_interrupt_ends_with_130(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    for words in (("up", "--debug"), ("--debug", "up")):
+        assert "ZeroDivisionError: division by zero\nError: " in bare_cli(*words).err
     launcher.error = KeyboardInterrupt()
     assert bare_cli("up").status == 130
 
