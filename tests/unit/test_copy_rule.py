@@ -174,13 +174,10 @@ COUNTED = Receipt.brief(
 )
 
 
-def test_what_does_not_add_up_is_told() -> None:
+def test_a_receipt_has_figures_of_its_own_and_tells_what_does_not_add_up() -> None:
     lost = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 49, 111, 110, 4000)
     assert lost.unequal == (Equation("rows_before", "rows_after"),)
     assert COUNTED.unequal == (Equation("found", "lost"),)
-
-
-def test_an_action_that_replaces_no_files_has_figures_of_its_own_alone() -> None:
     assert [(figure.name, figure.value) for figure in COUNTED.figures] == [("found", 2), ("lost", 1)]
 
 

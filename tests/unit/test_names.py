@@ -101,9 +101,14 @@ def test_a_pattern_means_the_tables_whose_whole_name_it_fits(pattern: str, names
     assert meant(pattern) == names
 
 
-def test_the_only_catalog_may_be_left_out() -> None:
+def test_the_only_catalog_may_be_left_out_and_names_with_wildcards_are_written_in_backticks() -> None:
     assert meant("db.*", "lab") == ["lab.db.orders"]
     assert meant("lab.*", "lab") == ["lab.db.orders"]
+    for table in TABLES:
+        assert not is_pattern(str(table))
+        assert parse_table(str(table)) == table
+    with pytest.raises(InvalidArgument, match="is not the name of a table"):
+        parse_table("shop.db.orders*")
 
 
 @pytest.mark.parametrize("text", ["shop.db.orders", "db.t", "shop.db.`st*r`", "`a?`.b.`[c]`"])
@@ -124,14 +129,6 @@ def test_a_malformed_pattern_is_wrong_usage(text: str) -> None:
 def test_only_catalogs_that_can_be_meant_are_to_be_listed(pattern: str, catalogs: list[str]) -> None:
     assert parse_pattern(pattern).catalogs(["lab", "shop"]) == catalogs
     assert parse_pattern(pattern).catalogs(["one"]) == ["one"]
-
-
-def test_names_with_wildcards_are_written_in_backticks_so_that_they_can_be_given_back() -> None:
-    for table in TABLES:
-        assert not is_pattern(str(table))
-        assert parse_table(str(table)) == table
-    with pytest.raises(InvalidArgument, match="is not the name of a table"):
-        parse_table("shop.db.orders*")
 
 
 # Discovery
@@ -180,12 +177,9 @@ def test_what_is_not_what_it_looks_like_is_escaped(text: str, shown: str) -> Non
     assert printable(text) == shown
 
 
-def test_bytes_that_are_no_utf_8_are_no_text() -> None:
+def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
     assert is_text("客 \x00")
     assert not is_text(b"a\xff".decode(errors="surrogateescape"))
-
-
-def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
     assert cut("x" * 100, 100) == "x" * 100
     assert cut("x" * 101, 100) == "x" * 61 + " … (cut: 101 characters in all)"
     assert cut("é%" * 12, 108) == "é%" * 12
@@ -219,7 +213,7 @@ def test_secrets_within_texts_are_replaced_and_the_rest_stays(text: str, shown: 
     assert without_secrets(text) == shown
 
 
-def test_secrets_stand_in_no_representation() -> None:
+def test_a_secret_is_told_to_whom_asks_and_else_shown_as_three_asterisks() -> None:
     held = (
         CatalogConfig("cat", (("token", "hush"),)),
         Endpoint("127.0.0.1:1", Secret("hush")),
@@ -227,9 +221,6 @@ def test_secrets_stand_in_no_representation() -> None:
         OptimizerConfig("127.0.0.1:1", "default", 1, 1, Secret("hush"), 10.0, {}),
     )
     assert [value for value in held if "hush" in repr(value)] == []
-
-
-def test_a_secret_is_told_to_whom_asks_and_else_shown_as_three_asterisks() -> None:
     secret = Secret("amo_1")
     assert (secret.reveal(), bool(secret), bool(Secret(""))) == ("amo_1", True, False)
     assert (secret == Secret("amo_1"), secret == Secret("amo_2"), secret == "amo_1") == (True, False, False)

@@ -282,11 +282,8 @@ def _as_a_library(program: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_a_program_that_says_nothing_about_logging_hears_nothing_of_the_library() -> None:
-    assert _as_a_library("").stderr == ""
-
-
 def test_a_program_gets_events_of_the_library_where_its_own_logging_goes() -> None:
+    assert _as_a_library("").stderr == ""
     assert _as_a_library("logging.basicConfig(format='%(name)s %(levelname)s %(message)s')").stderr.splitlines() == [
         "amoro.x WARNING task.reset task=p-1 reason=its thread is silent",
         "amoro.x ERROR loop.failed loop=keeper",

@@ -48,13 +48,15 @@ def test_a_delete_goes_that_no_live_file_can_need_whatever_matching_found(
     assert dangling(A, delete) == ((delete,) if is_needless else ())
 
 
-def test_of_the_deletes_of_files_that_go_those_stay_that_others_need() -> None:
+def test_deletes_of_files_that_go_stay_where_others_need_them_or_they_dangle_already() -> None:
     shared, own, newer, named = equality("s", 8), position("o", 5, names=A), equality("n", 6), position("m", 9, names=C)
     live = scan_of(scanned(A, own, newer, shared), scanned(B, shared), scanned(C, named, newer, shared))
     assert deletes_without(live, [A.path]) == (own,)
     assert deletes_without(live, [A.path, C.path]) == (named, newer, own)
     assert deletes_without(live, [A.path, B.path, C.path]) == (named, newer, own, shared)
     assert deletes_without(live, []) == ()
+    scan = TableScan(7, 9, (scanned(A),), (equality("d", 1),))
+    assert deletes_without(scan, [A.path]) == ()
 
 
 def test_a_file_that_is_live_under_another_spelling_keeps_its_deletes() -> None:
@@ -62,11 +64,6 @@ def test_a_file_that_is_live_under_another_spelling_keeps_its_deletes() -> None:
     delete, other = equality("e8", 8), replace(A, path=A.path.replace("file:///", "file:/"))
     assert removable_deletes([group(1, [scanned(A, delete)])], scan_of(scanned(other, delete)), S) == ()
     assert removable_deletes([group(1, [scanned(A, delete)])], scan_of(scanned(A, delete)), S) == (delete,)
-
-
-def test_what_dangles_already_is_not_taken_along() -> None:
-    scan = TableScan(7, 9, (scanned(A),), (equality("d", 1),))
-    assert deletes_without(scan, [A.path]) == ()
 
 
 # Where deletion vectors apply
@@ -95,15 +92,12 @@ def converting(now: TableScan, *paths: DataFile, vectors: tuple[DeleteFile, ...]
     return group(converted=files, new_deletes=vectors)
 
 
-def test_a_position_delete_file_of_files_with_vectors_alone_goes() -> None:
+def test_a_position_delete_file_goes_once_each_of_its_files_has_a_vector() -> None:
     shared, named, bounds = (position("p8", 8), position("p9", 9, names=A), by_bounds(position("pb", 9, names=A)))
     assert dangling_deletes(scan([A], shared, named, bounds, vector(A, 5))) == (shared, named, bounds)
     assert dangling_deletes(scan([A], shared, named, bounds)) == ()
     newer = data("c", 9)
     assert dangling_deletes(scan([A, newer], bounds, vector(A, 5))) == (bounds,)
-
-
-def test_a_position_delete_file_stays_for_a_file_without_a_vector() -> None:
     shared = position("p8", 8)
     with_bounds = position("pc", 9, names=C6)  # by the matcher it is B's neighbour's
     now = scan([A, C6], shared, with_bounds, vector(A, 9))
@@ -188,19 +182,16 @@ OF_A, OF_B = part_of_puffin(4), part_of_puffin(44)
 SCAN = TableScan(1, 2, (ScannedFile(LARGE_A, (OF_A,)), ScannedFile(LARGE_B, (OF_B,))))
 
 
-def test_an_ordinary_delete_is_its_whole_file_and_a_vector_a_part_of_it() -> None:
+def test_a_vector_is_a_part_of_its_file_and_live_once() -> None:
     assert WHOLE.identity == DeleteIdentity("/t/data/d.parquet", 0, 1000)
     assert OF_A.identity == DeleteIdentity("/t/data/d.parquet", 4, 40)
     assert OF_A.numbered == (OF_A.identity, 2)
     assert len({WHOLE.identity, OF_A.identity, OF_B.identity, part_of_puffin(44, 41).identity}) == 4
+    refuse_twice_live(SCAN)
+    with pytest.raises(TableRefused, match="live more than once"):
+        refuse_twice_live(replace(SCAN, dangling=(replace(OF_A, path=f"file:{OF_A.path}"),)))
 
 
 @pytest.mark.parametrize("delete", [WHOLE, OF_A])
 def test_the_identity_is_kept_between_processes(delete: DeleteFile) -> None:
     assert codec.decode(DeleteFile, codec.encode(rewrite_pb2.DeleteFile, delete)) == delete
-
-
-def test_only_the_same_part_is_live_twice() -> None:
-    refuse_twice_live(SCAN)
-    with pytest.raises(TableRefused, match="live more than once"):
-        refuse_twice_live(replace(SCAN, dangling=(replace(OF_A, path=f"file:{OF_A.path}"),)))

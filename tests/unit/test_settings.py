@@ -14,14 +14,11 @@ from amoro_core.model.processes import CatalogRules
 from docs.generate import file_schema
 
 
-def test_without_a_file_all_values_are_defaults(tmp_path: Path) -> None:
+def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     found = load_settings(tmp_path, None, {})
     assert found == Settings()
     assert {origin for _, _, origin in found.described()} == {"default"}
     assert [name for name, _, _ in found.described()][:3] == ["host", "port", "http-host"]
-
-
-def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "amoro.yaml"
     path.write_text("port: 7000\nhistory-keep: 90m\nheartbeat_interval: 5s\ngroups: [default, a]\n")
     environment = {"AMORO_PORT": "7001", "AMORO_HEARTBEAT_TIMEOUT": "1m30s", "AMORO_GROUPS": "b, c"}

@@ -28,15 +28,12 @@ def turns(policy: str, *tables: PendingTable) -> list[int]:
     return [table.table_id for table in order_pending(tables, POLICIES[policy], NOW)]
 
 
-def test_each_policy_orders_by_its_own_key() -> None:
+def test_each_policy_orders_by_its_own_key_and_each_aging_of_waiting_is_a_class() -> None:
     tables = (waiting(1, 5, value=1.0), waiting(2, 9, priority=7), waiting(3, 1, priority=0), waiting(4, 2, value=8.0))
     assert turns("fifo", *tables) == [2, 1, 4, 3]
     assert turns("priority", *tables) == [3, 1, 4, 2]
     assert turns("value", *tables) == [3, 4, 1, 2]
     assert turns("quota", *tables) == turns("balanced", *tables) == [1, 2, 3, 4], "neither knows class or value"
-
-
-def test_each_aging_of_waiting_is_a_class_and_class_0_is_the_first() -> None:
     assert turns("priority", waiting(1, 9.999, 2), waiting(2, 0, 1)) == [2, 1]
     assert turns("priority", waiting(1, 10, 2), waiting(2, 0, 1)) == [1, 2]
     assert turns("priority", waiting(1, 89.999, 9), waiting(2, 0, 0)) == [2, 1]

@@ -508,12 +508,16 @@ def test_equal_bounds_cut_within_a_character_name_no_file() -> None:
     )
 
 
-def test_a_delete_above_the_plan_is_never_removable() -> None:
+def test_a_dangling_delete_or_one_above_the_plan_goes_only_up_to_its_number() -> None:
     newer = equality("newer", S + 1)
     one = group(1, rewritten=[scanned(A, E7, newer)])
 
     assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S) == (E7,)
     assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S + 1) == (E7, newer)
+    same, newer = equality("same", S), equality("newer", S + 1)
+    found = TableScan(200, 20, (scanned(A),), (same, newer))
+
+    assert removable_deletes([group(1, rewritten=[scanned(A)])], found, S) == (same,)
 
 
 @pytest.mark.parametrize("delete", [equality("e", 7, 0, (b"x",)), position("p", 7, 0, (b"x",)), position("g", 7, 1)])
@@ -621,13 +625,6 @@ def test_a_mark_without_positions_goes_when_nothing_is_left_of_what_it_tells() -
     assert removable_deletes([one], scan_of(*live, scanned(data("d"), E7)), S) == ()
     # What nobody needs any more may have gone with another's commit.
     assert removable_deletes([group(1, rewritten=[scanned(A)])], scan_of(scanned(A), scanned(B, mark)), S) == (mark,)
-
-
-def test_a_dangling_delete_as_new_as_the_plan_goes_and_a_newer_one_stays() -> None:
-    same, newer = equality("same", S), equality("newer", S + 1)
-    found = TableScan(200, 20, (scanned(A),), (same, newer))
-
-    assert removable_deletes([group(1, rewritten=[scanned(A)])], found, S) == (same,)
 
 
 def test_field_ids_are_those_of_nested_fields_too() -> None:

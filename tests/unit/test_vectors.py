@@ -263,12 +263,9 @@ def test_a_commit_that_leaves_two_vectors_for_one_data_file_conflicts_and_names_
         require_one_vector(content([LIVE, replace(NEW, referenced_data_file="/w/t/data/a")]), head([A, B]))
 
 
-def test_a_vector_that_replaces_another_is_the_only_one() -> None:
+def test_a_vector_replaces_the_one_that_is_removed_by_its_part_of_the_file_alone() -> None:
     require_one_vector(content([NEW], [LIVE]), head([A, B], LIVE, vector(B, offset=60), position("p", 9)))
     require_one_vector(content([], [position("p", 9)]), head([A, B], LIVE))
-
-
-def test_a_vector_is_removed_by_its_part_of_the_file_alone() -> None:
     others = vector(B, offset=60)
     with pytest.raises(CommitConflict):
         require_one_vector(content([NEW], [others]), head([A, B], LIVE, others))

@@ -106,7 +106,7 @@ def decided(scan: TableScan, asked: dict[str, Any]) -> tuple[Evaluation, object,
     return found, ([one.work for one in found.partitions], found.basis), made
 
 
-def test_a_row_is_made_of_what_was_gathered_and_is_not_kept() -> None:
+def test_a_row_is_made_of_what_was_gathered_and_a_packed_map_is_the_map() -> None:
     files = [
         replace(data("a", 1, partition=(None,), spec_id=1), metrics=METRICS, sort_order_id=0, split_offsets=(4, 2**40)),
         data("b", 2**47, records=2**47, sequence_number=2**62),
@@ -115,6 +115,14 @@ def test_a_row_is_made_of_what_was_gathered_and_is_not_kept() -> None:
 
     assert [columns.row(at) for at in range(2)] == files
     assert columns.row(0) is not columns.row(0)
+    numbers, bounds = {1: 5, -2: 2**62}, {3: b"x", 4: b""}
+    # A block of one pair, one with its size in bytes, and none.
+    blocks = b"\x02\x02\x0a" + b"\x01\x04\x04\x0c" + b"\x00"
+
+    assert PackedMap(pack_map(numbers), read_number) == numbers
+    assert dict(PackedMap(pack_map(bounds), read_bytes).items()) == bounds
+    assert dict(PackedMap(blocks, read_number)) == {1: 5, 2: 6}
+    assert len(PackedMap(pack_map(None), read_bytes)) == 0
 
 
 @pytest.mark.parametrize("metrics", [METRICS, NO_METRICS])
@@ -126,17 +134,6 @@ def test_packed_metrics_are_the_metrics(metrics: ColumnMetrics) -> None:
     assert packed.upper_bounds == metrics.upper_bounds
     assert pack_metrics(packed) == pack_metrics(metrics)
     assert (packed == NO_METRICS) is (metrics == NO_METRICS)
-
-
-def test_a_packed_map_is_the_map_however_many_blocks_it_has() -> None:
-    numbers, bounds = {1: 5, -2: 2**62}, {3: b"x", 4: b""}
-    # A block of one pair, one with its size in bytes, and none.
-    blocks = b"\x02\x02\x0a" + b"\x01\x04\x04\x0c" + b"\x00"
-
-    assert PackedMap(pack_map(numbers), read_number) == numbers
-    assert dict(PackedMap(pack_map(bounds), read_bytes).items()) == bounds
-    assert dict(PackedMap(blocks, read_number)) == {1: 5, 2: 6}
-    assert len(PackedMap(pack_map(None), read_bytes)) == 0
 
 
 @pytest.mark.parametrize("ids", [[], [0], [99], [98, 3, 4, 3, 50], list(range(99, -1, -1))])

@@ -181,12 +181,9 @@ def test_copied_files_stay_where_nothing_is_coarse_or_no_interval_is_set(changed
     assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is None
 
 
-def test_copied_files_are_encoded_when_copying_is_switched_off() -> None:
+def test_copied_files_are_encoded_when_copying_is_off_and_by_a_requested_major_or_full() -> None:
     config = replace(CONFIG, row_group_merge=False)
     assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is MAJOR
-
-
-def test_requested_major_and_full_encode_copied_files() -> None:
     scan = scan_of([data(f"f{SUFFIX}", 110 * MIB)])
     assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 file with small row groups, 110 MiB"
     assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 file with small row groups, 110 MiB"
@@ -380,11 +377,8 @@ def test_missing_or_malformed_totals_tell_nothing(value: str | None) -> None:
     assert prechecked(None) is None
 
 
-def test_check_of_totals_is_off_without_a_fallback_interval() -> None:
+def test_a_table_of_large_files_or_none_is_not_looked_at_until_the_fallback_interval_has_passed() -> None:
     assert prechecked(LARGE, OFF) is None
-
-
-def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
     assert prechecked(LARGE) == Evaluation(
         7,
         None,
@@ -393,14 +387,6 @@ def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
         FileSummary(data_files=3, data_bytes=3 * 96 * MIB + 1, fragment_files=3, records=5, health_score=90),
         NOW + 23 * HOUR,
     )
-
-
-@pytest.mark.parametrize("totals", [replace(LARGE, bytes=3 * 96 * MIB), replace(LARGE, delete_files=1)])
-def test_table_with_smaller_files_or_deletes_is_looked_at(totals: TableTotals) -> None:
-    assert prechecked(totals) is None
-
-
-def test_empty_table_is_not_looked_at() -> None:
     assert prechecked(TableTotals(0, 1, 100)) == Evaluation(
         7,
         None,
@@ -410,12 +396,14 @@ def test_empty_table_is_not_looked_at() -> None:
         NOW + 23 * HOUR,
         FAULTLESS,
     )
-
-
-def test_table_is_looked_at_once_the_fallback_interval_has_passed() -> None:
     assert prechecked(LARGE, last=NOW - 24 * HOUR + MS) is not None
     assert prechecked(LARGE, last=NOW - 24 * HOUR) is None
     assert prechecked(LARGE, last=None) is None
+
+
+@pytest.mark.parametrize("totals", [replace(LARGE, bytes=3 * 96 * MIB), replace(LARGE, delete_files=1)])
+def test_table_with_smaller_files_or_deletes_is_looked_at(totals: TableTotals) -> None:
+    assert prechecked(totals) is None
 
 
 def held_back(
@@ -428,7 +416,7 @@ def tolerating(tolerance: int, config: OptimizingConfig = ON) -> OptimizingConfi
     return replace(config, mse_tolerance=tolerance)
 
 
-def test_partition_whose_small_files_are_near_enough_to_the_target_is_held_back() -> None:
+def test_a_partition_is_held_back_whose_small_files_are_near_the_target_or_one() -> None:
     files = many(12, 6 * MIB)
     held = held_back(files, [], tolerating(90 * MIB + 1))
     assert (held.type, held.reason, held.due_at) == (
@@ -439,14 +427,8 @@ def test_partition_whose_small_files_are_near_enough_to_the_target_is_held_back(
     )
     assert held_back(files, [], tolerating(90 * MIB)).type is OptimizingType.MINOR
     assert held_back(files, [], tolerating(90 * MIB + 1, OFF)).type is OptimizingType.MINOR
-
-
-def test_squares_of_ever_so_many_files_are_exact() -> None:
     assert held_back(many(1000, 0), [], tolerating(96 * MIB)).type is OptimizingType.MINOR
     assert held_back(many(1000, 0), [], tolerating(96 * MIB + 1)).type is None
-
-
-def test_partition_with_a_single_small_file_is_held_back_whatever_its_deletes() -> None:
     file = data("a", 110 * MIB)
     deletes = [position_delete("d1", file), position_delete("d2", file)]
     held = held_back([file], deletes, ON)
@@ -458,16 +440,13 @@ def test_partition_with_a_single_small_file_is_held_back_whatever_its_deletes() 
     assert held_back([file], deletes, OFF).type is OptimizingType.MINOR
 
 
-def test_partition_is_held_back_until_the_fallback_interval_since_its_latest_optimizing_has_passed() -> None:
+def test_a_partition_is_held_back_up_to_the_fallback_interval_and_not_from_who_asks() -> None:
     files = many(12, MIB)
     config = tolerating(1000 * MIB)
     at_limit = LastOptimized(minor=NOW - 48 * HOUR, full=NOW - 24 * HOUR)
     assert held_back(files, [], config, at_limit).type is OptimizingType.MINOR
     assert held_back(files, [], config, replace(at_limit, major=NOW - 24 * HOUR + MS)).type is None
     assert held_back(files, [], config, LastOptimized()).type is OptimizingType.MINOR
-
-
-def test_what_somebody_asks_for_is_not_held_back() -> None:
     last = {UNPARTITIONED: LastOptimized(minor=NOW)}
     scan = scan_of(many(12, MIB))
     assert evaluate(scan, tolerating(1000 * MIB), last, NOW).type is None
