@@ -629,15 +629,12 @@ def test_an_answer_also_says(cli: Cli, admin: FakeAdmin, words: str, method: str
     assert says in cli(*words.split()).out
 
 
-def test_a_check_ends_with_1_when_something_is_wrong(cli: Cli, admin: FakeAdmin) -> None:
+def test_the_state_is_checked_and_copied_where_it_is_said(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CheckState", pb.CheckStateResponse(problems=["row 1 is lost"]))
     damaged = cli("state", "check", "-o", "json")
     document = {"schema": "amoro.check/v1", "ok": False, "problems": ["row 1 is lost"]}
     assert (damaged.status, json.loads(damaged.out)) == (1, document)
     assert damaged.err.startswith("Error: the state database is damaged [AMORO-1007]\nHint: ")
-
-
-def test_a_backup_without_a_directory_goes_to_this_one(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("BackupState", pb.BackupStateResponse(path="/b/copy.db", bytes=4096))
     cli("state", "backup", "copy.db")
     assert admin.asked("BackupState") == [pb.BackupStateRequest(path=str(Path.cwd() / "copy.db"))]

@@ -65,11 +65,8 @@ def test_durations_are_written_for_people(milliseconds: int, text: str) -> None:
     assert format_duration(milliseconds) == text
 
 
-def test_one_thing_is_not_several() -> None:
+def test_counts_and_times_are_written_for_people_and_for_programs() -> None:
     assert [many(count, "file") for count in (0, 1, 2, 1054)] == ["0 files", "1 file", "2 files", "1,054 files"]
-
-
-def test_times_are_in_utc_and_zero_is_never() -> None:
     assert format_time(1_790_000_000_123) == "2026-09-21 14:13:20Z"
     assert iso_time(1_790_000_000_123) == "2026-09-21T14:13:20.123Z"
     assert (format_time(0), iso_time(0)) == ("never", None)

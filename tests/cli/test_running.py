@@ -419,9 +419,16 @@ def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> No
     assert cli("status", "-o", "name").out == "tasks-wait\ntasks-wait\ndisk-low\n"
 
 
-def test_what_can_wait_until_morning_and_a_table_that_failed_once_are_no_failure_of_the_command(
+def test_nothing_wrong_is_told_of_a_coordinator_only_and_what_can_wait_is_no_failure(
     cli: Cli, admin: FakeAdmin
 ) -> None:
+    admin.script("GetStatus", COORDINATOR)
+    admin.script("ListConditions", monitoring.ListConditionsResponse())
+    assert cli("status").out.endswith("\nNothing is wrong.\n")
+    admin.script("GetStatus", pb.GetStatusResponse(version="1.2", address="127.0.0.1:9", role="reading"))
+    told = cli("status").out
+    assert "coordinator        none runs on this state directory\n" in told
+    assert "Nothing is wrong" not in told
     looks = monitoring.Condition(name="backlog", severity="look", raised=True)
     admin.script("GetStatus", pb.GetStatusResponse(role="leader", failing_tables=1))
     admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=[condition("x", raised=False)]))
@@ -447,16 +454,6 @@ def test_the_status_is_watched_until_ctrl_c(cli: Cli, admin: FakeAdmin, monkeypa
     assert result.status == 0
     assert result.out.count("version            1.2\n") == 2
     assert result.out.endswith("\nx: Mend x.\n")
-
-
-def test_nothing_wrong_is_told_of_a_coordinator_only(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetStatus", COORDINATOR)
-    admin.script("ListConditions", monitoring.ListConditionsResponse())
-    assert cli("status").out.endswith("\nNothing is wrong.\n")
-    admin.script("GetStatus", pb.GetStatusResponse(version="1.2", address="127.0.0.1:9", role="reading"))
-    told = cli("status").out
-    assert "coordinator        none runs on this state directory\n" in told
-    assert "Nothing is wrong" not in told
 
 
 def test_the_files_for_prometheus_and_grafana_are_written_without_a_coordinator(bare_cli: Cli, tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ def test_a_list_is_asked_for_page_by_page_until_its_limit(cli: Cli, admin: FakeA
     assert cli("table", "list", "--limit", "5").out.endswith("\nand 2 more: see --limit\n")
     assert cli("table", "list", "--limit", "2", "--after", "a.b.t0").out.endswith("\nand more: see --limit\n")
     assert "more" not in cli("table", "list", "--limit", "2", "--after", "a.b.t4").out
+    names = [f"a.b.t{number}" for number in range(9)]
+    admin.script("ListTables", _pages(names, 2, is_exact=False))
+    assert cli("table", "list", "--limit", "2").out.endswith("\nand more than 1 more: see --limit\n")
+    assert cli("table", "list", "--limit", "4").out.endswith("\nand more: see --limit\n")
+    assert "more" not in cli("table", "list").out
+    assert json.loads(cli("table", "list", "-o", "json").out)["total"] == 9
 
 
 def test_jsonl_has_a_line_for_each_item_of_a_list_and_one_for_anything_else(cli: Cli, admin: FakeAdmin) -> None:
@@ -65,15 +71,6 @@ def test_jsonl_has_a_line_for_each_item_of_a_list_and_one_for_anything_else(cli:
     assert [json.loads(line)["table"] for line in lines] == ["a.b.c", "a.b.d"]
     admin.script("GetTable", table())
     assert json.loads(cli("table", "show", "sales.db.orders", "-o", "jsonl").out)["schema"] == "amoro.table/v1"
-
-
-def test_a_total_that_was_not_counted_to_its_end_says_so(cli: Cli, admin: FakeAdmin) -> None:
-    names = [f"a.b.t{number}" for number in range(9)]
-    admin.script("ListTables", _pages(names, 2, is_exact=False))
-    assert cli("table", "list", "--limit", "2").out.endswith("\nand more than 1 more: see --limit\n")
-    assert cli("table", "list", "--limit", "4").out.endswith("\nand more: see --limit\n")
-    assert "more" not in cli("table", "list").out
-    assert json.loads(cli("table", "list", "-o", "json").out)["total"] == 9
 
 
 def test_a_failure_between_pages_ends_the_command_and_nothing_is_listed(cli: Cli, admin: FakeAdmin) -> None:
@@ -295,21 +292,20 @@ def test_a_coordinator_has_all_tables_before_the_first_is_waited_for_and_busy_on
     assert [name for name, _ in admin.requests[4:]] == ["GetProcess", "ListTasks"] * 2
 
 
-def test_what_has_not_been_begun_in_time_says_so(cli: Cli, admin: FakeAdmin) -> None:
+def test_one_name_is_told_as_ever_a_pattern_as_several_and_what_was_not_begun_in_time_so(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    selecting(admin, "a.b.idle")
+    admin.script("OptimizeTable", optimized)
+    for names, schema in ((["a.b.idle"], "amoro.optimize/v1"), (["a.b.id*"], "amoro.optimized/v1")):
+        assert json.loads(cli("optimize", *names, "-o", "json").out)["schema"] == schema
+    assert len(admin.asked("SelectTables")) == 1
     selecting(admin, "a.b.one", "a.b.idle")
     admin.script("OptimizeTable", optimized)
     result = cli("optimize", "a.b.*", "--timeout", "1ms", "-o", "json")
     assert result.status == 124
     outcomes = [(item["outcome"], item["message"]) for item in json.loads(result.out)["tables"]]
     assert outcomes == [("not_ended", f"{name} was not started in time") for name in ("a.b.one", "a.b.idle")]
-
-
-def test_one_name_is_told_as_ever_and_a_pattern_for_one_table_as_several(cli: Cli, admin: FakeAdmin) -> None:
-    selecting(admin, "a.b.idle")
-    admin.script("OptimizeTable", optimized)
-    for names, schema in ((["a.b.idle"], "amoro.optimize/v1"), (["a.b.id*"], "amoro.optimized/v1")):
-        assert json.loads(cli("optimize", *names, "-o", "json").out)["schema"] == schema
-    assert len(admin.asked("SelectTables")) == 1
 
 
 def test_a_pattern_that_matches_nothing_is_told_by_the_coordinator_and_nothing_is_done(

@@ -57,24 +57,21 @@ def told(answer: Answer) -> tuple[int, object, object]:
     return answer.status, answer.document["code"], answer.document.get("value")
 
 
-def test_the_description_is_served_to_everybody(served: Served) -> None:
+def test_the_description_is_openapi_and_served_to_everybody(served: Served) -> None:
     assert served.ask(f"{PREFIX}/openapi.json", token="").document == description()
+    from openapi_spec_validator import validate
 
-
-# Who may
+    validate(description())
 
 
 # What requests may say
 
 
-def test_a_body_of_another_kind_or_length_is_refused(served: Served) -> None:
+def test_a_path_method_or_body_that_is_not_there_is_told_what_is(served: Served) -> None:
     other = served.ask(f"{PREFIX}/groups", "POST", body=b"name=x", headers={"Content-Type": "text/plain"})
     assert told(other) == (415, "AMORO-2005", "text/plain")
     assert served.ask(f"{PREFIX}/groups", "POST", body=b" " * (8 * 1024 * 1024 + 1)).status == 413
     assert served.ask(f"{PREFIX}/groups", body={"name": "x"}).status == 400
-
-
-def test_a_path_or_method_that_is_not_there_is_told_what_is(served: Served) -> None:
     assert told(served.ask(f"{PREFIX}/tabels")) == (404, "AMORO-3000", None)
     answer = served.ask(f"{PREFIX}/tables", "PUT", body={})
     assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")
@@ -300,14 +297,11 @@ def test_a_repeated_request_with_its_key_does_nothing_and_is_answered_as_before(
     assert served.ask(f"{PREFIX}/groups/keyed2").status == 404
 
 
-def test_a_key_is_its_senders_own(served: Served) -> None:
+def test_a_key_is_its_senders_own_and_may_be_used_again_after_a_refusal(served: Served) -> None:
     _, other = served.coordinator.tokens.create("another-admin", Role.ADMIN)
     key = {"Idempotency-Key": "shared"}
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "own1"}, headers=key).status == 201
     assert served.ask(f"{PREFIX}/groups", "POST", token=other, body={"name": "own2"}, headers=key).status == 201
-
-
-def test_a_key_of_a_refused_request_may_be_used_again(served: Served) -> None:
     key = {"Idempotency-Key": "refused"}
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "a b"}, headers=key).status == 400
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "mended"}, headers=key).status == 201
@@ -341,9 +335,6 @@ def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(serve
     assert (ended["status"], ended["receipt"]["rows_before"]) == ("success", ended["receipt"]["rows_after"])
     shown = served.ask(f"{PREFIX}/tables/{table}/processes").document["items"]
     assert [item["process_id"] for item in shown] == [ended["process_id"]]
-
-
-# Single things
 
 
 # Documents
@@ -426,13 +417,10 @@ def test_what_every_row_has_to_fulfil_is_learned_from_a_report(lake: Served) -> 
     ]
 
 
-def test_reports_are_for_operators(lake: Served) -> None:
+def test_reports_are_for_operators_and_wrong_ones_are_told(lake: Served) -> None:
     _, viewer = lake.coordinator.tokens.create("reader", Role.VIEWER)
     assert lake.ask(PATH, "POST", token=viewer, body=report(EQ)).status == 403
     assert lake.ask(PATH, "POST", token="amo_wrong", body=report(EQ)).status == 401
-
-
-def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
     assert lake.ask(PATH, "POST", body=b"{").status == 400
     deep: Any = EQ
     for _ in range(150):
@@ -446,12 +434,6 @@ def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
 
 def changed(name: str) -> str:
     return f"{PREFIX}/tables/{name}/changed"
-
-
-def test_it_is_openapi() -> None:
-    from openapi_spec_validator import validate
-
-    validate(description())
 
 
 #: In an environment of its own, which the Makefile makes.

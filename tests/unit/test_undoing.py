@@ -174,21 +174,20 @@ def test_a_refusal_names_what_is_not_as_it_was() -> None:
     assert revert(converted, head([], [ours])).refusal == f"{IN1.path} is no longer live"
 
 
-def test_an_output_that_is_live_twice_is_refused() -> None:
-    now = head([OUT, OTHER])
-    twice = replace(
-        now, scan=replace(now.scan, files=(*now.scan.files, ScannedFile(replace(OUT, path="file:/w/t/data/out"))))
-    )
-    assert "live 2 times" in revert(UNDONE, twice).refusal
-
-
-def test_a_delete_that_would_not_apply_any_more_is_refused() -> None:
-    """As one that held everywhere, should its spec be no unpartitioned one by now."""
+def test_what_would_not_apply_as_before_is_refused() -> None:
+    # As one that held everywhere, should its spec be no unpartitioned one by now.
     undone = CommitChange(scan([IN1], [equality("everywhere", 5, 7)]), scan([OUT], [], COMMIT))
     now = head([OUT])
     assert revert(undone, now).content is not None
     partitioned = replace(now, scan=replace(now.scan, unpartitioned_specs=frozenset()))
     assert revert(undone, partitioned).refusal == f"the delete everywhere would no longer apply to {IN1.path}"
+    now = head([OUT, OTHER])
+    twice = replace(
+        now, scan=replace(now.scan, files=(*now.scan.files, ScannedFile(replace(OUT, path="file:/w/t/data/out"))))
+    )
+    assert "live 2 times" in revert(UNDONE, twice).refusal
+    with pytest.raises(ValueError, match="changed nothing"):
+        CommitChange(UNDONE.before, UNDONE.before)
 
 
 def test_an_equality_delete_that_would_cover_only_inputs_is_refused() -> None:
@@ -214,11 +213,6 @@ def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> No
         assert revert(UNDONE, now, {delete.identity: frozenset({OTHER.path, named.path})}).refusal
 
 
-def test_a_snapshot_that_changed_nothing_is_no_commit() -> None:
-    with pytest.raises(ValueError, match="changed nothing"):
-        CommitChange(UNDONE.before, UNDONE.before)
-
-
 #: A second commit of the same process, with an equality delete of others between the two.
 IN3, OUT3 = data("in-3", 7, 0, A), data("out-3", S, 0, A)
 BETWEEN = equality("eq-13", 13, 0, A)
@@ -233,12 +227,9 @@ def both(now: Head, later: Head | None = None) -> Revert:
     return revert_rules.revert([FIRST, SECOND], [now, later or now])
 
 
-def test_all_commits_of_a_process_are_undone_together() -> None:
+def test_all_commits_of_a_process_are_undone_together_or_none() -> None:
     now = head([OUT, OUT3, data("new", 18, 0, A)], [BETWEEN, LATE])
     assert taken_back(both(now)) == (["out", "out-3"], [], ["in-1", "in-2", "in-3"], [])
-
-
-def test_a_commit_is_refused_with_the_others_of_its_process() -> None:
     good = head([OUT, OUT3], [BETWEEN])
     assert both(good).content is not None
     assert "does not descend from its snapshot 140" in both(good, replace(good, descends=False)).refusal

@@ -323,13 +323,10 @@ def test_progress_tells_each_stage_and_the_core_time(tmp_path: Path) -> None:
     assert sum(fact.core_ms for fact in output.stages) >= times[-1] - len(output.stages)
 
 
-def test_converted_files_are_no_part_of_a_group(tmp_path: Path) -> None:
+def test_rows_that_got_lost_and_converted_files_fail_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(9), 1))
     with pytest.raises(CheckFailed, match="none is converted"):
         run(replace(work, rewrite=replace(work.rewrite, converted=work.rewrite.rewritten)))
-
-
-def test_rows_that_got_lost_on_the_way_fail_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(9), 1))
     whole = Cuts.tagged
     monkeypatch.setattr(Cuts, "tagged", lambda cuts, batch, places: whole(cuts, batch, places).slice(1))

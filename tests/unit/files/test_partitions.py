@@ -81,11 +81,8 @@ def test_paths_are_those_of_iceberg(
     assert partition_path(spec, (value,), schema) == f"p+q={shown}"
 
 
-def test_the_path_of_a_dropped_source_column_shows_the_bytes() -> None:
+def test_paths_of_dropped_source_columns_show_the_bytes_and_unpartitioned_ones_are_empty() -> None:
     spec = PartitionSpec(PartitionField(9, 1000, IdentityTransform(), "p"))
 
     assert partition_path(spec, (b"\1\2",), Schema(NestedField(1, "c", LongType()))) == "p=0102"
-
-
-def test_an_unpartitioned_path_is_empty() -> None:
     assert partition_path(PartitionSpec(), (), Schema(NestedField(1, "c", LongType()))) == ""

@@ -93,11 +93,19 @@ def test_outputs_lie_in_the_directory_of_their_partition(tmp_path: Path) -> None
     assert (output.data_files[0].partition, output.data_files[0].spec_id) == (partition, 4)
 
 
-def test_files_of_two_partitions_in_one_task_are_not_rewritten(tmp_path: Path) -> None:
+def test_files_of_two_partitions_or_with_a_broken_page_are_not_rewritten(tmp_path: Path) -> None:
     files = [numbered(tmp_path, 1, partition=(b"a",)), numbered(tmp_path, 1, partition=(b"b",))]
 
     with pytest.raises(CheckFailed, match="2 partitions"):
         run(task(context(tmp_path, NS), files))
+    file = numbered(tmp_path, 5000, compression="zstd", write_page_checksum=True)
+    content = bytearray(Path(file.path).read_bytes())
+    content[100:400] = b"\xaa" * 300
+    Path(file.path).write_bytes(content)
+
+    with pytest.raises(UnreadableFile, match=re.escape(file.path)):
+        run(task(context(tmp_path, NS), [file]))
+    assert written_under(tmp_path) == []
 
 
 @pytest.mark.parametrize("converted", [False, True])
@@ -108,17 +116,6 @@ def test_a_file_with_other_rows_than_the_manifest_says_is_unreadable(tmp_path: P
 
     with pytest.raises(UnreadableFile, match="has 10 rows, but the manifest says 11"):
         run(work)
-
-
-def test_a_file_with_a_broken_page_is_unreadable(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 5000, compression="zstd", write_page_checksum=True)
-    content = bytearray(Path(file.path).read_bytes())
-    content[100:400] = b"\xaa" * 300
-    Path(file.path).write_bytes(content)
-
-    with pytest.raises(UnreadableFile, match=re.escape(file.path)):
-        run(task(context(tmp_path, NS), [file]))
-    assert written_under(tmp_path) == []
 
 
 class FullDisk(FileAccess):

@@ -94,7 +94,9 @@ def test_required_fields_inside_optional_structs_are_written_as_such(tmp_path: P
     assert [written.field("s").type.field(index).nullable for index in range(4)] == [False] * 4
 
 
-def test_a_struct_added_later_is_null_in_older_files_whatever_its_members_require(tmp_path: Path) -> None:
+def test_a_struct_added_later_is_null_whatever_its_members_require_and_a_required_null_is_unreadable(
+    tmp_path: Path,
+) -> None:
     inner = StructType(
         NestedField(3, "u", UUIDType(), required=True),
         NestedField(4, "l", ListType(5, StringType(), True), required=True),
@@ -106,9 +108,6 @@ def test_a_struct_added_later_is_null_in_older_files_whatever_its_members_requir
     output = run(task(context(tmp_path, schema), [file]))
 
     assert rows_of(output) == [{"n": 1, "s": None}, {"n": 2, "s": None}]
-
-
-def test_a_null_in_a_required_column_makes_the_file_unreadable(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "n", LongType(), required=True))
     file = data_file(tmp_path, [col("n", pa.int64(), 1)], {"n": [1, None]})
 
@@ -326,19 +325,16 @@ def test_two_columns_of_one_id_are_refused_by_the_files_name_also_within_structs
     assert rows_of(run(task(context(tmp_path, TWICE), [unknown]))) == ROWS
 
 
-def test_two_columns_that_a_name_mapping_gives_one_id_are_refused(tmp_path: Path) -> None:
+def test_two_columns_that_a_mapping_or_a_delete_gives_one_id_are_refused(tmp_path: Path) -> None:
+    file = data_file(tmp_path, [ID], {"id": [1]})
+    delete = equality_deletes(tmp_path, [1], [ID, col("other", pa.int64(), 1)], {"id": [5], "other": [1]})
+    assert delete.path in refused(tmp_path, file, delete)
     table = context(tmp_path, TWICE, name_mapping='[{"field-id": 1, "names": ["id", "old"]}]')
     columns = [pa.field("id", pa.int64()), pa.field("old", pa.int64())]
     file = data_file(tmp_path, columns, {"id": [1], "old": [2]})
     assert "two columns with the field id 1" in refused(tmp_path, file, table=table)
     one = data_file(tmp_path, columns[1:], {"old": [1]})
     assert rows_of(run(task(table, [one]))) == ROWS
-
-
-def test_an_equality_delete_with_two_columns_of_its_key_is_refused(tmp_path: Path) -> None:
-    file = data_file(tmp_path, [ID], {"id": [1]})
-    delete = equality_deletes(tmp_path, [1], [ID, col("other", pa.int64(), 1)], {"id": [5], "other": [1]})
-    assert delete.path in refused(tmp_path, file, delete)
 
 
 @pytest.mark.parametrize(

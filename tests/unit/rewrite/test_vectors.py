@@ -111,22 +111,16 @@ def test_a_vector_that_is_not_as_its_entry_says_is_unreadable_and_named(
     assert written_under(tmp_path) == []
 
 
-def test_a_vector_beyond_the_end_of_its_data_file_is_unreadable(tmp_path: Path) -> None:
+def test_a_vector_of_another_file_or_beyond_its_end_or_that_is_gone_is_never_applied(tmp_path: Path) -> None:
     file = numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (file, [5, 100]))
     with pytest.raises(UnreadableFile, match=rf"{vector.path} at 4 deletes row 100, the data file has 100 rows"):
         run(task(context(tmp_path, NS), [file], [vector]))
-
-
-def test_a_puffin_file_that_is_gone_is_missing(tmp_path: Path) -> None:
     file = numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (file, [5]))
     Path(vector.path).unlink()
     with pytest.raises(DataFileMissing, match=vector.path):
         run(task(context(tmp_path, NS), [file], [vector]))
-
-
-def test_a_vector_of_another_file_than_its_own_is_never_applied(tmp_path: Path) -> None:
     file, other = numbered(tmp_path, 100), numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (other, [5]))
     with pytest.raises(CheckFailed, match="names another file"):
