@@ -56,14 +56,21 @@ def tables(admin: FakeAdmin) -> None:
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_named_coordinator_takes_its_token_from_a_file(
-    bare_cli: Cli, address: str, tmp_path: Path, home: Path
+def test_a_named_coordinator_takes_its_token_from_a_file_or_a_pipe(
+    bare_cli: Cli, address: str, tmp_path: Path, home: Path, admin: FakeAdmin
 ) -> None:
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     options = ("--address", address, "--token-file", str(token), "--home", str(home))
     assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
     assert bare_cli(*options, "table", "list", "-o", "name").out == "sales.db.orders\n"
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    reading, writing = os.pipe()
+    os.write(writing, f"{TOKEN}\n".encode())
+    os.close(writing)
+    options = ("--address", address, "--token-file", f"/dev/fd/{reading}")
+    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
+    os.close(reading)
 
 
 @pytest.mark.usefixtures("tables")
@@ -114,16 +121,6 @@ def test_a_token_file_without_one_token_is_wrong_usage(
     result = bare_cli("table", "list", "--address", address, "--token-file", str(path))
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"Error: The token file {path} can't be used: {said} [AMORO-2001]\n")
-
-
-def test_a_token_may_come_through_a_pipe(bare_cli: Cli, address: str, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
-    reading, writing = os.pipe()
-    os.write(writing, f"{TOKEN}\n".encode())
-    os.close(writing)
-    options = ("--address", address, "--token-file", f"/dev/fd/{reading}")
-    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
-    os.close(reading)
 
 
 def test_a_state_directory_without_its_token_is_not_ours(bare_cli: Cli, home: Path, coordinator: str) -> None:

@@ -193,7 +193,7 @@ def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
     return site(fill)
 
 
-def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> None:
+def test_the_schema_and_actions_are_read_on_request(client: TestClient) -> None:
     assert "Read the schema" in client.get(f"{AT}/schema").text
     done = client.post(f"{AT}/schema", headers=OWN)
     assert (done.status_code, done.headers["location"]) == (303, f"{AT}/schema")
@@ -201,9 +201,6 @@ def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> Non
     first = SCHEMA.fields[0]
     assert f"{first.field_id} {first.name} {first.field_type}" in page
     assert "The table is not partitioned." in page
-
-
-def test_actions_are_shown_as_they_are_stored_and_looked_at_on_request(client: TestClient) -> None:
     assert "No action was scheduled or run on this table yet." in client.get(f"{AT}/maintenance").text
     page = words(client.post(f"{AT}/maintenance", headers=OWN).text)
     assert "expire-snapshots" in page

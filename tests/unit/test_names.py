@@ -20,7 +20,7 @@ from amoro_cli.connection import CoordinatorAddress, Endpoint
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.principals import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableIdentifier, discovery_filter, parse_table
+from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.model.text_sanitizing import Secret, cut, is_secret, is_text, masked, printable, without_secrets
 from amoro_optimizer.runner import OptimizerConfig
 
@@ -131,33 +131,8 @@ def test_only_catalogs_that_can_be_meant_are_to_be_listed(pattern: str, catalogs
     assert parse_pattern(pattern).catalogs(["one"]) == ["one"]
 
 
-# Discovery
-
-
 def name(*parts: str) -> TableIdentifier:
     return TableIdentifier("cat", parts[:-1], parts[-1])
-
-
-@pytest.mark.parametrize(
-    ("properties", "admitted"),
-    [
-        ({}, ["a.t1", "a.t2", "a.b.t1", "c.t1"]),
-        ({"database-filter": r"a(\..*)?"}, ["a.t1", "a.t2", "a.b.t1"]),
-        ({"table-filter": "t1"}, ["a.t1", "a.b.t1", "c.t1"]),
-        ({"table-filter": "t"}, []),
-        ({"database-filter": "a|c", "table-filter": ".*2"}, ["a.t2"]),
-    ],
-)
-def test_whole_names_must_match(properties: dict[str, str], admitted: list[str]) -> None:
-    wanted = discovery_filter(properties)
-    tables = [name("a", "t1"), name("a", "t2"), name("a", "b", "t1"), name("c", "t1")]
-    assert [str(table).removeprefix("cat.") for table in tables if wanted.admits(table)] == admitted
-
-
-@pytest.mark.parametrize("key", ["database-filter", "table-filter"])
-def test_a_malformed_pattern_is_named_with_its_key(key: str) -> None:
-    with pytest.raises(InvalidArgument, match=rf"{key} is not a regular expression: '\(a'"):
-        discovery_filter({key: "(a"})
 
 
 # Texts

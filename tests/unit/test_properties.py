@@ -7,7 +7,7 @@ import re
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.formats.configuration import CONFIGURATIONS, Configuration, effective_config
+from amoro_core.formats.configuration import CONFIGURATIONS, Configuration
 from amoro_core.iceberg.manifest.writing import MergeSettings
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
@@ -121,32 +121,6 @@ def test_malformed_value_refuses_the_table_by_key_and_value(key: str, value: str
     assert error.message == f"property {key} has the malformed value {value!r}: {problem}"
     assert (error.reason, error.code, error.exit_status) == ("configuration", "AMORO-6001", 6)
     assert error.hint == f"Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it."
-
-
-def test_effective_config_says_every_value_and_who_said_it() -> None:
-    catalog = {
-        "table.self-optimizing.quota": "0.1",
-        "table.self-optimizing.group": "big",
-        "table.write.parquet.page-row-limit": "7",
-        "self-optimizing.target-size": "1",
-        "uri": "http://c",
-    }
-    table = {
-        "self-optimizing.quota": "a lot",
-        "self-optimizing.enabled": "true",
-        "self-optimizing.colour": "blue",
-        "write.parquet.bloom-filter-fpp.column.a": "0.1",
-    }
-    found = {item.key: (item.value, item.origin) for item in effective_config(catalog, table)}
-    assert found["self-optimizing.enabled"] == ("true", Origin.TABLE)
-    assert found["self-optimizing.quota"] == ("a lot", Origin.TABLE)
-    assert found["self-optimizing.group"] == ("big", Origin.CATALOG)
-    assert found["self-optimizing.target-size"] == ("134217728", Origin.DEFAULT)
-    assert found["self-optimizing.colour"] == ("blue", Origin.UNKNOWN)
-    assert found["write.parquet.bloom-filter-fpp.column.a"] == ("0.1", Origin.TABLE)
-    assert "write.parquet.bloom-filter-fpp.column.*" not in found
-    # Other writers know nothing of a catalog's defaults.
-    assert found["write.parquet.page-row-limit"] == ("20000", Origin.DEFAULT)
 
 
 @pytest.mark.parametrize(

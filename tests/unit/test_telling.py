@@ -25,14 +25,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
 from amoro_core.services.metrics import ConditionService
 from amoro_core.state import tasks as machine
-from amoro_core.state.transition_events import (
-    EventText,
-    action_event,
-    attempt_event,
-    ended_attempt,
-    process_event,
-    table_events,
-)
+from amoro_core.state.transition_events import EventText, action_event, ended_attempt, process_event, table_events
 from tests.store.builders import RECEIPT, process, runtime, task
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -77,22 +70,6 @@ def test_a_step_that_leaves_the_thread_where_it_is_ends_nothing_and_one_without_
     ended = ended_attempt(before, machine.advance(before, machine.Reset("late"), LATER), LATER)
     assert ended is not None
     assert (ended.acked_at, ended.finished_at) == (None, LATER)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "told"),
-    [
-        (AttemptOutcome.SUCCESS, None),
-        (AttemptOutcome.RETURNED, None),
-        (AttemptOutcome.CANCELED, None),
-        (AttemptOutcome.FAILED, EventText(EventKind.FAILED, "attempt 2 of task 4 failed: [AMORO-1] no disk")),
-        (AttemptOutcome.LOST, EventText(EventKind.LOST, "attempt 2 of task 4 was lost: no disk")),
-    ],
-)
-def test_only_attempts_that_went_wrong_are_told(outcome: AttemptOutcome, told: EventText | None) -> None:
-    attempt = Attempt(TaskId("p", 4), 2)
-    ended = TaskAttempt(attempt, THREAD, outcome, NOW, NOW, LATER, "AMORO-1", "no disk")
-    assert attempt_event(ended) == told
 
 
 DONE = f"minor committed snapshot {RECEIPT.snapshot_id}: 12 data files became 1, 50 rows"

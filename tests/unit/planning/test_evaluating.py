@@ -146,7 +146,7 @@ def test_triggers(
     assert (found.type, found.reason) == (type_, reason if type_ else f"nothing to do: {reason}")
 
 
-def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
+def test_copied_files_of_target_size_are_encoded_an_interval_after_the_last_encoding_and_else_after_minor() -> None:
     day, files = timedelta(days=1), [data(f"f{SUFFIX}", 110 * MIB), data("g", 110 * MIB)]
     reason = "nothing to do: 1 file with small row groups, 110 MiB; next major at 2026-03-01 12:00 UTC by interval"
     assert said(evaluated(scan_of(files), ago=day)) == (None, reason, NOW + MS)
@@ -157,12 +157,8 @@ def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
         None,
     )
     assert [file.data.path for task in due.partitions[0].work for file in task.rewritten] == [files[0].path]
-
-
-def test_the_interval_of_copied_files_begins_with_the_last_encoding_and_else_with_minor() -> None:
-    key, files = PartitionKey(0, ()), [data(f"f{SUFFIX}", 110 * MIB)]
-    old, new = NOW - timedelta(days=1) - MS, NOW
-    for last, due in (
+    old, new = NOW - day - MS, NOW
+    for last, type_ in (
         (LastOptimized(), None),  # nobody knows when it was made: somebody else's file may have such a name
         (LastOptimized(minor=old), MAJOR),
         (LastOptimized(minor=new), None),
@@ -170,7 +166,7 @@ def test_the_interval_of_copied_files_begins_with_the_last_encoding_and_else_wit
         (LastOptimized(minor=old, major=new), None),
         (LastOptimized(minor=old, major=old, full=new), None),
     ):
-        assert evaluate(scan_of(files), CONFIG, {key: last}, NOW).type is due
+        assert evaluate(scan_of(files), CONFIG, {UNPARTITIONED: last}, NOW).type is type_
 
 
 @pytest.mark.parametrize(
@@ -365,14 +361,10 @@ def prechecked(
     return evaluate_totals(7, totals, config, last, NOW, KNOWN)
 
 
-def test_totals_are_read_from_a_snapshots_summary() -> None:
-    summary = {"total-data-files": "3", "total-delete-files": "2", "total-files-size": "1000", "operation": "append"}
-    assert totals_of(summary) == TableTotals(data_files=3, delete_files=2, bytes=1000)
-
-
 @pytest.mark.parametrize("value", [None, "", "-1", "three", "1.5", "²", "9" * 19, "9" * 5_000])
-def test_missing_or_malformed_totals_tell_nothing(value: str | None) -> None:
-    summary = {"total-data-files": "3", "total-files-size": "1000"}
+def test_missing_or_malformed_totals_of_a_snapshots_summary_tell_nothing(value: str | None) -> None:
+    summary = {"total-data-files": "3", "total-files-size": "1000", "operation": "append"}
+    assert totals_of({**summary, "total-delete-files": "2"}) == TableTotals(data_files=3, delete_files=2, bytes=1000)
     assert totals_of(summary if value is None else {**summary, "total-delete-files": value}) is None
     assert prechecked(None) is None
 

@@ -508,18 +508,6 @@ def test_a_choice_whose_column_has_one_value_by_now_gains_nothing_and_refuses_no
     )
 
 
-def test_auto_waits_for_scans() -> None:
-    table = wide(columns=("auto",))
-    assert table.plan().reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 0"
-    verdict = table.plan(scans=scans("b", 20))
-    assert verdict.choice is not None
-    assert verdict.choice.columns == ("b",)
-    assert verdict.layout == Layout(Strategy.LINEAR, (LayoutKey(2),))
-    (note,) = verdict.notes
-    assert note.startswith(f"auto chose b on {verdict.choice.chosen_at:%Y-%m-%d} by ")
-    assert note.endswith(f" scans, which it spares 98% of the bytes (b 98%); chosen by {verdict.choice.scans} scans")
-
-
 # It comes to rest
 
 
