@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -158,7 +159,9 @@ def test_an_optimizer_on_spark_has_as_many_threads_as_spark_has_cores(
 
 
 @pytest.fixture
-def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, home: Path) -> object:
+def typed(
+    bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> Callable[[str], list[str]]:
     launcher.known = {
         Kind.TABLE: ["cat.db.orders", "cat.db.`odd name`", "other.db.t", "cat.db.\x1b[2J"],
         Kind.CATALOG: ["cat", "other"],
@@ -180,9 +183,10 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
     return call
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
+def test_the_shell_is_offered_commands_and_names_of_the_state_directory_that_is_meant_if_safe_to_print(
+    typed: Callable[[str], list[str]], launcher: FakeLauncher, home: Path, tmp_path: Path
+) -> None:
+    for words, offered in (
         ("amoro opt", ["optimize", "optimizer"]),
         ("amoro plan cat", ["cat.db.orders", "cat.db.`odd name`"]),
         ("amoro table show x", []),
@@ -190,17 +194,9 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
         ("amoro optimizer release ", ["0198-o"]),
         ("amoro optimize cat.db.orders o", ["other.db.t"]),
         ("amoro table list --sort-by health,-fi", ["health,-files"]),
-    ],
-)
-def test_the_shell_is_offered_commands_and_names_that_are_safe_to_print(
-    typed: object, words: str, offered: list[str]
-) -> None:
-    assert typed(words) == offered
-
-
-def test_names_are_those_of_the_state_directory_that_is_meant(
-    typed: object, launcher: FakeLauncher, home: Path, tmp_path: Path
-) -> None:
+    ):
+        assert typed(words) == offered
+    launcher.calls.clear()
     typed("amoro plan cat")
     typed(f"amoro --home {tmp_path} plan cat")
     assert launcher.calls == [("names", Kind.TABLE, home), ("names", Kind.TABLE, tmp_path)]

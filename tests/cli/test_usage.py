@@ -126,9 +126,6 @@ def test_an_argument_without_text_does_not_count_as_none_given(cli: Cli, argumen
     assert (told.status, told.err) == (2, f"Error: {what} [AMORO-2001]\nHint: Give it a value, or leave it out.\n")
 
 
-# Help
-
-
 def test_the_help_of_the_program_names_every_command_and_group(bare_cli: Cli, commands: list[tuple[str, ...]]) -> None:
     whole = bare_cli("--help", "--debug").out
     assert all(f"\n  {name} " in whole for name, *_ in commands)

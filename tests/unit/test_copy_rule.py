@@ -156,17 +156,11 @@ def test_tasks_that_differ_are_counted_and_those_that_rewrite_nothing_are_not() 
     assert told(small, written={"write.parquet.row-group-limit": "2000"}).startswith(COPIES)
 
 
-# Codec
-
-
 def test_a_strategy_of_tomorrow_is_refused() -> None:
     message = codec.encode(cluster_pb.Layout, Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2))))
     message.strategy = "peano"
     with pytest.raises(ValueError, match="peano"):
         codec.decode(Layout, message)
-
-
-# Receipts
 
 
 COUNTED = Receipt.brief(

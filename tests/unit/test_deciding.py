@@ -133,8 +133,6 @@ def test_a_process_that_commits_nothing_ends_with_its_tasks(tasks: list[Optimizi
     assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1001", TOO_OFTEN.replace("3", "4"))
 
 
-# Group by group
-
 BY_GROUPS = replace(RUNNING, max_commits=2, allow_partial_commit=True)
 OPEN = _task(4, TaskStatus.ACKED)
 DONE_3 = _task(3, TaskStatus.SUCCESS)
@@ -282,9 +280,6 @@ def _carry_out(process: OptimizingProcess, tasks: dict[int, OptimizingTask]) -> 
     raise AssertionError("the decisions never end")
 
 
-# Lanes
-
-
 #: Beside each lane itself.
 EXCLUDED = {("metadata", "storage"), ("storage", "metadata")}
 
@@ -331,9 +326,6 @@ def test_the_reason_names_the_lane_the_pair_or_the_action() -> None:
     assert conflicting_process("files", [ordering], action="expire-data") == (ordering, words)
     assert conflicting_process("files", [ordering], action="optimizing") is None
     assert conflicting_process("layout", [replace(expiry, status=ProcessStatus.HELD)], action="cluster") is None
-
-
-# Pausing
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -58,8 +58,6 @@ from amoro_core.state.tasks import (
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=7)
 
-# Tasks
-
 ONE = OptimizerThread("optimizer-1", 1)
 TWO = OptimizerThread("optimizer-2", 4)
 PLANNED = OptimizingTask(TaskId("0199-process", 3), 7, "default", TaskStatus.PLANNED, cost=10, partition="a=1")
@@ -228,8 +226,6 @@ def test_an_attempt_that_is_held_goes_on_under_the_new_registration_and_no_other
             adopt(task, attempt, "optimizer-9", 5, LATER)
 
 
-# Processes
-
 RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 111, 110, 4000)
 RUNNING = OptimizingProcess(
     process_id="0199-process",
@@ -352,8 +348,6 @@ def test_a_commit_that_waits_is_tried_again_and_refused_for_good_by_three_refusa
     unknown = delayed(CommitUnclear("504"), BUSY)
     assert unknown.waiting == f"waiting to know whether it was committed: no answer, {when}"
 
-
-# Tables
 
 S = OptimizingStatus
 IDLE = TableRuntime(

@@ -60,9 +60,6 @@ def test_shown_name_is_read_back(catalog: str, namespace: list[str], name: str) 
     assert parse_table(str(identifier)) == identifier
 
 
-# Patterns
-
-
 TABLES = [
     parse_table(text)
     for text in (
@@ -133,9 +130,6 @@ def test_only_catalogs_that_can_be_meant_are_to_be_listed(pattern: str, catalogs
 
 def name(*parts: str) -> TableIdentifier:
     return TableIdentifier("cat", parts[:-1], parts[-1])
-
-
-# Texts
 
 
 @pytest.mark.parametrize(

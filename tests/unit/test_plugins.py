@@ -97,9 +97,6 @@ def test_what_is_plugged_in_by_entry_point_is_there_and_what_is_broken_or_ours_i
     assert [action.names for action in more_actions()] == [("count",)]
 
 
-# Actions
-
-
 class Polishing(Rewriting):
     name = "care"
     names = ("polish", "wax")

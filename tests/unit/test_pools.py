@@ -94,9 +94,6 @@ def test_stopping_ends_the_threads_of_every_lane() -> None:
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("stopping-")] == []
 
 
-# Turns
-
-
 class Work:
     """Notes what was begun; a key that is held goes on only when it is let go."""
 

@@ -49,9 +49,6 @@ def test_occupation_is_the_part_of_the_limit_used_in_the_last_hour() -> None:
     assert occupation([TaskRun(NOW - MINUTE)], 0, NOW) == float("inf")
 
 
-# Policies
-
-
 Task = tuple[int, int]  # its table and its number
 
 
@@ -94,9 +91,6 @@ def test_no_slot_is_idle_and_nothing_is_lent_before_every_limit_is_reached(
     for table_id, count in counts.items():
         if lent and taken[table_id] < count:
             assert running.get(table_id, 0) + taken[table_id] >= limits.get(table_id, 0)
-
-
-# Time by quotas
 
 
 S = timedelta(seconds=1)

@@ -161,9 +161,6 @@ def test_an_action_is_told_to_pause_and_to_go_on() -> None:
     assert (action_event(works, works), action_event(paused, paused)) == (None, None)
 
 
-# Conditions
-
-
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TASKS = [
     MetricSample("amoro_open_tasks", 3, ("a", "planned")),

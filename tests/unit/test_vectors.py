@@ -133,9 +133,6 @@ def test_no_damage_below_a_right_checksum_ends_the_process(cut: int, flipped: in
         assert len(positions_in(_resealed(bytes(body[: len(body) - cut])), 3, 2**18, "f")) == 3
 
 
-# The check before a commit
-
-
 D = data("d", 5, 100, 0)
 OF_C = replace(
     CONVERTED,

@@ -175,9 +175,6 @@ def test_bloom_filters_are_made_for_the_columns_that_want_them(tmp_path: Path) -
     assert lengths[0] > lengths[1] > 4096 + 64 >= lengths[2] > 0  # with its header
 
 
-# Counts and bounds
-
-
 def long(number: int) -> bytes:
     return struct.pack("<q", number)
 
@@ -306,8 +303,6 @@ def test_only_sizes_are_known_of_columns_in_lists_and_maps_and_facts_are_those_o
     with pytest.raises(UnreadableFile, match=r"broken\.parquet"):
         read_facts(access, f"{tmp_path}/broken.parquet")
 
-
-# Refusals
 
 RATE = "write.parquet.bloom-filter-fpp.column.a"
 

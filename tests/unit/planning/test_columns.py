@@ -153,9 +153,6 @@ def test_bytes_times_rows_may_have_more_than_64_bits() -> None:
     assert [task.output_count for task in verdict.work] == [2**46 // CONFIG.target_size]
 
 
-# Spelling of paths
-
-
 SPELLINGS = ("file:/t/", "file:///t/", "file://h/t/", "s3://b/k/", "S3A://b/", "hdfs:///")
 BEGINS = ("", "/", "/t/", "/\n/", "a/../", "//", *SPELLINGS)
 MIXED = "3-B-0-1-2-x"
@@ -183,18 +180,12 @@ def test_every_spelling_beside_every_other() -> None:
     check([f"{begin}{end}" for begin in BEGINS for end in ENDS])
 
 
-# By difference
-
-
 def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:
     """`make prove` goes on with other seeds."""
     seen: Counter[str] = Counter()
     for seed in seeds(15, 40):
         seen += lived(seed)
     assert min(seen[what] for what in ("None", "minor", "major", "full")) > 0, seen
-
-
-# Digests
 
 
 @pytest.mark.parametrize(

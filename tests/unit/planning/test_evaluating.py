@@ -169,39 +169,31 @@ def test_copied_files_of_target_size_are_encoded_an_interval_after_the_last_enco
         assert evaluate(scan_of(files), CONFIG, {UNPARTITIONED: last}, NOW).type is type_
 
 
-@pytest.mark.parametrize(
-    "changed", [{"coarse_interval": None}, {"row_group_merge": True}, {"row_group_merge_min_size": 0}]
-)
-def test_copied_files_stay_where_nothing_is_coarse_or_no_interval_is_set(changed: dict[str, Any]) -> None:
-    config = replace(CONFIG, **changed)
-    assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is None
-
-
-def test_copied_files_are_encoded_when_copying_is_off_and_by_a_requested_major_or_full() -> None:
-    config = replace(CONFIG, row_group_merge=False)
-    assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is MAJOR
-    scan = scan_of([data(f"f{SUFFIX}", 110 * MIB)])
-    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 file with small row groups, 110 MiB"
-    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 file with small row groups, 110 MiB"
-    assert said(evaluated(scan, requested=MINOR))[0] is None
+def test_copied_files_are_encoded_when_copying_is_off_and_by_a_requested_major_or_full_and_else_stay() -> None:
+    scan, long_ago = scan_of([data(f"f{SUFFIX}", 110 * MIB)]), timedelta(days=9)
+    for changed in ({"coarse_interval": None}, {"row_group_merge": True}, {"row_group_merge_min_size": 0}):
+        assert evaluated(scan, replace(CONFIG, **changed), ago=long_ago).type is None
+    assert evaluated(scan, replace(CONFIG, row_group_merge=False), ago=long_ago).type is MAJOR
+    for kind in (MAJOR, FULL):
+        assert (
+            evaluated(scan, requested=kind).reason == f"{kind.value} requested: 1 file with small row groups, 110 MiB"
+        )
+    assert evaluated(scan, requested=MINOR).type is None
     assert evaluated(scan_of([data("f", 110 * MIB)]), requested=FULL).type is None
 
 
-def test_equality_delete_that_stayed_behind_a_conversion_does_not_count_again() -> None:
+def test_equality_deletes_that_stayed_behind_a_conversion_count_no_more_nor_among_the_small_files() -> None:
     file = data("a", 110 * MIB)
     deletes = [equality_delete(f"e{number}", sequence_number=3) for number in range(12)]
-    assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=3)])).type is None
-    assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=2)])).type is MINOR
-
-
-@pytest.mark.parametrize(("fragments", "expected"), [(11, None), (12, MINOR)])
-def test_equality_deletes_that_stayed_behind_are_not_among_the_small_files(
-    fragments: int, expected: OptimizingType | None
-) -> None:
-    file = data("a", 110 * MIB)
-    deletes = [*(equality_delete(f"e{n}", sequence_number=3) for n in range(10)), own_delete(file, sequence_number=3)]
-    small = [data(f"f{number}", MIB, sequence_number=4) for number in range(fragments)]
-    assert evaluated(scan_of([file, *small], deletes)).type is expected
+    small = [data(f"f{number}", MIB, sequence_number=4) for number in range(12)]
+    own = own_delete(file, sequence_number=3)
+    for files, more, expected in (
+        ([file], [*deletes, own], None),
+        ([file], [*deletes, own_delete(file, sequence_number=2)], MINOR),
+        ([file, *small[:11]], [*deletes[:10], own], None),
+        ([file, *small], [*deletes[:10], own], MINOR),
+    ):
+        assert evaluated(scan_of(files, more)).type is expected
 
 
 def test_verdict_counts_the_partition_and_what_is_expected_of_it() -> None:

@@ -209,9 +209,6 @@ def test_plan_does_not_depend_on_the_order_of_the_files(order: list[int]) -> Non
     assert planned(shuffled, requested=MAJOR) == planned(scan, requested=MAJOR)
 
 
-# A filter
-
-
 def without(*excluded: str) -> Callable[[DataFile], bool]:
     return lambda file: file.path.removeprefix("/t/data/").removesuffix(".parquet") not in excluded
 
@@ -240,9 +237,6 @@ def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:
     scan = scan_of(many(2, MIB))
     with pytest.raises(ValueError, match="the evaluation is of snapshot 101, not of 1"):
         plan(replace(scan, snapshot_id=1), evaluate(scan, CONFIG, {}, NOW), CONFIG, threads=1)
-
-
-# What a file is
 
 
 SEGMENT = data("segment", 110 * MIB, records=1000)
@@ -333,9 +327,6 @@ def test_live_bytes_leave_out_rows_of_deletes_that_name_this_file_alone() -> Non
     deletes = position_delete("d", SEGMENT, records=250), position_delete("shared", None, records=500)
     file = assess(ScannedFile(replace(SEGMENT, size_bytes=1000), deletes), CONFIG)
     assert file.live_bytes == 750
-
-
-# Packing
 
 
 WEIGHTS = st.lists(st.integers(0, 150), max_size=60)

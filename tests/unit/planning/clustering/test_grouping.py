@@ -102,9 +102,6 @@ def test_a_perfect_curve_meets_the_dth_root_of_the_files_and_large_files_are_rea
     assert units_of(np.array([1, 100, 350]), 100).tolist() == [1.0, 1.0, 3.5]
 
 
-# Groups
-
-
 LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(1),))
 
 

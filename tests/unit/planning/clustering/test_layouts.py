@@ -138,9 +138,6 @@ def test_a_linear_layout_has_the_sort_order_that_says_the_same() -> None:
     assert sort_order_id(Layout(LINEAR, (LayoutKey(1),)), (SortOrder(9, (LayoutKey(1),), "is broken"),)) == 0
 
 
-# Properties
-
-
 PREFIX = "self-optimizing.cluster."
 
 
@@ -197,9 +194,6 @@ def test_what_is_malformed_is_refused_with_key_and_value(key: str, text: str) ->
         parsed(**{key: text})
     name = PREFIX + key.replace("__", ".").replace("_", "-")
     assert caught.value.message.startswith(f"property {name} has the malformed value {text!r}: ")
-
-
-# Suggestions
 
 
 def table() -> Table:

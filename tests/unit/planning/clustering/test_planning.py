@@ -63,9 +63,6 @@ def clustered(count: int = 16, **values: object) -> Table:
     return table
 
 
-# The plan
-
-
 def test_files_that_lie_anywhere_are_one_group_of_the_layout() -> None:
     table = wide()
     verdict = table.plan()
@@ -131,9 +128,6 @@ def test_pins_are_found_however_spelled_and_an_open_group_with_a_pin_is_left_alo
     table.append(of_size(whole(rng(), 16), TARGET))
     assert kept < set(planned(table.plan().plan))
     assert not kept & set(planned(table.plan(pinned=frozenset([min(kept)])).plan))
-
-
-# Groups that are kept
 
 
 def test_a_sealed_group_is_not_planned() -> None:
@@ -225,9 +219,6 @@ def test_group_ids_are_told_by_names_alone_for_few_paths_and_for_many() -> None:
     assert group_ids(pa.array(paths)).tolist() == [group_ids(pa.array([path]))[0] for path in paths]
 
 
-# When it is due
-
-
 def test_files_in_order_or_below_the_least_bytes_are_not_due() -> None:
     assert wide(3).plan().reason == "nothing to do: 384 MB unclustered, 512 MB needed"
     assert wide(4).plan().plan is None  # the bytes are enough, the depth is not
@@ -287,9 +278,6 @@ def test_a_partition_waits_until_others_have_been_quiet() -> None:
     assert table.plan().is_due
 
 
-# Partitions
-
-
 def parted(days: int, **values: object) -> Table:
     table = Table(config(**values))
     for day in range(days):
@@ -347,9 +335,6 @@ def test_partitions_are_selected_by_an_expression() -> None:
     table.config = replace(table.config, partition_filter=None)
     with pytest.raises(TableRefused, match="selects nothing"):
         table.plan(chooses=chooses)
-
-
-# Files and limits
 
 
 def test_files_are_chosen_by_size_by_the_filter_and_by_the_largest_group() -> None:
@@ -413,9 +398,6 @@ def test_deletes_are_read_once_and_outputs_count_what_lives() -> None:
     assert (group.output_count, group.input_bytes) == (8, 16 * TARGET + 16 * 1000)
 
 
-# What people are told
-
-
 @pytest.mark.parametrize("count", [2, 16])
 def test_a_column_with_one_value_in_all_files_is_refused(count: int) -> None:
     table = Table(config(columns=("a", "b")))
@@ -475,9 +457,6 @@ def test_what_is_suggested_says_how_files_are_clustered() -> None:
     ]
 
 
-# Scans
-
-
 def scans(column: str, a_day: int) -> tuple[ScanUse, ...]:
     filters = (ColumnFilter(column, Operator.EQUAL),)
     return tuple(ScanUse((START - timedelta(days=day)).date(), filters, a_day) for day in range(7))
@@ -506,9 +485,6 @@ def test_a_choice_whose_column_has_one_value_by_now_gains_nothing_and_refuses_no
     assert verdict.reason == (
         "nothing to gain: column a, by which the table is to be clustered, has one value in all 16 files"
     )
-
-
-# It comes to rest
 
 
 def test_random_tables_are_idle_after_two_plans() -> None:
