@@ -239,6 +239,15 @@ ROWS = (
         shows="Table lake.db.t is created.\n", name="lake.db.t\n",
     ),
     Row(
+        "table list --namespace db --text Ord --not-optimized --refusal format --health-below 40 --group g "
+        "--state FAILING", "ListTables", pb.ListTablesResponse(total_is_exact=True),
+        pb.ListTablesRequest(
+            namespace="db", text="Ord", enabled=False, refusal="format", health_below=40, group="g", state="failing",
+            sort="saving", order="desc",
+        ),
+        "None of the known tables matches.\n",
+    ),
+    Row(
         "table drop lake.db.t --dry-run", "DropTable",
         snapshots.TableEntry(table="lake.db.t", metadata_location="s3://l/t/0.json"),
         snapshots.DropTableRequest(table="lake.db.t", dry_run=True),
@@ -464,7 +473,6 @@ def test_a_command_asks_for_what_it_says_and_shows_the_answer(
     ("words", "method", "answer", "says"),
     [
         ("table list", "ListTables", pb.ListTablesResponse(), "No tables are known. `amoro up` finds those of all"),
-        ("table list --status idle", "ListTables", pb.ListTablesResponse(), "None of the known tables matches.\n"),
         ("plan", "SelectTables", pb.SelectTablesResponse(), "No catalog has any tables.\n"),
         ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(), "No catalogs. Add one with: amoro catalog add"),
         (
@@ -621,15 +629,12 @@ def test_an_answer_also_says(cli: Cli, admin: FakeAdmin, words: str, method: str
     assert says in cli(*words.split()).out
 
 
-def test_a_check_ends_with_1_when_something_is_wrong(cli: Cli, admin: FakeAdmin) -> None:
+def test_the_state_is_checked_and_copied_where_it_is_said(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CheckState", pb.CheckStateResponse(problems=["row 1 is lost"]))
     damaged = cli("state", "check", "-o", "json")
     document = {"schema": "amoro.check/v1", "ok": False, "problems": ["row 1 is lost"]}
     assert (damaged.status, json.loads(damaged.out)) == (1, document)
     assert damaged.err.startswith("Error: the state database is damaged [AMORO-1007]\nHint: ")
-
-
-def test_a_backup_without_a_directory_goes_to_this_one(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("BackupState", pb.BackupStateResponse(path="/b/copy.db", bytes=4096))
     cli("state", "backup", "copy.db")
     assert admin.asked("BackupState") == [pb.BackupStateRequest(path=str(Path.cwd() / "copy.db"))]

@@ -19,10 +19,20 @@ from tests.cli.conftest import Cli, record
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
 from tests.cli.messages import PROCESS, nothing, plan, process, table
 
-HINT = (
-    "Hint: On the coordinator's machine the token is read from STATE_DIRECTORY/admin.token (see --home); "
-    "elsewhere give it with --token-file or AMORO_TOKEN.\n"
+
+@pytest.mark.parametrize(
+    ("token", "status", "said"),
+    [
+        ("wrong", 4, "unknown token [AMORO-4002]\nHint: On the coordinator's machine the token is read from "),
+        ("zweiundzwanzig\u00fc", 2, "AMORO_TOKEN can't be used: it holds something other than one token [AMORO-2001]"),
+    ],
 )
+def test_a_wrong_token_says_where_tokens_come_from_and_what_can_be_none_is_not_sent(
+    bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch, token: str, status: int, said: str
+) -> None:
+    monkeypatch.setenv("AMORO_TOKEN", token)
+    result = bare_cli("table", "list", "--address", address)
+    assert (result.status, result.out, result.err.startswith(f"Error: {said}")) == (status, "", True)
 
 
 @pytest.fixture
@@ -46,14 +56,21 @@ def tables(admin: FakeAdmin) -> None:
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_named_coordinator_takes_its_token_from_a_file(
-    bare_cli: Cli, address: str, tmp_path: Path, home: Path
+def test_a_named_coordinator_takes_its_token_from_a_file_or_a_pipe(
+    bare_cli: Cli, address: str, tmp_path: Path, home: Path, admin: FakeAdmin
 ) -> None:
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     options = ("--address", address, "--token-file", str(token), "--home", str(home))
     assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
     assert bare_cli(*options, "table", "list", "-o", "name").out == "sales.db.orders\n"
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    reading, writing = os.pipe()
+    os.write(writing, f"{TOKEN}\n".encode())
+    os.close(writing)
+    options = ("--address", address, "--token-file", f"/dev/fd/{reading}")
+    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
+    os.close(reading)
 
 
 @pytest.mark.usefixtures("tables")
@@ -82,14 +99,6 @@ def test_the_local_token_is_not_sent_to_another_machine(bare_cli: Cli, home: Pat
     assert result.status == 4
 
 
-def test_a_wrong_token_says_where_tokens_come_from(
-    bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AMORO_TOKEN", "wrong")
-    result = bare_cli("table", "list", "--address", address)
-    assert (result.status, result.out, result.err) == (4, "", f"Error: unknown token [AMORO-4002]\n{HINT}")
-
-
 UNUSABLE = "it holds something other than one token"
 
 
@@ -112,24 +121,6 @@ def test_a_token_file_without_one_token_is_wrong_usage(
     result = bare_cli("table", "list", "--address", address, "--token-file", str(path))
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"Error: The token file {path} can't be used: {said} [AMORO-2001]\n")
-
-
-def test_a_token_that_cannot_be_one_is_not_sent(bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AMORO_TOKEN", "zweiundzwanzig\u00fc")
-    result = bare_cli("table", "list", "--address", address)
-    assert (result.status, result.err.partition("\n")[0]) == (
-        2, f"Error: AMORO_TOKEN can't be used: {UNUSABLE} [AMORO-2001]",
-    )  # fmt: skip
-
-
-def test_a_token_may_come_through_a_pipe(bare_cli: Cli, address: str, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
-    reading, writing = os.pipe()
-    os.write(writing, f"{TOKEN}\n".encode())
-    os.close(writing)
-    options = ("--address", address, "--token-file", f"/dev/fd/{reading}")
-    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
-    os.close(reading)
 
 
 def test_a_state_directory_without_its_token_is_not_ours(bare_cli: Cli, home: Path, coordinator: str) -> None:
@@ -173,26 +164,19 @@ def test_what_a_dry_run_shows_is_read_without_the_lock(
     assert embedded.calls == [("reading", home, None), "reading ended"]
 
 
-def test_who_asks_a_coordinator_that_ends_with_its_command_meanwhile_looks_again(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+@pytest.mark.parametrize(
+    ("command", "way"), [("table list", ("reading",)), ("table enable sales.db.orders", ("embedded", timedelta(0)))]
+)
+def test_a_coordinator_that_ends_with_its_command_meanwhile_is_replaced_by_this_process(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, command: str, way: tuple[Any, ...]
 ) -> None:
     admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
-    with ending() as gone:
-        record(home, os.getpid(), gone, passing=True)
-        result = bare_cli("table", "list", "-o", "name", "--home", str(home))
-    assert (result.status, result.out, result.err) == (0, "sales.db.orders\n", "")
-    assert embedded.calls == [("reading", home, None), "reading ended"]
-
-
-def test_what_a_coordinator_that_ended_with_its_command_could_not_change_is_changed_in_this_process(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
-) -> None:
     admin.script("SetTableEnabled", table())
     with ending() as gone:
         record(home, os.getpid(), gone, passing=True)
-        result = bare_cli("table", "enable", "sales.db.orders", "-o", "name", "--home", str(home))
-    assert (result.status, result.out) == (0, "sales.db.orders\n")
-    assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
+        result = bare_cli(*command.split(), "-o", "name", "--home", str(home))
+    assert (result.status, result.out, result.err == "") == (0, "sales.db.orders\n", way[0] == "reading")
+    assert embedded.calls == [(way[0], home, None, *way[1:]), f"{way[0]} ended"]
 
 
 @pytest.mark.parametrize(
@@ -252,10 +236,15 @@ def ending() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_record_that_a_dead_coordinator_left_is_passed_over(
-    bare_cli: Cli, embedded: FakeLauncher, home: Path, free_address: str
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"pid": "x", "address": "a:1"}', '{"pid": 1, "address": 5}', None]
+)
+def test_a_broken_record_is_passed_over_and_one_that_a_dead_coordinator_left(
+    bare_cli: Cli, embedded: FakeLauncher, home: Path, free_address: str, text: str | None
 ) -> None:
     record(home, os.getpid(), free_address)
+    if text is not None:
+        (home / "coordinator.json").write_text(text)
     assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
     assert embedded.calls[-1] == "reading ended"
 
@@ -270,15 +259,6 @@ def test_a_stranger_on_the_port_of_a_dead_coordinator_gets_no_token(
         assert bare_cli("table", "list", "--home", str(home)).status == 0
         with pytest.raises(BlockingIOError):
             stranger.accept()
-    assert embedded.calls[-1] == "reading ended"
-
-
-@pytest.mark.usefixtures("tables")
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": "x", "address": "a:1"}', '{"pid": 1, "address": 5}'])
-def test_a_broken_record_is_passed_over(bare_cli: Cli, embedded: FakeLauncher, home: Path, text: str) -> None:
-    home.mkdir()
-    (home / "coordinator.json").write_text(text)
-    assert bare_cli("table", "list", "--home", str(home)).status == 0
     assert embedded.calls[-1] == "reading ended"
 
 

@@ -92,6 +92,12 @@ def test_tasks_of_a_process_are_listed_by_status(cli: Cli, admin: FakeAdmin) -> 
 
 
 def test_a_task_is_shown_with_its_attempts_and_its_failure(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTasks", listed(process("running"), task()))
+    result = cli("task", "show", "01997a-7")
+    assert (result.status, result.out) == (3, "")
+    assert result.err == (
+        f"Error: process {PROCESS} has no task 7 [AMORO-3004]\nHint: Its tasks are numbered from 1 to 3.\n"
+    )
     failed = task(
         task_id=2, attempt=3, status="failed", scheduled_ms=NOON - 1000, finished_ms=NOON + 2000,
         failure="out of memory", failure_code="AMORO-1001", failed_runs=2, lost_attempts=1,
@@ -116,15 +122,6 @@ def test_a_task_is_shown_with_its_attempts_and_its_failure(cli: Cli, admin: Fake
     body = json.loads(cli("task", "show", f"{PROCESS}-2", "-o", "json").out)
     assert (body["schema"], body["process_id"], body["task_id"]) == ("amoro.task/v1", PROCESS, 2)
     assert (body["scheduled_at"], body["finished_at"]) == ("2026-09-21T14:13:19.123Z", "2026-09-21T14:13:22.123Z")
-
-
-def test_a_task_that_the_process_lacks_is_not_found(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTasks", listed(process("running"), task()))
-    result = cli("task", "show", "01997a-7")
-    assert (result.status, result.out) == (3, "")
-    assert result.err == (
-        f"Error: process {PROCESS} has no task 7 [AMORO-3004]\nHint: Its tasks are numbered from 1 to 3.\n"
-    )
 
 
 def test_what_a_commit_waits_for_stands_in_the_list_and_in_the_process(cli: Cli, admin: FakeAdmin) -> None:
@@ -289,16 +286,13 @@ def test_one_list_is_requested_alone(cli: Cli, admin: FakeAdmin) -> None:
 QUICKLY = ("--watch", "--interval", "1ms")
 
 
-def test_a_process_is_shown_at_each_change_until_its_end(cli: Cli, admin: FakeAdmin) -> None:
+def test_processes_and_lists_are_shown_at_each_change_until_something_ends_it(cli: Cli, admin: FakeAdmin) -> None:
     running, committing = process(status="running"), process(status="committing")
     admin.script("GetProcess", running, running, committing, committing, process(status="success"))
     result = cli("process", "show", PROCESS, *QUICKLY, "-o", "yaml")
     assert (result.status, result.err) == (0, "")
     assert [body["status"] for body in yaml.safe_load_all(result.out)] == ["running", "committing", "success"]
     assert len(admin.asked("GetProcess")) == 5
-
-
-def test_a_list_is_shown_at_each_change_until_something_ends_it(cli: Cli, admin: FakeAdmin) -> None:
     first, second = (pb.ListTablesResponse(tables=[table(table=name)]) for name in ("sales.db.a", "sales.db.b"))
     admin.script("ListTables", first, first, second, Failure("gone", "AMORO-1008", 1))
     result = cli("table", "list", *QUICKLY, "-o", "name")

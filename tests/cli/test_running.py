@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -79,23 +80,34 @@ def test_an_optimizer_has_the_defaults_of_the_contract_and_takes_amoros_short_op
     ]
 
 
-def test_an_optimizer_finds_the_coordinator_of_the_state_directory(
-    bare_cli: Cli, launcher: FakeLauncher, home: Path, coordinator: str, monkeypatch: pytest.MonkeyPatch
+def test_an_optimizer_finds_the_coordinator_of_the_state_directory_unless_it_is_gone(
+    bare_cli: Cli, launcher: FakeLauncher, home: Path, coordinator: str, dead_pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bare_cli("optimizer", "run", "--home", str(home))
+    record(home, dead_pid, "127.0.0.1:9")
     bare_cli("optimizer", "run", "--home", str(home))
     monkeypatch.setenv("AMORO_ADDRESS", "elsewhere:1261")
     bare_cli("optimizer", "run", "--home", str(home))
-    assert [call.address for call in launcher.calls] == [coordinator, "elsewhere:1261"]
+    assert [call.address for call in launcher.calls] == [coordinator, "127.0.0.1:1261", "elsewhere:1261"]
 
 
-@pytest.mark.parametrize("address", ["c", "thrift://c:1261", "c:65536", "a b:1"])
-def test_an_address_that_is_none_is_wrong_usage(bare_cli: Cli, launcher: FakeLauncher, address: str) -> None:
-    result = bare_cli("optimizer", "run", "-a", address)
-    assert (result.status, result.out) == (2, "")
-    assert result.err == (
-        f"Error: {address!r} is not an address [AMORO-2001]\nHint: Write host:port, such as 127.0.0.1:1261.\n"
-    )
-    assert launcher.calls == []
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *((("-a", one), f"{one!r} is not an address [AMORO-2001]\nHint: Write host:port, such as 127.0.0.1:1261.")
+          for one in ("c", "thrift://c:1261", "c:65536", "a b:1")),
+        *((words, "--master, --spark-conf and --jars are for Spark [AMORO-2001]\nHint: Add --backend spark.")
+          for words in (("--master", "local[2]"), ("--spark-conf", "a=b"), ("--jars", "a.jar"))),
+        *((("--backend", "spark", "--spark-conf", setting), f"'{setting}' is not KEY=VALUE") for setting in (
+            "spark.executor.memory", "=2g", " =2g"
+        )),
+    ],
+)  # fmt: skip
+def test_what_an_optimizer_can_not_be_run_with_is_wrong_usage(
+    bare_cli: Cli, launcher: FakeLauncher, options: tuple[str, ...], message: str
+) -> None:
+    result = bare_cli("optimizer", "run", *options)
+    assert (result.status, result.out, message in result.err, launcher.calls) == (2, "", True, [])
 
 
 def test_the_demo_is_plain_off_a_terminal(bare_cli: Cli, launcher: FakeLauncher, tmp_path: Path) -> None:
@@ -128,14 +140,6 @@ def test_doctor_shows_what_is_wrong_and_how_to_mend_it(bare_cli: Cli, launcher: 
     assert (result.status, result.out, result.err) == (0, "", "")
 
 
-def test_a_recorded_coordinator_that_is_gone_does_not_give_an_optimizer_its_address(
-    bare_cli: Cli, launcher: FakeLauncher, home: Path, dead_pid: int
-) -> None:
-    record(home, dead_pid, "127.0.0.1:9")
-    bare_cli("optimizer", "run", "--home", str(home))
-    assert launcher.calls == [optimizer_options(home)]
-
-
 def test_an_optimizer_on_spark_has_as_many_threads_as_spark_has_cores(
     bare_cli: Cli, launcher: FakeLauncher, home: Path
 ) -> None:
@@ -154,25 +158,10 @@ def test_an_optimizer_on_spark_has_as_many_threads_as_spark_has_cores(
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *((words, "--master, --spark-conf and --jars are for Spark [AMORO-2001]\nHint: Add --backend spark.")
-          for words in (("--master", "local[2]"), ("--spark-conf", "a=b"), ("--jars", "a.jar"))),
-        *((("--backend", "spark", "--spark-conf", setting), f"'{setting}' is not KEY=VALUE") for setting in (
-            "spark.executor.memory", "=2g", " =2g"
-        )),
-    ],
-)  # fmt: skip
-def test_options_of_spark_need_its_backend_and_settings_a_key_and_a_value(
-    bare_cli: Cli, launcher: FakeLauncher, options: tuple[str, ...], message: str
-) -> None:
-    result = bare_cli("optimizer", "run", *options)
-    assert (result.status, message in result.err, launcher.calls) == (2, True, [])
-
-
 @pytest.fixture
-def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, home: Path) -> object:
+def typed(
+    bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> Callable[[str], list[str]]:
     launcher.known = {
         Kind.TABLE: ["cat.db.orders", "cat.db.`odd name`", "other.db.t", "cat.db.\x1b[2J"],
         Kind.CATALOG: ["cat", "other"],
@@ -194,9 +183,10 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
     return call
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
+def test_the_shell_is_offered_commands_and_names_of_the_state_directory_that_is_meant_if_safe_to_print(
+    typed: Callable[[str], list[str]], launcher: FakeLauncher, home: Path, tmp_path: Path
+) -> None:
+    for words, offered in (
         ("amoro opt", ["optimize", "optimizer"]),
         ("amoro plan cat", ["cat.db.orders", "cat.db.`odd name`"]),
         ("amoro table show x", []),
@@ -204,17 +194,9 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
         ("amoro optimizer release ", ["0198-o"]),
         ("amoro optimize cat.db.orders o", ["other.db.t"]),
         ("amoro table list --sort-by health,-fi", ["health,-files"]),
-    ],
-)
-def test_the_shell_is_offered_commands_and_names_that_are_safe_to_print(
-    typed: object, words: str, offered: list[str]
-) -> None:
-    assert typed(words) == offered
-
-
-def test_names_are_those_of_the_state_directory_that_is_meant(
-    typed: object, launcher: FakeLauncher, home: Path, tmp_path: Path
-) -> None:
+    ):
+        assert typed(words) == offered
+    launcher.calls.clear()
     typed("amoro plan cat")
     typed(f"amoro --home {tmp_path} plan cat")
     assert launcher.calls == [("names", Kind.TABLE, home), ("names", Kind.TABLE, tmp_path)]
@@ -288,6 +270,9 @@ def test_a_terminal_that_wants_no_colours_gets_none(monkeypatch: pytest.MonkeyPa
     stream = Terminal()
     write(DOCUMENT, OutputFormat.TABLE, stream)
     assert stream.getvalue() == PLAIN
+    for plain in (io.StringIO(), *([Terminal()] if value == "dumb" else [])):
+        with progress_report(plain) as report:
+            assert isinstance(report, PlainProgress)
 
 
 def test_progress_is_live_on_a_terminal_and_ends_with_a_clean_line() -> None:
@@ -321,21 +306,14 @@ def shown(columns: int, form: OutputFormat = OutputFormat.TABLE, stream: io.Stri
     return out.getvalue().splitlines()
 
 
-def test_a_list_fits_its_terminal_by_leaving_out_columns_that_can_be_spared() -> None:
+def test_a_list_fits_its_terminal_by_leaving_out_columns_that_can_be_spared_and_never_ids() -> None:
     assert shown(110)[0].split() == ["PROCESS", "TABLE", "STATUS", "WHY"]
     assert shown(80)[0].split() == ["PROCESS", "TABLE", "STATUS"]
     assert shown(80)[-1] == "Not shown for lack of room: why; -o wide shows all columns."
     assert max(len(line) for line in shown(80)) <= 80
-    assert shown(70)[0].split() == ["PROCESS", "TABLE"]
     assert shown(70)[-1] == "Not shown for lack of room: status, why; -o wide shows all columns."
-
-
-def test_what_still_does_not_fit_is_cut_and_ids_never_are() -> None:
     assert shown(60)[1] == "01997a4c-7f3a-7000-8000-00000000000a  sales.db.orders_of_th…"
     assert shown(20)[1] == "01997a4c-7f3a-7000-8000-00000000000a  sales.db.or…"
-
-
-def test_all_columns_come_where_they_are_asked_for_and_off_a_terminal() -> None:
     whole = shown(200)
     assert len(whole) == 3
     assert shown(40, OutputFormat.WIDE) == shown(40, stream=io.StringIO()) == whole
@@ -367,14 +345,6 @@ def test_the_bar_has_room_and_its_line_fits(columns: int, monkeypatch: pytest.Mo
     assert "running, 118/120 tasks" in line
     assert ("50 MB of 100 MB" in line, "1 optimizer" in line) == (columns >= 110, columns >= 117)
     assert len(line) <= columns
-
-
-def test_progress_is_plain_on_a_dumb_terminal_and_off_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    with progress_report(io.StringIO()) as report:
-        assert isinstance(report, PlainProgress)
-    monkeypatch.setenv("TERM", "dumb")
-    with progress_report(Terminal()) as report:
-        assert isinstance(report, PlainProgress)
 
 
 def test_an_archive_for_executors_is_made_and_its_use_is_told(bare_cli: Cli, launcher: FakeLauncher) -> None:
@@ -445,9 +415,16 @@ def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> No
     assert cli("status", "-o", "name").out == "tasks-wait\ntasks-wait\ndisk-low\n"
 
 
-def test_what_can_wait_until_morning_and_a_table_that_failed_once_are_no_failure_of_the_command(
+def test_nothing_wrong_is_told_of_a_coordinator_only_and_what_can_wait_is_no_failure(
     cli: Cli, admin: FakeAdmin
 ) -> None:
+    admin.script("GetStatus", COORDINATOR)
+    admin.script("ListConditions", monitoring.ListConditionsResponse())
+    assert cli("status").out.endswith("\nNothing is wrong.\n")
+    admin.script("GetStatus", pb.GetStatusResponse(version="1.2", address="127.0.0.1:9", role="reading"))
+    told = cli("status").out
+    assert "coordinator        none runs on this state directory\n" in told
+    assert "Nothing is wrong" not in told
     looks = monitoring.Condition(name="backlog", severity="look", raised=True)
     admin.script("GetStatus", pb.GetStatusResponse(role="leader", failing_tables=1))
     admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=[condition("x", raised=False)]))
@@ -473,16 +450,6 @@ def test_the_status_is_watched_until_ctrl_c(cli: Cli, admin: FakeAdmin, monkeypa
     assert result.status == 0
     assert result.out.count("version            1.2\n") == 2
     assert result.out.endswith("\nx: Mend x.\n")
-
-
-def test_nothing_wrong_is_told_of_a_coordinator_only(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetStatus", COORDINATOR)
-    admin.script("ListConditions", monitoring.ListConditionsResponse())
-    assert cli("status").out.endswith("\nNothing is wrong.\n")
-    admin.script("GetStatus", pb.GetStatusResponse(version="1.2", address="127.0.0.1:9", role="reading"))
-    told = cli("status").out
-    assert "coordinator        none runs on this state directory\n" in told
-    assert "Nothing is wrong" not in told
 
 
 def test_the_files_for_prometheus_and_grafana_are_written_without_a_coordinator(bare_cli: Cli, tmp_path: Path) -> None:

@@ -57,17 +57,6 @@ def test_a_list_is_asked_for_page_by_page_until_its_limit(cli: Cli, admin: FakeA
     assert cli("table", "list", "--limit", "5").out.endswith("\nand 2 more: see --limit\n")
     assert cli("table", "list", "--limit", "2", "--after", "a.b.t0").out.endswith("\nand more: see --limit\n")
     assert "more" not in cli("table", "list", "--limit", "2", "--after", "a.b.t4").out
-
-
-def test_jsonl_has_a_line_for_each_item_of_a_list_and_one_for_anything_else(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", _pages(["a.b.c", "a.b.d"], 1))
-    lines = cli("table", "list", "-o", "jsonl").out.splitlines()
-    assert [json.loads(line)["table"] for line in lines] == ["a.b.c", "a.b.d"]
-    admin.script("GetTable", table())
-    assert json.loads(cli("table", "show", "sales.db.orders", "-o", "jsonl").out)["schema"] == "amoro.table/v1"
-
-
-def test_a_total_that_was_not_counted_to_its_end_says_so(cli: Cli, admin: FakeAdmin) -> None:
     names = [f"a.b.t{number}" for number in range(9)]
     admin.script("ListTables", _pages(names, 2, is_exact=False))
     assert cli("table", "list", "--limit", "2").out.endswith("\nand more than 1 more: see --limit\n")
@@ -76,18 +65,12 @@ def test_a_total_that_was_not_counted_to_its_end_says_so(cli: Cli, admin: FakeAd
     assert json.loads(cli("table", "list", "-o", "json").out)["total"] == 9
 
 
-def test_filters_are_sent_to_the_coordinator(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(total_is_exact=True))
-    result = cli(
-        "table", "list", "--namespace", "db", "--text", "Ord", "--not-optimized", "--refusal", "format",
-        "--health-below", "40", "--group", "g", "--state", "FAILING",
-    )  # fmt: skip
-    assert result.out == "None of the known tables matches.\n"
-    (request,) = admin.asked("ListTables")
-    assert request == pb.ListTablesRequest(
-        namespace="db", text="Ord", enabled=False, refusal="format", health_below=40, group="g", state="failing",
-        sort="saving", order="desc",
-    )  # fmt: skip
+def test_jsonl_has_a_line_for_each_item_of_a_list_and_one_for_anything_else(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", _pages(["a.b.c", "a.b.d"], 1))
+    lines = cli("table", "list", "-o", "jsonl").out.splitlines()
+    assert [json.loads(line)["table"] for line in lines] == ["a.b.c", "a.b.d"]
+    admin.script("GetTable", table())
+    assert json.loads(cli("table", "show", "sales.db.orders", "-o", "jsonl").out)["schema"] == "amoro.table/v1"
 
 
 def test_a_failure_between_pages_ends_the_command_and_nothing_is_listed(cli: Cli, admin: FakeAdmin) -> None:
@@ -154,39 +137,29 @@ def _tables(admin: FakeAdmin) -> None:
     admin.script("ListTables", pb.ListTablesResponse(tables=tables))
 
 
-@pytest.mark.usefixtures("_tables")
-@pytest.mark.parametrize(
-    ("sort_by", "names"),
-    [
-        # by their number, not by its digits
-        ("-files,status", ["more", "ten", "nine", "new"]),
-        # equal ones as they stand
-        ("-health,table", ["ten", "more", "nine", "new"]),
-    ],
-)
-def test_a_list_is_sorted_by_what_its_columns_mean(cli: Cli, sort_by: str, names: list[str]) -> None:
-    listed = [f"a.b.{name}" for name in names]
-    assert cli("table", "list", "-o", "name").out.split() == ["a.b.nine", "a.b.ten", "a.b.new", "a.b.more"]
-    assert cli("table", "list", "--sort-by", sort_by, "-o", "name").out.split() == listed
-    body = json.loads(cli("table", "list", "--sort-by", sort_by, "-o", "json").out)
-    assert [one["table"] for one in body["tables"]] == listed
+AS_THEY_STAND = ["nine", "ten", "new", "more"]
 
 
+@pytest.mark.usefixtures("_tables")
 @pytest.mark.parametrize(
-    ("sort_by", "asked"),
+    ("sort_by", "asked", "names"),
     [
-        ("table", ("name", "asc")),
-        ("-Small", ("small-files", "desc")),
-        ("optimized", ("", "")),  # no key of the coordinator: sorted here
-        ("health,table", ("", "")),
+        # By one column they are sorted where they are kept.
+        ("table", ("name", "asc"), AS_THEY_STAND),
+        ("-Small", ("small-files", "desc"), AS_THEY_STAND),
+        # By several, or by one that is no key of the coordinator, here: by their number, and equal ones as they stand.
+        ("optimized", ("", ""), AS_THEY_STAND),
+        ("-files,status", ("", ""), ["more", "ten", "nine", "new"]),
+        ("-health,table", ("", ""), ["ten", "more", "nine", "new"]),
     ],
 )
-@pytest.mark.usefixtures("_tables")
-def test_tables_are_sorted_by_one_column_where_they_are_kept(
-    cli: Cli, admin: FakeAdmin, sort_by: str, asked: tuple[str, str]
+def test_a_list_is_sorted_by_what_its_columns_mean(
+    cli: Cli, admin: FakeAdmin, sort_by: str, asked: tuple[str, str], names: list[str]
 ) -> None:
-    assert cli("table", "list", "--sort-by", sort_by, "-o", "name").status == 0
+    assert cli("table", "list", "--sort-by", sort_by, "-o", "name").out.split() == [f"a.b.{name}" for name in names]
     assert [(request.sort, request.order) for request in admin.asked("ListTables")] == [asked]
+    body = json.loads(cli("table", "list", "--sort-by", sort_by, "-o", "json").out)
+    assert [one["table"] for one in body["tables"]] == [f"a.b.{name}" for name in names]
 
 
 @pytest.mark.usefixtures("_tables")
@@ -200,6 +173,11 @@ def test_a_list_has_the_columns_that_are_wanted_in_that_order(cli: Cli) -> None:
     )
     for name in ("LAST OPTIMIZED", "last_optimized"):
         assert cli("table", "list", "--columns", name).out.startswith("LAST OPTIMIZED\nnever\n")
+    assert (
+        "Did you mean last-optimized? The columns are table, "
+        in cli("table", "list", "--columns", "last-optimised").err
+    )
+    assert "'' is not a column" in cli("table", "list", "--sort-by", "health,").err
     whole = json.loads(cli("table", "list", "--columns", "table", "-o", "json").out)
     assert whole["tables"][0]["health_score"] == 50
 
@@ -235,12 +213,6 @@ def test_every_list_can_be_sorted_by_every_column_and_has_them_all_by_itself(
     assert last.casefold().replace(" ", "-") == names[-1]
     told = " ".join(cli(*words[:2], "--help").out.split()).replace("- ", "-")
     assert f"in that order: {known[1]}" in told
-
-
-def test_a_near_column_is_suggested(cli: Cli) -> None:
-    refused = cli("table", "list", "--columns", "last-optimised")
-    assert "Did you mean last-optimized? The columns are table, " in refused.err
-    assert "'' is not a column" in cli("table", "list", "--sort-by", "health,").err
 
 
 REFUSED = Failure("a.b.off is switched off", "AMORO-6001", 6, "Switch it on.")
@@ -320,21 +292,20 @@ def test_a_coordinator_has_all_tables_before_the_first_is_waited_for_and_busy_on
     assert [name for name, _ in admin.requests[4:]] == ["GetProcess", "ListTasks"] * 2
 
 
-def test_what_has_not_been_begun_in_time_says_so(cli: Cli, admin: FakeAdmin) -> None:
+def test_one_name_is_told_as_ever_a_pattern_as_several_and_what_was_not_begun_in_time_so(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    selecting(admin, "a.b.idle")
+    admin.script("OptimizeTable", optimized)
+    for names, schema in ((["a.b.idle"], "amoro.optimize/v1"), (["a.b.id*"], "amoro.optimized/v1")):
+        assert json.loads(cli("optimize", *names, "-o", "json").out)["schema"] == schema
+    assert len(admin.asked("SelectTables")) == 1
     selecting(admin, "a.b.one", "a.b.idle")
     admin.script("OptimizeTable", optimized)
     result = cli("optimize", "a.b.*", "--timeout", "1ms", "-o", "json")
     assert result.status == 124
     outcomes = [(item["outcome"], item["message"]) for item in json.loads(result.out)["tables"]]
     assert outcomes == [("not_ended", f"{name} was not started in time") for name in ("a.b.one", "a.b.idle")]
-
-
-def test_one_name_is_told_as_ever_and_a_pattern_for_one_table_as_several(cli: Cli, admin: FakeAdmin) -> None:
-    selecting(admin, "a.b.idle")
-    admin.script("OptimizeTable", optimized)
-    for names, schema in ((["a.b.idle"], "amoro.optimize/v1"), (["a.b.id*"], "amoro.optimized/v1")):
-        assert json.loads(cli("optimize", *names, "-o", "json").out)["schema"] == schema
-    assert len(admin.asked("SelectTables")) == 1
 
 
 def test_a_pattern_that_matches_nothing_is_told_by_the_coordinator_and_nothing_is_done(
@@ -430,23 +401,17 @@ def dry_runs(admin: FakeAdmin) -> Sequence[bool]:
     return [one.dry_run for one in asked]
 
 
-def test_a_dry_run_says_what_it_means(cli: Cli, admin: FakeAdmin) -> None:
-    done = cli(*COMMAND, "--dry-run")
-    assert (done.status, done.err) == (0, "")
-    assert done.out == f"{NAME}: would be upgraded from format 2 to 3\n  It can't be undone.\n"
-    assert dry_runs(admin) == [True]
-
-
-def test_with_yes_it_does_not_ask_and_without_a_terminal_it_wants_yes(cli: Cli, admin: FakeAdmin) -> None:
-    done = cli(*COMMAND)
-    assert (done.status, done.out, dry_runs(admin)) == (2, "", [True])
-    assert "there is no terminal to ask" in done.err
-    assert "Add --yes." in done.err
+def test_with_yes_an_upgrade_does_not_ask_and_without_a_terminal_it_wants_yes(cli: Cli, admin: FakeAdmin) -> None:
+    tried = cli(*COMMAND, "--dry-run")
+    assert (tried.status, tried.err) == (0, "")
+    assert tried.out == f"{NAME}: would be upgraded from format 2 to 3\n  It can't be undone.\n"
+    refused = cli(*COMMAND)
+    assert (refused.status, refused.out, dry_runs(admin)) == (2, "", [True, True])
+    assert "there is no terminal to ask" in refused.err
     done = cli(*COMMAND, "--yes", "-o", "json")
-    assert (done.status, done.err, dry_runs(admin)) == (0, "", [True, True, False])
+    assert (done.status, done.err, dry_runs(admin)) == (0, "", [True, True, True, False])
     body = json.loads(done.out)
-    assert (body["schema"], body["table"], body["is_done"]) == ("amoro.upgrade/v1", NAME, True)
-    assert (body["before"], body["after"]) == (2, 3)
+    assert (body["schema"], body["is_done"], body["before"], body["after"]) == ("amoro.upgrade/v1", True, 2, 3)
 
 
 @pytest.mark.parametrize(

@@ -383,9 +383,6 @@ def test_over_grpc_who_may_calls_a_tool_and_nobody_else(site: Site, tool: Tool) 
     assert {caller for caller, said in found.items() if NotAllowed.code in said} == {*MAY} - let_in(tool.method)
 
 
-# Wrong usage
-
-
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.operation} {wrong.words}"[:40])
 def test_wrong_usage_is_refused_with_what_is_wrong_in_every_interface(site: Site, wrong: Wrong) -> None:
     if wrong.rest:

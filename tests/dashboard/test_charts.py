@@ -50,7 +50,7 @@ def test_each_attempt_is_a_bar_in_the_lane_of_its_thread() -> None:
     )
 
 
-def test_above_two_thousand_bars_lanes_show_how_much_was_in_use() -> None:
+def test_lanes_and_marks_are_bounded_and_above_two_thousand_bars_lanes_show_how_much_was_in_use() -> None:
     at_most = [attempt(number, 1, number * 10, 10) for number in range(MOST_BARS)]
     assert len(marked(gantt(at_most, "Work"), "bar")) == MOST_BARS
     more = [*at_most, attempt(MOST_BARS, 2, 0, 10_000)]
@@ -62,9 +62,6 @@ def test_above_two_thousand_bars_lanes_show_how_much_was_in_use() -> None:
         ("0", "50%", "load l5"),
     ]
     assert chart.figures.rows[1] == ("one", "2", "1", "10 s", "50%", "10 s", "0")
-
-
-def test_lanes_and_marks_are_bounded() -> None:
     bars = [attempt(1, 1, number % 7, 3 + number % 5, by=f"o{number}") for number in range(5000)]
     chart = gantt(bars, "Work")
     assert [lane.text for lane in marked(chart, "lane")][-1] == "and 4,800 more"
@@ -79,12 +76,9 @@ def paths(chart: Any) -> list[str]:
     return [item.get("d", "") for item in marked(chart, "line") if item.tag == f"{SVG}path"]
 
 
-def test_time_without_values_is_a_gap_and_a_lone_value_a_dot() -> None:
+def test_time_without_values_is_a_gap_and_many_points_are_averaged_over_longer_steps() -> None:
     line = Line("busy", [(0, 1), (MINUTE, 1), (4 * MINUTE, 1), (8 * MINUTE, 1), (9 * MINUTE, 1)], MINUTE)
     assert paths(lines([line], 0, 10 * MINUTE, "Threads")) == ["M0 0L100 0M400 0h0M800 0L900 0"]
-
-
-def test_many_points_are_averaged_over_longer_steps_and_gaps_stay() -> None:
     first = [(minute * MINUTE, float(minute % 2)) for minute in range(600)]
     last = [(minute * MINUTE, 1.0) for minute in range(900, 1200)]
     chart = lines([Line("busy", [*first, *last], MINUTE)], 0, 1200 * MINUTE, "Threads")

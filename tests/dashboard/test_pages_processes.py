@@ -102,7 +102,7 @@ def test_an_action_on_a_page_is_in_the_audit(site: Site) -> None:
     assert "No call matches." in client.get("/audit?outcome=refused").text
 
 
-def test_a_value_goes_with_its_time_and_the_oldest_where_there_are_too_many() -> None:
+def test_what_is_kept_goes_with_its_time_and_the_oldest_where_there_is_too_much() -> None:
     now = 0.0
     kept: TtlStore[str] = TtlStore(2, timedelta(seconds=10), lambda: now)
     first, second, third = map(kept.add, ("first", "second", "third"))
@@ -112,9 +112,6 @@ def test_a_value_goes_with_its_time_and_the_oldest_where_there_are_too_many() ->
     assert kept.find(second) == "second"
     now = 10.0
     assert kept.find(second) is None
-
-
-def test_what_was_read_of_the_longest_ago_is_forgotten() -> None:
     looks: ReadLimiter[str] = ReadLimiter()
     for number in range(65):
         looks.remember((number,), str(number))

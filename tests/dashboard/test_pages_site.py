@@ -108,9 +108,6 @@ def test_characters_that_cannot_be_seen_are_shown_escaped(site: Site, sign: str)
     assert repr(name)[1:-1] in page
 
 
-# The overview and the catalogs
-
-
 def test_levels_of_groups_are_added_step_by_step(site: Site) -> None:
     client = site("typical")
     start = int(time.time()) // 600 * 600_000 - 3_600_000

@@ -193,7 +193,7 @@ def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
     return site(fill)
 
 
-def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> None:
+def test_the_schema_and_actions_are_read_on_request(client: TestClient) -> None:
     assert "Read the schema" in client.get(f"{AT}/schema").text
     done = client.post(f"{AT}/schema", headers=OWN)
     assert (done.status_code, done.headers["location"]) == (303, f"{AT}/schema")
@@ -201,9 +201,6 @@ def test_columns_and_partitioning_are_read_on_request(client: TestClient) -> Non
     first = SCHEMA.fields[0]
     assert f"{first.field_id} {first.name} {first.field_type}" in page
     assert "The table is not partitioned." in page
-
-
-def test_actions_are_shown_as_they_are_stored_and_looked_at_on_request(client: TestClient) -> None:
     assert "No action was scheduled or run on this table yet." in client.get(f"{AT}/maintenance").text
     page = words(client.post(f"{AT}/maintenance", headers=OWN).text)
     assert "expire-snapshots" in page
@@ -263,10 +260,16 @@ def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_proc
     assert again.split("?")[0] == begun.split("?")[0]
 
 
-def test_a_plan_that_is_not_kept_is_not_carried_out(client: TestClient) -> None:
+def test_what_is_not_kept_is_not_carried_out_and_another_tables_verification_not_shown(
+    client: TestClient, catalog: SqlCatalog, table: Table
+) -> None:
     refused = client.post(f"{AT}/plan/run", data={"kept": "nothing"}, headers=OWN)
     assert (refused.status_code, "plan the table again" in refused.text) == (404, True)
     assert "plan it again" in client.get(f"{AT}/plan?kept=nothing").text
+    found = client.post(f"{AT}/verify", headers=OWN).headers["location"]
+    assert "verify it again" not in client.get(found).text
+    other = found.replace("cat.db.t", "cat.db.other")
+    assert client.get(other).status_code == 404
 
 
 def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, table: Table) -> None:
@@ -284,13 +287,6 @@ def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, tabl
     assert page.count(" problem ") == 1
     assert "verify it again" in client.get(f"{AT}/verify?kept=nothing").text
     assert client.get(f"{AT}/verify?before=x").status_code == 400
-
-
-def test_other_tables_verifications_are_not_shown(client: TestClient, catalog: SqlCatalog, table: Table) -> None:
-    found = client.post(f"{AT}/verify", headers=OWN).headers["location"]
-    assert "verify it again" not in client.get(found).text
-    other = found.replace("cat.db.t", "cat.db.other")
-    assert client.get(other).status_code == 404
 
 
 FAR_MS = 9_999_999_999_000

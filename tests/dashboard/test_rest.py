@@ -57,24 +57,18 @@ def told(answer: Answer) -> tuple[int, object, object]:
     return answer.status, answer.document["code"], answer.document.get("value")
 
 
-def test_the_description_is_served_to_everybody(served: Served) -> None:
+def test_the_description_is_openapi_and_served_to_everybody(served: Served) -> None:
     assert served.ask(f"{PREFIX}/openapi.json", token="").document == description()
+    from openapi_spec_validator import validate
+
+    validate(description())
 
 
-# Who may
-
-
-# What requests may say
-
-
-def test_a_body_of_another_kind_or_length_is_refused(served: Served) -> None:
+def test_a_path_method_or_body_that_is_not_there_is_told_what_is(served: Served) -> None:
     other = served.ask(f"{PREFIX}/groups", "POST", body=b"name=x", headers={"Content-Type": "text/plain"})
     assert told(other) == (415, "AMORO-2005", "text/plain")
     assert served.ask(f"{PREFIX}/groups", "POST", body=b" " * (8 * 1024 * 1024 + 1)).status == 413
     assert served.ask(f"{PREFIX}/groups", body={"name": "x"}).status == 400
-
-
-def test_a_path_or_method_that_is_not_there_is_told_what_is(served: Served) -> None:
     assert told(served.ask(f"{PREFIX}/tabels")) == (404, "AMORO-3000", None)
     answer = served.ask(f"{PREFIX}/tables", "PUT", body={})
     assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")
@@ -87,9 +81,6 @@ def test_a_name_may_hold_a_slash_and_any_letter(served: Served) -> None:
     assert "lake.d/b.ä" in answer.document["detail"]
     assert served.ask(f"{PREFIX}/tables/%FF").status == 400
     assert told(served.ask(f"{PREFIX}/groups/a%0Ab")) == (404, "AMORO-3005", None)
-
-
-# Events of engines and object stores
 
 
 REMOVED = {"eventName": "s3:ObjectRemoved:Delete", "s3": {"bucket": {"name": "b"}, "object": {"key": "a"}}}
@@ -185,9 +176,6 @@ def test_a_body_of_events_that_can_t_be_read_is_refused_as_a_whole(served: Serve
     assert told(tell(cloud, token=viewer))[:2] == (403, NotAllowed.code)
 
 
-# Lists
-
-
 def test_pages_of_a_list_hold_each_item_once_and_link_to_the_next(served: Served) -> None:
     names = sorted(f"paged{number}" for number in range(5))
     for name in names:
@@ -212,9 +200,6 @@ def test_a_cursor_of_another_list_is_refused(served: Served) -> None:
     assert served.ask(f"{PREFIX}/groups?limit=2&after={cursor}").status == 200
     for path in (f"/tables?after={cursor}", f"/catalogs?after={cursor}", f"/groups?after={cursor[:-2]}AA"):
         assert told(served.ask(PREFIX + path)) == (400, "AMORO-2005", path.partition("after=")[2])
-
-
-# Tags
 
 
 def test_what_did_not_change_is_not_sent_again(served: Served) -> None:
@@ -286,10 +271,7 @@ def test_every_change_under_a_tag_compares_it(served: Served, table: str, route:
     assert told(answer)[0] == 412
 
 
-# Keys
-
-
-def test_a_repeated_request_with_its_key_does_nothing_and_is_answered_as_before(served: Served) -> None:
+def test_a_key_is_its_senders_own_and_lets_a_request_be_done_once_unless_it_was_refused(served: Served) -> None:
     key = {"Idempotency-Key": "one"}
     first = served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed"}, headers=key)
     again = served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed"}, headers=key)
@@ -298,16 +280,10 @@ def test_a_repeated_request_with_its_key_does_nothing_and_is_answered_as_before(
     other = served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed2"}, headers=key)
     assert told(other) == (422, "AMORO-2005", None)
     assert served.ask(f"{PREFIX}/groups/keyed2").status == 404
-
-
-def test_a_key_is_its_senders_own(served: Served) -> None:
     _, other = served.coordinator.tokens.create("another-admin", Role.ADMIN)
     key = {"Idempotency-Key": "shared"}
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "own1"}, headers=key).status == 201
     assert served.ask(f"{PREFIX}/groups", "POST", token=other, body={"name": "own2"}, headers=key).status == 201
-
-
-def test_a_key_of_a_refused_request_may_be_used_again(served: Served) -> None:
     key = {"Idempotency-Key": "refused"}
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "a b"}, headers=key).status == 400
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "mended"}, headers=key).status == 201
@@ -321,9 +297,6 @@ def test_an_answer_with_a_secret_is_kept_nowhere(served: Served) -> None:
     assert (again.status, made.document["token"] in again.body) == (409, False)
     home = served.coordinator.home
     assert all(made.document["token"].encode() not in path.read_bytes() for path in home.glob("amoro.db*"))
-
-
-# What lasts
 
 
 def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(served: Served, table: str) -> None:
@@ -341,12 +314,6 @@ def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(serve
     assert (ended["status"], ended["receipt"]["rows_before"]) == ("success", ended["receipt"]["rows_after"])
     shown = served.ask(f"{PREFIX}/tables/{table}/processes").document["items"]
     assert [item["process_id"] for item in shown] == [ended["process_id"]]
-
-
-# Single things
-
-
-# Documents
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "GET"], ids=lambda route: route.path)
@@ -426,13 +393,10 @@ def test_what_every_row_has_to_fulfil_is_learned_from_a_report(lake: Served) -> 
     ]
 
 
-def test_reports_are_for_operators(lake: Served) -> None:
+def test_reports_are_for_operators_and_wrong_ones_are_told(lake: Served) -> None:
     _, viewer = lake.coordinator.tokens.create("reader", Role.VIEWER)
     assert lake.ask(PATH, "POST", token=viewer, body=report(EQ)).status == 403
     assert lake.ask(PATH, "POST", token="amo_wrong", body=report(EQ)).status == 401
-
-
-def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
     assert lake.ask(PATH, "POST", body=b"{").status == 400
     deep: Any = EQ
     for _ in range(150):
@@ -442,16 +406,6 @@ def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
         assert (answer.status, "the report is malformed" in answer.body) == (400, True)
     assert lake.ask(PATH, "POST", body=[]).status == 400
     assert lake.ask(PATH.replace("tables/t", "tables/u"), "POST", body=report(EQ)).status == 404
-
-
-def changed(name: str) -> str:
-    return f"{PREFIX}/tables/{name}/changed"
-
-
-def test_it_is_openapi() -> None:
-    from openapi_spec_validator import validate
-
-    validate(description())
 
 
 #: In an environment of its own, which the Makefile makes.

@@ -23,21 +23,14 @@ from amoro_core.model.files import (
     ScannedFile,
     TableScan,
 )
-from amoro_core.model.task_payload import (
-    MAP_ENDING,
-    DeletedRows,
-    InputFile,
-    PositionMap,
-    RewriteInput,
-    RewriteOutput,
-    TableContext,
-)
+from amoro_core.model.task_payload import MAP_ENDING, DeletedRows, InputFile, PositionMap, RewriteInput, RewriteOutput
 from amoro_core.scan.columns import columns_of
 from amoro_core.scan.live_files import EqualityIndex, LiveFiles, paired
 from amoro_core.validation import check
 from amoro_core.validation.result_check import check_maps
 from amoro_core.validation.rules import row_ids_are_the_planned_ones
 from amoro_core.validation.view import ValidationView, build_view
+from tests.unit.test_validating import CONTEXT as LIVE_CONTEXT
 from tests.unit.test_validating import E7, P8, group, record
 from tests.unit.test_validating import A as LIVE_A
 from tests.unit.test_validating import B as LIVE_B
@@ -57,21 +50,7 @@ SCHEMA = {
         },
     ],
 }
-CONTEXT = TableContext(
-    catalog="cat",
-    table="cat.db.t",
-    table_uuid="uuid-1",
-    format_version=2,
-    location="file:///w/t",
-    data_location="file:///w/t/data",
-    schema_json=json.dumps(SCHEMA),
-    spec_json="{}",
-    name_mapping_json=None,
-    dropped_fields_json=(),
-    sort_order_json=None,
-    properties={},
-    read_locations=("file:///w",),
-)
+CONTEXT = replace(LIVE_CONTEXT, schema_json=json.dumps(SCHEMA))
 PLACE = (0, (b"x",))
 
 
@@ -229,13 +208,10 @@ def test_a_converted_file_has_no_positions_only_where_that_is_a_mark() -> None:
     check(marks, SCANNED, facts_of(marks))
 
 
-def test_deletes_newer_than_the_plan_are_a_matter_of_validation() -> None:
+def test_what_the_plan_and_the_files_do_not_tell_is_not_compared() -> None:
     newer = replace(EQUALITY, path="newer", sequence_number=S + 1)
 
     check(RECORD, {**SCANNED, A.path: ScannedFile(A, (EQUALITY, POSITION, newer))}, FACTS)
-
-
-def test_fields_that_the_file_does_not_count_are_not_compared() -> None:
     plain = replace(FACTS[OUT.path], value_counts={1: 140, 2: 140}, null_value_counts={1: 0})
 
     check(RECORD, SCANNED, {**FACTS, OUT.path: plain})
@@ -355,17 +331,11 @@ def _by_position(record: PlanRecord) -> bool:
     return any(group.work.rewritten == BY_POSITION.work.rewritten for group in record.groups)
 
 
-def test_a_file_that_nobody_looked_at_is_refused() -> None:
+def test_a_file_that_nobody_looked_at_or_that_is_not_as_planned_is_refused() -> None:
     with pytest.raises(CheckFailed, match=r"check files: .*u1.parquet was not checked"):
         check(RECORD, SCANNED, {path: facts for path, facts in FACTS.items() if path != OUT.path})
-
-
-def test_a_file_with_other_rows_than_reported_is_refused() -> None:
     with pytest.raises(CheckFailed, match="has 1140 bytes and 139 rows, reported were 1140 and 140"):
         check(RECORD, SCANNED, {**FACTS, OUT.path: replace(FACTS[OUT.path], record_count=139)})
-
-
-def test_an_input_newer_than_the_plan_is_refused() -> None:
     newer = replace(B, sequence_number=S + 1)
     record = work(rewritten=(InputFile(A, (0, 1)), InputFile(newer, (0,))))
 
@@ -373,77 +343,80 @@ def test_an_input_newer_than_the_plan_is_refused() -> None:
         check(record, scanned_of(record), FACTS)
 
 
-@pytest.mark.parametrize("count", [0, 1001])
-def test_more_positions_than_rows_or_none_are_refused(count: int) -> None:
-    record = output(delete_files=(replace(CONVERTED, record_count=count),), positions_written=count)
-
-    with pytest.raises(CheckFailed, match=f"has {count} positions of 1000 rows"):
-        check(record, SCANNED, facts_of(record))
+def positions(count: int) -> PlanRecord:
+    return output(delete_files=(replace(CONVERTED, record_count=count),), positions_written=count)
 
 
-@pytest.mark.parametrize(("counts", "told"), [({1: 140, 4: 420}, "None"), ({1: 140, 2: 139, 4: 420}, "139")])
-def test_a_column_with_fewer_values_than_rows_is_refused(counts: Mapping[int, int], told: str) -> None:
-    record = data_output(metrics=ColumnMetrics(value_counts=counts, null_value_counts={1: 0, 2: 9, 4: 0}))
-
-    with pytest.raises(CheckFailed, match=f"check columns: .* has {told} values of field 2 in 140 rows"):
-        check(record, SCANNED, facts_of(record))
+def counts(values: Mapping[int, int]) -> ColumnMetrics:
+    return ColumnMetrics(value_counts=values, null_value_counts={1: 0, 2: 9, 4: 0})
 
 
-def test_a_column_that_is_lacking_after_an_empty_file_is_refused() -> None:
-    empty = replace(OUT, path=OUT.path + "x", record_count=0, metrics=ColumnMetrics())
-    lacking = replace(OUT, metrics=ColumnMetrics(value_counts={1: 140}, null_value_counts={1: 0}))
-    record = output(data_files=(empty, lacking))
-
-    with pytest.raises(CheckFailed, match=r"check columns: .* has None values of field 2 in 140 rows"):
-        check(record, SCANNED, facts_of(record))
-
-
-def test_nulls_are_compared_after_a_column_that_is_not_counted() -> None:
-    silent = replace(PURE_D, metrics=ColumnMetrics(null_value_counts={2: 4}))
-    record = with_group(
-        lambda one: replace(
-            one,
-            work=replace(one.work, rewritten=(InputFile(silent),)),
-            output=replace(one.output, data_files=(replace(PURE_OUT, metrics=metrics(60, 5)),)),
-        ),
-        PURE,
-    )
-
-    with pytest.raises(CheckFailed, match="check nulls: field 2 had 4 nulls and has 5, with 0 deleted"):
-        check(record, scanned_of(record), facts_of(record))
-
-
-@pytest.mark.parametrize(("group", "nulls"), [(GROUP, 11), (PURE, 5), (PURE, 3)], ids=["more", "new", "fewer"])
-def test_nulls_that_no_delete_explains_are_refused(group: Group, nulls: int) -> None:
+def nulls(group: Group, count: int) -> PlanRecord:
     file = group.output.data_files[0]
-    record = output(group, data_files=(replace(file, metrics=metrics(file.record_count, nulls)),))
-
-    with pytest.raises(CheckFailed, match=f"check nulls: field 2 had .* and has {nulls}"):
-        check(record, SCANNED, facts_of(record))
+    return output(group, data_files=(replace(file, metrics=metrics(file.record_count, count)),))
 
 
-@pytest.mark.parametrize("path", [A.path, "file:/w/t/data/p-2-1-u3.parquet"], ids=["an input", "another task's output"])
-def test_a_path_used_twice_is_refused(path: str) -> None:
-    start = "p-2-" if path != A.path else ""
-    twin = replace(PURE_OUT, path=path, record_count=0, metrics=ColumnMetrics())
-    record = output(PURE, data_files=(PURE_OUT, twin))
-    found = "process p fails the check paths" if start else "task p-2 fails the check location"
-
-    with pytest.raises(CheckFailed, match=f"^{found}: "):
-        check(record, SCANNED, facts_of(record))
+def twin(path: str) -> PlanRecord:
+    return output(PURE, data_files=(PURE_OUT, replace(PURE_OUT, path=path, record_count=0, metrics=ColumnMetrics())))
 
 
-def test_an_output_that_is_a_delete_file_of_the_inputs_is_refused() -> None:
-    delete = replace(EQUALITY, path="file:///w/t/data/p-1-1-old.parquet")
-    record = with_group(
-        lambda one: replace(
-            one,
-            work=replace(one.work, deletes=(delete, POSITION)),
-            output=replace(one.output, data_files=(replace(OUT, path=delete.path),)),
+SILENT_NULLS = replace(PURE_D, metrics=ColumnMetrics(null_value_counts={2: 4}))
+EMPTY = replace(OUT, path=OUT.path + "x", record_count=0, metrics=ColumnMetrics())
+OLD_DELETE = replace(EQUALITY, path="file:///w/t/data/p-1-1-old.parquet")
+#: What the footers say, too, and how it is refused.
+AS_REPORTED: Mapping[str, tuple[PlanRecord, str]] = {
+    **{f"{count} positions": (positions(count), f"has {count} positions of 1000 rows") for count in (0, 1001)},
+    "no values of a column": (
+        data_output(metrics=counts({1: 140, 4: 420})), "check columns: .* has None values of field 2 in 140 rows"
+    ),
+    "fewer values than rows": (
+        data_output(metrics=counts({1: 140, 2: 139, 4: 420})), "check columns: .* has 139 values of field 2 in 140 rows"
+    ),
+    "a column that is lacking after an empty file": (
+        output(data_files=(EMPTY, replace(OUT, metrics=counts({1: 140})))),
+        "check columns: .* has None values of field 2 in 140 rows",
+    ),
+    "nulls after a column that is not counted": (
+        with_group(
+            lambda one: replace(
+                one,
+                work=replace(one.work, rewritten=(InputFile(SILENT_NULLS),)),
+                output=replace(one.output, data_files=(replace(PURE_OUT, metrics=metrics(60, 5)),)),
+            ),
+            PURE,
+        ),
+        "check nulls: field 2 had 4 nulls and has 5, with 0 deleted",
+    ),
+    **{
+        f"{case} nulls": (nulls(group, count), f"check nulls: field 2 had .* and has {count}")
+        for case, group, count in (("more", GROUP, 11), ("new", PURE, 5), ("fewer", PURE, 3))
+    },
+    "the path of an input": (twin(A.path), "^task p-2 fails the check location: "),
+    "another task's output": (twin("file:/w/t/data/p-2-1-u3.parquet"), "^process p fails the check paths: "),
+    "a delete file of the inputs": (
+        with_group(
+            lambda one: replace(
+                one,
+                work=replace(one.work, deletes=(OLD_DELETE, POSITION)),
+                output=replace(one.output, data_files=(replace(OUT, path=OLD_DELETE.path),)),
+            )
+        ),
+        "check paths: .* is a delete file of the inputs",
+    ),
+    # A file of such a name is deleted without asking whether a snapshot has it.
+    **{
+        f"{kind} that are named as a map": (
+            change(path=file.path.replace(".parquet", MAP_ENDING)),
+            f"^task p-1 fails the check names: .*{MAP_ENDING} has the name of a map of positions$",
         )
-    )
+        for kind, file, change in (("data", OUT, data_output), ("deletes", CONVERTED, delete_output))
+    },
+}  # fmt: skip
 
-    with pytest.raises(CheckFailed, match=r"check paths: .* is a delete file of the inputs"):
+
+@pytest.mark.parametrize(("record", "told"), AS_REPORTED.values(), ids=AS_REPORTED)
+def test_a_wrong_result_is_refused_though_the_files_are_as_reported(record: PlanRecord, told: str) -> None:
+    with pytest.raises(CheckFailed, match=told):
         check(record, scanned_of(record), facts_of(record))
 
 
@@ -499,17 +472,6 @@ def test_outputs_of_other_rows_than_the_map_leaves_are_refused_before_rows_are_f
     fewer = replace(one.output, data_files=tuple(replace(file, record_count=1) for file in one.output.data_files))
     with pytest.raises(CheckFailed, match=r"left-out-rows: \d+ rows of the inputs are live by the map of positions"):
         check_maps(replace(record, groups=(replace(one, output=fewer),)))
-
-
-@pytest.mark.parametrize("kind", ["data", "deletes"])
-def test_an_output_that_is_named_as_a_map_is_refused(kind: str) -> None:
-    """A file of such a name is deleted without asking whether a snapshot has it."""
-    file, change = (OUT, data_output) if kind == "data" else (CONVERTED, delete_output)
-    path = f"{file.path.removesuffix('.parquet')}{MAP_ENDING}"
-    record = change(path=path)
-    with pytest.raises(CheckFailed) as failed:
-        check(record, SCANNED, facts_of(record))
-    assert failed.value.message == f"task p-1 fails the check names: {path} has the name of a map of positions"
 
 
 # Rows that got ids since the plan, and outputs without the lineage of their rows
@@ -573,8 +535,12 @@ def counted(record: PlanRecord, nulls: Mapping[int, int | None]) -> dict[str, Fi
 BOTH: Mapping[int, int | None] = {ROW_ID_FIELD_ID: 0, LAST_UPDATED_FIELD_ID: 0}
 
 
-def test_outputs_with_the_lineage_of_every_row_add_up() -> None:
+def test_rows_of_files_without_a_first_row_id_have_none_yet_but_a_last_update() -> None:
     check(in_format_3(), scanned_of(in_format_3()), counted(in_format_3(), BOTH))
+    record = in_format_3(None)
+    check(record, scanned_of(record), counted(record, {**BOTH, ROW_ID_FIELD_ID: 60}))
+    with pytest.raises(CheckFailed, match=f"has 60 nulls of field {LAST_UPDATED_FIELD_ID}"):
+        check(record, scanned_of(record), counted(record, dict.fromkeys(BOTH, 60)))
 
 
 @pytest.mark.parametrize("field_id", BOTH)
@@ -592,20 +558,10 @@ def test_an_output_with_rows_without_lineage_is_not_committed(field_id: int, nul
         check(record, scanned_of(record), counted(record, {**BOTH, field_id: nulls}))
 
 
-def test_rows_of_files_without_a_first_row_id_have_none_yet_but_a_last_update() -> None:
-    record = in_format_3(None)
-    check(record, scanned_of(record), counted(record, {**BOTH, ROW_ID_FIELD_ID: 60}))
-    with pytest.raises(CheckFailed, match=f"has 60 nulls of field {LAST_UPDATED_FIELD_ID}"):
-        check(record, scanned_of(record), counted(record, dict.fromkeys(BOTH, 60)))
-
-
-def test_the_first_row_id_of_an_input_is_that_of_the_plan() -> None:
+def test_first_row_ids_are_those_of_the_plan_and_outputs_have_none() -> None:
     record, later = in_format_3(None), in_format_3(90)
     with pytest.raises(CheckFailed, match=f"the first row id of {A.path} is 90, planned was none"):
         check(record, scanned_of(later), counted(record, BOTH))
-
-
-def test_outputs_have_no_first_row_id_of_their_own() -> None:
     record = in_format_3()
     made: tuple[DataFile, ...] = (replace(PURE_OUT, first_row_id=4),)
     pure = replace(record.groups[1], output=replace(record.groups[1].output, data_files=made))

@@ -156,9 +156,6 @@ def test_tasks_that_differ_are_counted_and_those_that_rewrite_nothing_are_not() 
     assert told(small, written={"write.parquet.row-group-limit": "2000"}).startswith(COPIES)
 
 
-# Codec
-
-
 def test_a_strategy_of_tomorrow_is_refused() -> None:
     message = codec.encode(cluster_pb.Layout, Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2))))
     message.strategy = "peano"
@@ -166,21 +163,15 @@ def test_a_strategy_of_tomorrow_is_refused() -> None:
         codec.decode(Layout, message)
 
 
-# Receipts
-
-
 COUNTED = Receipt.brief(
     "counted 2 files", 7, (Figure("found", 2, "files"), Figure("lost", 1, "files")), (Equation("found", "lost"),)
 )
 
 
-def test_what_does_not_add_up_is_told() -> None:
+def test_a_receipt_has_figures_of_its_own_and_tells_what_does_not_add_up() -> None:
     lost = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 49, 111, 110, 4000)
     assert lost.unequal == (Equation("rows_before", "rows_after"),)
     assert COUNTED.unequal == (Equation("found", "lost"),)
-
-
-def test_an_action_that_replaces_no_files_has_figures_of_its_own_alone() -> None:
     assert [(figure.name, figure.value) for figure in COUNTED.figures] == [("found", 2), ("lost", 1)]
 
 

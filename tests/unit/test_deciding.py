@@ -133,8 +133,6 @@ def test_a_process_that_commits_nothing_ends_with_its_tasks(tasks: list[Optimizi
     assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1001", TOO_OFTEN.replace("3", "4"))
 
 
-# Group by group
-
 BY_GROUPS = replace(RUNNING, max_commits=2, allow_partial_commit=True)
 OPEN = _task(4, TaskStatus.ACKED)
 DONE_3 = _task(3, TaskStatus.SUCCESS)
@@ -282,9 +280,6 @@ def _carry_out(process: OptimizingProcess, tasks: dict[int, OptimizingTask]) -> 
     raise AssertionError("the decisions never end")
 
 
-# Lanes
-
-
 #: Beside each lane itself.
 EXCLUDED = {("metadata", "storage"), ("storage", "metadata")}
 
@@ -317,16 +312,13 @@ def test_nothing_begins_beside_an_unknown_commit_whatever_the_lanes(active: str,
     assert conflicting_process(lane, [unknown]) == (unknown, "it is not known whether its commit was applied")
 
 
-def test_the_reason_names_the_lane_or_the_pair() -> None:
+def test_the_reason_names_the_lane_the_pair_or_the_action() -> None:
     expiry, rewrite = occupied("a", "metadata"), occupied("b", "files")
     assert conflicting_process("storage", [rewrite, expiry]) == (
         expiry,
         "the lanes metadata and storage exclude each other",
     )
     assert conflicting_process("files", [rewrite, expiry]) == (rewrite, "it holds the lane files")
-
-
-def test_data_expiry_and_the_lane_layout_exclude_each_other_though_its_lane_does_not() -> None:
     expiry = replace(occupied("p", "files"), action="expire-data")
     words = "expire-data and the lane layout exclude each other"
     assert conflicting_process("layout", [expiry], action="cluster") == (expiry, words)
@@ -334,9 +326,6 @@ def test_data_expiry_and_the_lane_layout_exclude_each_other_though_its_lane_does
     assert conflicting_process("files", [ordering], action="expire-data") == (ordering, words)
     assert conflicting_process("files", [ordering], action="optimizing") is None
     assert conflicting_process("layout", [replace(expiry, status=ProcessStatus.HELD)], action="cluster") is None
-
-
-# Pausing
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -355,12 +344,9 @@ def test_two_in_a_row_do_not_pause(outcome: Outcome) -> None:
     assert (found.paused_at, found.paused_for, found.next_at) == (None, "", NOW)
 
 
-def test_the_third_run_in_a_row_that_changed_nothing_pauses() -> None:
+def test_the_third_run_in_a_row_that_changed_nothing_pauses_until_properties_change() -> None:
     found = repeated(Outcome.FRUITLESS, MOST)
     words = "3 runs in a row changed nothing though there was something to do, the last: run 3"
     assert found == replace(KNOWN, fruitless=3, next_at=None, paused_at=NOW + timedelta(hours=2), paused_for=words)
-
-
-def test_properties_seen_for_the_first_time_end_no_pause() -> None:
     paused = replace(repeated(Outcome.FAILED, MOST), properties="")
     assert with_properties(paused, "d1") == replace(paused, properties="d1")

@@ -24,12 +24,17 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmoroError)]
 
 
-def test_each_error_says_what_to_do_and_has_a_code_of_its_own_in_the_block_of_its_exit_status() -> None:
+def test_each_error_has_a_code_in_the_block_of_its_exit_status_a_remedy_and_a_status_of_grpc() -> None:
     blocks = {1: "1", 2: "2", 3: "3", 4: "4", 5: "5", 6: "6", 7: "7", 124: "8"}
     assert len({kind.code for kind in KINDS}) == len(KINDS)
     for kind in KINDS:
         assert re.fullmatch(rf"AMORO-{blocks[kind.exit_status]}\d\d\d", kind.code), kind
         assert kind.__dict__["remedy"].endswith("."), kind
+    for kind in KINDS:
+        error = kind("no", reason="word") if issubclass(kind, TableRefused) else kind("no")
+        status = status_of(error)
+        assert status not in (None, grpc.StatusCode.OK), kind
+        assert (status is grpc.StatusCode.INTERNAL) == (kind is AmoroError), kind
 
 
 def test_every_word_of_a_refusal_that_the_code_says_is_explained_and_no_other() -> None:
@@ -71,14 +76,6 @@ def test_regenerating_the_stubs_changes_nothing(tmp_path: Path, monkeypatch: pyt
     }
     assert made == committed
     assert len(made) == 4 * len(list((ROOT / "proto" / "amoro" / "v1").glob("*.proto")))
-
-
-def test_every_error_has_a_status_that_is_not_ok_and_the_root_alone_is_internal() -> None:
-    for kind in KINDS:
-        error = kind("no", reason="word") if issubclass(kind, TableRefused) else kind("no")
-        status = status_of(error)
-        assert status not in (None, grpc.StatusCode.OK), kind
-        assert (status is grpc.StatusCode.INTERNAL) == (kind is AmoroError), kind
 
 
 #: Words of our own for what has an everyday word: files *marked for deletion*, *small row groups*.

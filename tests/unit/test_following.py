@@ -36,6 +36,7 @@ P8, E7 = position("p8", 8, names=A), equality("e7", 7)
 #: A lost five rows, four of them by position.
 LEFT = {0: PositionSet.of([0, 1, 2, 3, 50])}
 PLACE = {"a": normalise(A.path), "b": normalise(B.path)}
+Positions = Mapping[DeleteFile, Mapping[str, Sequence[int]]]
 
 
 def followed(
@@ -51,9 +52,7 @@ def followed(
     return replace(made, output=output, work=replace(made.work, max_hidden_ratio=ratio))
 
 
-def read(
-    positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], left_out: Mapping[int, PositionSet] | None = LEFT
-) -> Read:
+def read(positions: Positions, left_out: Mapping[int, PositionSet] | None = LEFT) -> Read:
     found = {
         delete.identity: {PLACE[name]: PositionSet.of(rows) for name, rows in named.items()}
         for delete, named in positions.items()
@@ -70,13 +69,37 @@ def carried(plan: PlanRecord, now: Head, was_read: Read) -> dict[str, list[int]]
     return {one.output.path: one.positions.ascending().tolist() for one in rows}
 
 
-def test_a_new_position_delete_follows_the_rows_into_the_outputs() -> None:
-    plan, new = record(followed()), position("new", S + 1)
-    now = head(scanned(A, E7, P8, new), scanned(B, E7, new))
-    assert to_read(build_view(plan, now)) == ((new,), plan.groups)
+NEW, COMPACTED, LESS = position("new", S + 1, names=A), position("compacted", 8, names=A), position("less", 8, names=A)
+ANY, INSTEAD, OLD_KEYS = position("any", S + 1), position("instead", S + 1, names=A), equality("old", S)
+PLANNED = {"a": [0, 1, 2, 3]}
+CAME_BACK = {P8: PLANNED, LESS: {"a": [0, 1, 2, 50]}}
+COMPACTED_ROWS = {P8: PLANNED, COMPACTED: {"a": [0, 1, 2, 3, 7]}}
+#: Deletes of A and of B on the head, the positions that were read, and the rows carried over, or the rule that refuses.
+FOLLOWED: Mapping[str, tuple[Sequence[DeleteFile], Sequence[DeleteFile], Positions, list[int] | str]] = {
     # Row 4 is the first one that A kept, row 50 was left out; A has 95 live rows.
-    found = carried(plan, now, read({new: {"a": [4, 50, 99], "b": [0, 99]}}))
-    assert found == {OUT.path: [0, 94, 95, 194]}
+    "a new delete": ((E7, P8, ANY), (E7, ANY), {ANY: {"a": [4, 50, 99], "b": [0, 99]}}, [0, 94, 95, 194]),
+    "nothing happened": ((E7, P8), (E7,), {}, []),
+    "rows that were left out": ((E7, P8, NEW), (E7,), {NEW: {"a": [2, 50]}}, []),
+    "compacted deletes": ((E7, COMPACTED), (E7,), COMPACTED_ROWS, [3]),
+    "keys that became positions": ((P8, INSTEAD), (), {P8: PLANNED, INSTEAD: {"a": [50]}}, []),
+    "a delete that was not read": ((E7, P8, NEW), (E7,), {}, "position_deletes_were_read"),
+    "a row that came back": ((E7, LESS), (E7,), CAME_BACK, "planned_positions_are_still_deleted"),
+    "keys that are gone": ((P8,), (), {P8: PLANNED}, "planned_equality_deletes_still_apply"),
+    "old keys that were not planned": ((E7, OLD_KEYS, P8), (E7, OLD_KEYS), {}, "no_unplanned_old_equality_deletes"),
+}
+
+
+@pytest.mark.parametrize(("of_a", "of_b", "positions", "expected"), FOLLOWED.values(), ids=FOLLOWED)
+def test_rows_are_followed_into_the_outputs_or_one_rule_drops_the_group(
+    of_a: Sequence[DeleteFile], of_b: Sequence[DeleteFile], positions: Positions, expected: list[int] | str
+) -> None:
+    plan, now = record(followed()), head(scanned(A, *of_a), scanned(B, *of_b))
+    if isinstance(expected, str):
+        assert refusing(plan, now, read(positions)) == [expected]
+        return
+    deletes, maps = to_read(build_view(plan, now))
+    assert (set(deletes), maps) == (positions.keys(), plan.groups if positions else ())
+    assert carried(plan, now, read(positions)) == ({OUT.path: expected} if expected else {})
 
 
 def test_rows_are_followed_into_outputs_that_were_written_in_another_order() -> None:
@@ -86,23 +109,6 @@ def test_rows_are_followed_into_outputs_that_were_written_in_another_order() -> 
     now = head(scanned(A, E7, P8, new), scanned(B, E7, new))
     found = carried(record(replace(made, output=told)), now, read({new: {"a": [4, 50, 99], "b": [0, 99]}}))
     assert found == {OUT.path: [0, 99, 100, 194]}
-
-
-def test_nothing_is_read_where_nothing_happened_to_the_inputs() -> None:
-    plan, now = record(followed()), head(scanned(A, E7, P8), scanned(B, E7), scanned(data("c", S + 1)))
-    assert to_read(build_view(plan, now)) == ((), ())
-    assert carried(plan, now, NOTHING_READ) == {}
-
-
-def test_a_delete_of_rows_that_were_left_out_needs_nothing() -> None:
-    plan, new = record(followed()), position("new", S + 1, names=A)
-    assert carried(plan, head(scanned(A, E7, P8, new), scanned(B, E7)), read({new: {"a": [2, 50]}})) == {}
-
-
-def test_a_position_delete_that_was_not_read_drops_the_group() -> None:
-    plan, new = record(followed()), position("new", S + 1, names=A)
-    now = head(scanned(A, E7, P8, new), scanned(B, E7))
-    assert refusing(plan, now, read({})) == ["position_deletes_were_read"]
 
 
 def test_rows_are_never_followed_without_what_was_to_be_read() -> None:
@@ -119,51 +125,17 @@ def test_a_map_that_was_not_read_drops_the_group() -> None:
     assert refusing(plan, now, read({new: {"a": [9]}}, None)) == ["omitted_rows_were_read"]
 
 
-def test_compacted_position_deletes_stand_for_the_planned_ones() -> None:
-    plan, compacted = record(followed()), position("compacted", 8, names=A)
-    now = head(scanned(A, E7, compacted), scanned(B, E7))
-    assert set(to_read(build_view(plan, now))[0]) == {compacted, P8}
-    was_read = read({P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}})
-    assert carried(plan, now, was_read) == {OUT.path: [3]}
-
-
-def test_a_row_that_was_deleted_by_position_and_came_back_drops_the_group() -> None:
-    plan, less = record(followed()), position("less", 8, names=A)
-    now = head(scanned(A, E7, less), scanned(B, E7))
-    was_read = read({P8: {"a": [0, 1, 2, 3]}, less: {"a": [0, 1, 2, 50]}})
-    assert refusing(plan, now, was_read) == ["planned_positions_are_still_deleted"]
-
-
-def test_an_equality_delete_that_became_positions_is_no_conflict() -> None:
-    plan, instead = record(followed()), position("instead", S + 1, names=A)
-    now = head(scanned(A, P8, instead), scanned(B))
-    was_read = read({P8: {"a": [0, 1, 2, 3]}, instead: {"a": [50]}})
-    assert set(to_read(build_view(plan, now))[0]) == {P8, instead}
-    assert carried(plan, now, was_read) == {}
-
-
-def test_a_row_of_an_equality_delete_that_is_gone_drops_the_group() -> None:
-    plan, now = record(followed()), head(scanned(A, P8), scanned(B))
-    assert refusing(plan, now, read({P8: {"a": [0, 1, 2, 3]}})) == ["planned_equality_deletes_still_apply"]
-
-
-def test_an_old_equality_delete_that_was_not_planned_drops_the_group() -> None:
-    plan, old = record(followed()), equality("old", S)
-    now = head(scanned(A, E7, old, P8), scanned(B, E7, old))
-    assert refusing(plan, now) == ["no_unplanned_old_equality_deletes"]
-
-
-def test_a_newer_equality_delete_that_was_removed_counts_for_converted_files_alone() -> None:
-    gone = {"removed_equality_deletes": (equality("gone", S + 1),)}
-    now = head(scanned(A, E7, P8), scanned(B, E7), **gone)
+@pytest.mark.parametrize("removed", [(equality("gone", S + 1),), None], ids=["removed", "not known"])
+def test_newer_equality_deletes_that_were_removed_count_for_converted_files_alone(
+    removed: tuple[DeleteFile, ...] | None,
+) -> None:
+    """Whoever removed one has left positions or vectors in its place, which are followed or looked up."""
+    now = head(scanned(A, E7, P8), scanned(B, E7), removed_equality_deletes=removed)
     assert refusing(record(followed()), now) == []
+    assert refusing(record(ordered()), now, was_read({}, None)) == []
     both = record(followed([scanned(A, E7, P8)], [scanned(B, E7)], [replace(OUT, record_count=95)]))
-    assert refusing(both, now) == ["newer_equality_deletes_remain"]
-
-
-def test_what_was_removed_since_need_not_be_known_without_converted_files() -> None:
-    unknown = {"removed_equality_deletes": None}
-    assert refusing(record(followed()), head(scanned(A, E7, P8), scanned(B, E7), **unknown)) == []
+    rule = "removed_equality_deletes_were_read" if removed is None else "newer_equality_deletes_remain"
+    assert rule in refusing(both, now)
 
 
 def test_the_rows_of_an_input_that_is_gone_are_hidden() -> None:
@@ -283,7 +255,6 @@ def test_outputs_with_other_rows_than_the_inputs_are_refused() -> None:
 # Rows that are looked up in outputs of another order
 
 
-NEW = position("new", S + 1, names=A)
 FOUND = RowLookup({0: PositionSet.of([7])})
 READ = {P8: {"a": [0, 1, 2, 3]}, NEW: {"a": [3, 4, 50]}}
 
@@ -292,11 +263,11 @@ def ordered(rewritten: Sequence[ScannedFile] = (scanned(A, E7, P8), scanned(B, E
     return replace(group(1, rewritten, (), (OUT,)), is_reordered=True, look_up=LookUp((1,), 10))
 
 
-def was_read(positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], found: RowLookup | None = FOUND) -> Read:
+def was_read(positions: Positions, found: RowLookup | None = FOUND) -> Read:
     return replace(read(positions, None), found={} if found is None else {1: found})
 
 
-def wanted(plan: PlanRecord, now: Head, positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]]) -> object:
+def wanted(plan: PlanRecord, now: Head, positions: Positions) -> object:
     return [(one.number, rows) for one, rows in to_look_up(build_view(plan, now, was_read(positions)))]
 
 
@@ -342,42 +313,17 @@ def test_a_position_delete_that_was_not_read_drops_the_group_whose_rows_are_look
     assert "position_deletes_were_read" in refusing(plan, now, was_read(known, None))
 
 
-def test_an_input_that_is_gone_drops_the_group() -> None:
-    plan = record(ordered())
+def test_what_was_planned_has_to_be_deleted_still_where_rows_are_looked_up() -> None:
+    """Which rows a planned equality delete had hit, and the outputs lack, is not known: they may be alive again."""
+    plan, less, gone = record(ordered()), head(scanned(A, E7, LESS), scanned(B, E7)), head(scanned(A, P8), scanned(B))
+    assert refusing(plan, less, was_read(CAME_BACK)) == ["planned_positions_are_still_deleted"]
+    assert refusing(plan, gone, was_read({P8: PLANNED})) == ["planned_equality_deletes_still_apply"]
+    compacted = head(scanned(A, E7, COMPACTED), scanned(B, E7))
+    assert set(to_read(build_view(plan, compacted))[0]) == {COMPACTED, P8}
+    assert wanted(plan, compacted, COMPACTED_ROWS) == [(1, {0: PositionSet.of([7])})]
+    assert refusing(plan, compacted, was_read(COMPACTED_ROWS)) == []
     done = validate(plan, head(scanned(A, E7, P8)), was_read({}, None))
     assert done.dropped == {1: f"{B.path} is no longer live"}
-
-
-def test_a_row_that_came_back_drops_the_group() -> None:
-    plan, less = record(ordered()), position("less", 8, names=A)
-    now = head(scanned(A, E7, less), scanned(B, E7))
-    positions = {P8: {"a": [0, 1, 2, 3]}, less: {"a": [0, 1, 2, 50]}}
-    assert refusing(plan, now, was_read(positions)) == ["planned_positions_are_still_deleted"]
-
-
-def test_compacted_position_deletes_stand_for_the_planned_ones_where_rows_are_looked_up() -> None:
-    plan, compacted = record(ordered()), position("compacted", 8, names=A)
-    now = head(scanned(A, E7, compacted), scanned(B, E7))
-    positions = {P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}}
-    assert set(to_read(build_view(plan, now))[0]) == {compacted, P8}
-    assert wanted(plan, now, positions) == [(1, {0: PositionSet.of([7])})]
-    assert refusing(plan, now, was_read(positions)) == []
-
-
-def test_a_planned_equality_delete_that_is_gone_drops_the_group() -> None:
-    """Which rows it had hit, and the outputs lack, is not known: they may be alive again."""
-    plan, instead = record(ordered()), position("instead", S + 1, names=A)
-    now = head(scanned(A, P8, instead), scanned(B))
-    positions = {P8: {"a": [0, 1, 2, 3]}, instead: {"a": [50]}}
-    assert refusing(plan, now, was_read(positions)) == ["planned_equality_deletes_still_apply"]
-
-
-def test_newer_equality_deletes_that_were_removed_need_not_be_known() -> None:
-    """Whoever removed one has left positions or vectors in its place, which are looked up."""
-    plan = record(ordered())
-    now = [scanned(A, E7, P8), scanned(B, E7)]
-    assert refusing(plan, head(*now, removed_equality_deletes=(equality("gone", S + 1),)), was_read({}, None)) == []
-    assert refusing(plan, head(*now, removed_equality_deletes=None), was_read({}, None)) == []
 
 
 # Converted files whose vector others have written anew since the plan
@@ -445,10 +391,21 @@ def test_a_first_vector_stands_for_the_position_delete_files_that_it_hides() -> 
     assert refusing(plan, seen, came_back) == ["no_row_of_a_converted_file_came_back"]
 
 
-def test_a_row_of_a_converted_file_that_came_back_drops_the_group() -> None:
-    plan, seen = planned(converting()), now(E7, THEIRS)
-    was_read = read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: [1, 7]})
-    assert refusing(plan, seen, was_read) == ["no_row_of_a_converted_file_came_back"]
+@pytest.mark.parametrize(
+    ("of_a", "rows", "rule"),
+    [
+        ((E7, THEIRS), [1, 7], "no_row_of_a_converted_file_came_back"),
+        ((THEIRS,), OUR_ROWS, "planned_deletes_still_apply"),
+        ((E7, OLD, position("new", S + 1, names=A)), [], "no_unknown_deletes_on_converted_files"),
+    ],
+    ids=["a row that came back", "keys that went", "a position delete file"],
+)
+def test_a_conversion_is_dropped_where_vectors_can_not_be_joined(
+    of_a: tuple[DeleteFile, ...], rows: list[int], rule: str
+) -> None:
+    plan, seen = planned(converting()), now(*of_a)
+    was_read = read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: rows}) if rows else NOTHING_READ
+    assert refusing(plan, seen, was_read) == [rule]
     assert validate(plan, seen, was_read).content is None
 
 
@@ -465,13 +422,3 @@ def test_a_vector_stays_where_the_task_found_no_row() -> None:
     content, written = committed(planned(one), now(E7, THEIRS), read_rows({THEIRS: [7]}))
     assert (written, content.added_deletes) == ({}, (OF_B,))
     assert THEIRS not in content.removed_deletes
-
-
-def test_an_equality_delete_that_went_drops_the_group_although_vectors_could_be_joined() -> None:
-    was_read = read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: OUR_ROWS})
-    assert refusing(planned(converting()), now(THEIRS), was_read) == ["planned_deletes_still_apply"]
-
-
-def test_a_new_position_delete_file_is_never_taken_for_a_vector() -> None:
-    added = replace(position("new", S + 1), referenced_data_file=A.path)
-    assert refusing(planned(converting()), now(E7, OLD, added)) == ["no_unknown_deletes_on_converted_files"]

@@ -61,7 +61,7 @@ def scans(*lines: str, table: str = "db.t") -> list[ScanRecord]:
     return list(scans_of_event_log((f"{line}\n" for line in lines), table, "events"))
 
 
-def test_each_scan_of_an_execution_counts_on_its_day() -> None:
+def test_each_scan_of_an_execution_counts_on_its_day_in_whatever_way_plans_are_written() -> None:
     line = started(
         "cat.db.t (branch=null) [filters=id IS NOT NULL, id = 5, groupedBy=]",
         "cat.db.t (branch=main) [filters=name IS NOT NULL, name = 'n5', id = 5, groupedBy=]",
@@ -70,9 +70,6 @@ def test_each_scan_of_an_execution_counts_on_its_day() -> None:
         ScanRecord(DAY, (ColumnFilter("id", EQ),), 1),
         ScanRecord(DAY, (ColumnFilter("id", EQ), ColumnFilter("name", EQ)), 1),
     ]
-
-
-def test_the_simple_way_to_write_plans_is_read_too() -> None:
     line = started(
         "*(1) Filter (id#9L = 5)",
         "+- BatchScan cat.db.t[id#9L] cat.db.t (branch=null) [filters=id = 5, groupedBy=] RuntimeFilters: []",

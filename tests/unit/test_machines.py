@@ -58,8 +58,6 @@ from amoro_core.state.tasks import (
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=7)
 
-# Tasks
-
 ONE = OptimizerThread("optimizer-1", 1)
 TWO = OptimizerThread("optimizer-2", 4)
 PLANNED = OptimizingTask(TaskId("0199-process", 3), 7, "default", TaskStatus.PLANNED, cost=10, partition="a=1")
@@ -191,13 +189,10 @@ def test_duplicate_reports_are_refused_and_known_as_repetitions() -> None:
     assert found == repeated
 
 
-def test_task_that_loses_three_attempts_over_two_registrations_is_poisoned() -> None:
+def test_a_task_is_poisoned_that_loses_three_attempts_over_two_registrations_and_no_other() -> None:
     twice = _lose(_lose(PLANNED, ONE), TWO)
     assert not is_poisoned(twice)
     assert is_poisoned(_lose(twice, TWO))
-
-
-def test_task_that_loses_all_attempts_over_one_registration_or_is_handed_back_is_not_poisoned() -> None:
     lost = drained = PLANNED
     for _ in range(5):
         lost = _lose(lost, ONE, acked=False)
@@ -216,7 +211,7 @@ def test_failures_count_apart_from_losses_and_success_clears_what_went_wrong_bef
     assert (done.failed_runs, done.failure_code, done.failure) == (1, "", "")
 
 
-def test_adopted_attempt_goes_on_under_the_new_registration() -> None:
+def test_an_attempt_that_is_held_goes_on_under_the_new_registration_and_no_other() -> None:
     adopted = adopt(ACKED, 1, "optimizer-9", 5, LATER)
     assert adopted == ACKED._replace(thread=OptimizerThread("optimizer-9", 5))
     with pytest.raises(StaleReport):
@@ -225,16 +220,11 @@ def test_adopted_attempt_goes_on_under_the_new_registration() -> None:
     # One without an ack has the whole time for it again.
     adopted = adopt(SCHEDULED, 1, "optimizer-9", 5, LATER)
     assert adopted == SCHEDULED._replace(thread=OptimizerThread("optimizer-9", 5), scheduled_at=LATER)
-
-
-def test_neither_a_task_that_nobody_holds_nor_an_earlier_attempt_can_be_adopted() -> None:
     second = _again(tasks.advance(SCHEDULED, Reset("silent"), LATER), TWO)
     for task, attempt in ((second, 1), *((task, task.attempt) for task in (PLANNED, SUCCESS, FAILED, CANCELED))):
         with pytest.raises(StaleReport):
             adopt(task, attempt, "optimizer-9", 5, LATER)
 
-
-# Processes
 
 RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 111, 110, 4000)
 RUNNING = OptimizingProcess(
@@ -340,14 +330,10 @@ def delayed(*events: ProcessEvent, process: OptimizingProcess = COMMITTING) -> O
     return process
 
 
-def test_a_commit_that_waits_is_tried_again_after_5_seconds_doubling_to_a_minute() -> None:
-    # An attempt between does not shorten the pauses.
+def test_a_commit_that_waits_is_tried_again_and_refused_for_good_by_three_refusals_in_a_row() -> None:
     found = [delayed(*[BUSY] * tries).delay for tries in range(1, 7)]
     assert [one and (one.retry_at - LATER).total_seconds() for one in found] == [5, 10, 20, 40, 60, 60]
     assert delayed(BUSY, CommitSent(), BUSY).delay == found[1]
-
-
-def test_three_refusals_in_a_row_are_a_refusal_for_good() -> None:
     for events, is_for_good in (
         ((), False),
         ((REFUSED, REFUSED), False),
@@ -356,17 +342,12 @@ def test_three_refusals_in_a_row_are_a_refusal_for_good() -> None:
         ((BUSY, BUSY, BUSY, BUSY), False),
     ):
         assert is_refused_for_good(delayed(*events)) is is_for_good
-
-
-def test_what_a_commit_waits_for_in_words() -> None:
     assert COMMITTING.waiting == ""
     when = "next try at 2026-01-02 03:04:17 UTC"
     assert delayed(BUSY).waiting == f"waiting to commit: no answer, {when}"
     unknown = delayed(CommitUnclear("504"), BUSY)
     assert unknown.waiting == f"waiting to know whether it was committed: no answer, {when}"
 
-
-# Tables
 
 S = OptimizingStatus
 IDLE = TableRuntime(

@@ -20,7 +20,7 @@ from amoro_cli.connection import CoordinatorAddress, Endpoint
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.principals import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableIdentifier, discovery_filter, parse_table
+from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.model.text_sanitizing import Secret, cut, is_secret, is_text, masked, printable, without_secrets
 from amoro_optimizer.runner import OptimizerConfig
 
@@ -58,9 +58,6 @@ def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
 def test_shown_name_is_read_back(catalog: str, namespace: list[str], name: str) -> None:
     identifier = TableIdentifier(catalog, tuple(namespace), name)
     assert parse_table(str(identifier)) == identifier
-
-
-# Patterns
 
 
 TABLES = [
@@ -101,9 +98,14 @@ def test_a_pattern_means_the_tables_whose_whole_name_it_fits(pattern: str, names
     assert meant(pattern) == names
 
 
-def test_the_only_catalog_may_be_left_out() -> None:
+def test_the_only_catalog_may_be_left_out_and_names_with_wildcards_are_written_in_backticks() -> None:
     assert meant("db.*", "lab") == ["lab.db.orders"]
     assert meant("lab.*", "lab") == ["lab.db.orders"]
+    for table in TABLES:
+        assert not is_pattern(str(table))
+        assert parse_table(str(table)) == table
+    with pytest.raises(InvalidArgument, match="is not the name of a table"):
+        parse_table("shop.db.orders*")
 
 
 @pytest.mark.parametrize("text", ["shop.db.orders", "db.t", "shop.db.`st*r`", "`a?`.b.`[c]`"])
@@ -126,44 +128,8 @@ def test_only_catalogs_that_can_be_meant_are_to_be_listed(pattern: str, catalogs
     assert parse_pattern(pattern).catalogs(["one"]) == ["one"]
 
 
-def test_names_with_wildcards_are_written_in_backticks_so_that_they_can_be_given_back() -> None:
-    for table in TABLES:
-        assert not is_pattern(str(table))
-        assert parse_table(str(table)) == table
-    with pytest.raises(InvalidArgument, match="is not the name of a table"):
-        parse_table("shop.db.orders*")
-
-
-# Discovery
-
-
 def name(*parts: str) -> TableIdentifier:
     return TableIdentifier("cat", parts[:-1], parts[-1])
-
-
-@pytest.mark.parametrize(
-    ("properties", "admitted"),
-    [
-        ({}, ["a.t1", "a.t2", "a.b.t1", "c.t1"]),
-        ({"database-filter": r"a(\..*)?"}, ["a.t1", "a.t2", "a.b.t1"]),
-        ({"table-filter": "t1"}, ["a.t1", "a.b.t1", "c.t1"]),
-        ({"table-filter": "t"}, []),
-        ({"database-filter": "a|c", "table-filter": ".*2"}, ["a.t2"]),
-    ],
-)
-def test_whole_names_must_match(properties: dict[str, str], admitted: list[str]) -> None:
-    wanted = discovery_filter(properties)
-    tables = [name("a", "t1"), name("a", "t2"), name("a", "b", "t1"), name("c", "t1")]
-    assert [str(table).removeprefix("cat.") for table in tables if wanted.admits(table)] == admitted
-
-
-@pytest.mark.parametrize("key", ["database-filter", "table-filter"])
-def test_a_malformed_pattern_is_named_with_its_key(key: str) -> None:
-    with pytest.raises(InvalidArgument, match=rf"{key} is not a regular expression: '\(a'"):
-        discovery_filter({key: "(a"})
-
-
-# Texts
 
 
 @pytest.mark.parametrize(
@@ -180,12 +146,9 @@ def test_what_is_not_what_it_looks_like_is_escaped(text: str, shown: str) -> Non
     assert printable(text) == shown
 
 
-def test_bytes_that_are_no_utf_8_are_no_text() -> None:
+def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
     assert is_text("客 \x00")
     assert not is_text(b"a\xff".decode(errors="surrogateescape"))
-
-
-def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
     assert cut("x" * 100, 100) == "x" * 100
     assert cut("x" * 101, 100) == "x" * 61 + " … (cut: 101 characters in all)"
     assert cut("é%" * 12, 108) == "é%" * 12
@@ -219,7 +182,7 @@ def test_secrets_within_texts_are_replaced_and_the_rest_stays(text: str, shown: 
     assert without_secrets(text) == shown
 
 
-def test_secrets_stand_in_no_representation() -> None:
+def test_a_secret_is_told_to_whom_asks_and_else_shown_as_three_asterisks() -> None:
     held = (
         CatalogConfig("cat", (("token", "hush"),)),
         Endpoint("127.0.0.1:1", Secret("hush")),
@@ -227,9 +190,6 @@ def test_secrets_stand_in_no_representation() -> None:
         OptimizerConfig("127.0.0.1:1", "default", 1, 1, Secret("hush"), 10.0, {}),
     )
     assert [value for value in held if "hush" in repr(value)] == []
-
-
-def test_a_secret_is_told_to_whom_asks_and_else_shown_as_three_asterisks() -> None:
     secret = Secret("amo_1")
     assert (secret.reveal(), bool(secret), bool(Secret(""))) == ("amo_1", True, False)
     assert (secret == Secret("amo_1"), secret == Secret("amo_2"), secret == "amo_1") == (True, False, False)

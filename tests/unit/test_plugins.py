@@ -75,46 +75,26 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "some_policies", raising=False)
 
 
-def test_without_plug_ins_there_are_our_own_policies() -> None:
+def test_without_plug_ins_there_are_our_own_policies_and_iceberg() -> None:
     assert scheduling_policies() == POLICIES
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_policy_is_plugged_in_by_entry_point_and_what_is_broken_or_ours_is_left_as_it_is() -> None:
-    found = scheduling_policies()
-    assert list(found) == [*POLICIES, "by-size"]
-    assert found["quota"] is POLICIES["quota"]
-    assert found["by-size"].__module__ == "some_policies"
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_container_is_plugged_in_for_a_state_directory_and_what_is_broken_or_ours_is_left_as_it_is(
-    tmp_path: Path,
-) -> None:
-    found = containers(tmp_path)
-    assert list(found) == ["external", "local", "spark", "nomad"]
-    assert type(found["local"]).__module__.startswith("amoro_core.")
-    assert found["nomad"].home == tmp_path
-
-
-def test_without_plug_ins_there_is_iceberg_and_no_other_action() -> None:
     assert [found.name for found in table_formats()] == ["iceberg"]
     assert more_actions() == ()
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_format_is_plugged_in_by_entry_point_once_and_iceberg_is_ours() -> None:
+def test_what_is_plugged_in_by_entry_point_is_there_and_what_is_broken_or_ours_is_left_as_it_is(tmp_path: Path) -> None:
+    found = scheduling_policies()
+    assert list(found) == [*POLICIES, "by-size"]
+    assert found["quota"] is POLICIES["quota"]
+    assert found["by-size"].__module__ == "some_policies"
+    found = containers(tmp_path)
+    assert list(found) == ["external", "local", "spark", "nomad"]
+    assert type(found["local"]).__module__.startswith("amoro_core.")
+    assert found["nomad"].home == tmp_path
     found = table_formats()
     assert [format.name for format in found] == ["iceberg", "delta"]
     assert type(found[0]).__module__.startswith("amoro_core.")
-
-
-@pytest.mark.usefixtures("installed")
-def test_an_action_is_plugged_in_by_entry_point_unless_another_has_a_name_of_its_processes() -> None:
     assert [action.names for action in more_actions()] == [("count",)]
-
-
-# Actions
 
 
 class Polishing(Rewriting):
@@ -122,7 +102,7 @@ class Polishing(Rewriting):
     names = ("polish", "wax")
 
 
-def test_an_action_is_found_by_the_name_of_each_of_its_processes() -> None:
+def test_an_action_is_found_by_the_name_of_each_of_its_processes_which_no_other_has() -> None:
     polishing = Polishing()
     actions = Actions([polishing])
     assert actions.of("polish") is actions.of("wax") is polishing
@@ -130,14 +110,9 @@ def test_an_action_is_found_by_the_name_of_each_of_its_processes() -> None:
     first, *maintenance, last = (action.names for action in actions.every)
     assert (first, last) == (("minor", "major", "full"), ("polish", "wax"))
     assert {("auto-create-tags",), ("compute-statistics",)} <= set(maintenance)
-
-
-def test_a_process_of_an_action_that_is_not_installed_is_named_and_waits() -> None:
     with pytest.raises(IllegalState, match="the action 'polish' is not known"):
         Actions().of("polish")
 
-
-def test_two_actions_cannot_have_processes_of_one_name() -> None:
     class Other(Rewriting):
         name = "other"
 

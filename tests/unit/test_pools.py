@@ -94,9 +94,6 @@ def test_stopping_ends_the_threads_of_every_lane() -> None:
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("stopping-")] == []
 
 
-# Turns
-
-
 class Work:
     """Notes what was begun; a key that is held goes on only when it is let go."""
 
@@ -132,7 +129,7 @@ def pool() -> Iterator[Callable[[Work, int], TurnPool[str]]]:
         turns.stop()
 
 
-def test_keys_are_worked_on_in_the_order_of_the_last_offer(pool: Callable[[Work, int], TurnPool[str]]) -> None:
+def test_keys_are_worked_on_in_the_order_of_the_last_offer_alone(pool: Callable[[Work, int], TurnPool[str]]) -> None:
     work = Work("slow")
     turns = pool(work, 1)
     turns.offer([("slow", "cat"), ("a", "cat"), ("b", "cat")])
@@ -140,9 +137,6 @@ def test_keys_are_worked_on_in_the_order_of_the_last_offer(pool: Callable[[Work,
     turns.offer([("slow", "cat"), ("b", "cat"), ("c", "cat"), ("a", "cat")])
     work.gates["slow"].set()
     work.until("slow", "b", "c", "a")
-
-
-def test_what_an_offer_leaves_out_waits_no_more(pool: Callable[[Work, int], TurnPool[str]]) -> None:
     work = Work("slow", "last")
     turns = pool(work, 1)
     turns.offer([("slow", "cat"), ("gone", "cat")])
@@ -152,15 +146,12 @@ def test_what_an_offer_leaves_out_waits_no_more(pool: Callable[[Work, int], Turn
     work.until("slow", "last")
 
 
-def test_one_slow_table_holds_up_no_other(pool: Callable[[Work, int], TurnPool[str]]) -> None:
+def test_a_slow_table_or_catalog_holds_up_no_other(pool: Callable[[Work, int], TurnPool[str]]) -> None:
     work = Work("slow")
     turns = pool(work, 2)
     turns.offer([("slow", "cat"), ("a", "cat"), ("b", "cat"), ("c", "cat")])
     with work.changed:
         assert work.changed.wait_for(lambda: sorted(work.begun) == ["a", "b", "c", "slow"], WAIT_S)
-
-
-def test_a_slow_catalog_holds_up_no_other_catalog(pool: Callable[[Work, int], TurnPool[str]]) -> None:
     work = Work("x1", "x2")
     turns = pool(work, 1)
     turns.offer([("x1", "slow"), ("x2", "slow"), ("a", "quick"), ("b", "quick")])

@@ -49,9 +49,6 @@ def test_a_program_ends_with_its_status_although_a_thread_hangs(timeout: str) ->
     assert (done.returncode, done.stdout, done.stderr) == (124, "", "")
 
 
-# Signals
-
-
 @contextmanager
 def killed_at(step: int, number: int) -> Iterator[Callable[[], int]]:
     """Send this process the signal at that step of what follows, in Python's library too; tells how many there were."""
@@ -142,9 +139,6 @@ def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() ->
         assert stop.wait(30)
 
 
-# LocalContainer
-
-
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 #: Says what of its environment it must not have, then waits to be ended.
 SLEEPER = "import os, sys, time; print(os.environ.get('AMORO_TOKEN'), flush=True); time.sleep(300)"
@@ -200,9 +194,6 @@ def test_force_ends_it_too_and_the_admin_token_stays_with_the_coordinator(
 def test_what_can_not_be_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(AmoroError, match="/no/such/program can't be started: No such file or directory"):
         LocalContainer(tmp_path).run("r", ["/no/such/program"])
-
-
-# Logs
 
 
 class Full(io.StringIO):
@@ -282,11 +273,8 @@ def _as_a_library(program: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_a_program_that_says_nothing_about_logging_hears_nothing_of_the_library() -> None:
-    assert _as_a_library("").stderr == ""
-
-
 def test_a_program_gets_events_of_the_library_where_its_own_logging_goes() -> None:
+    assert _as_a_library("").stderr == ""
     assert _as_a_library("logging.basicConfig(format='%(name)s %(levelname)s %(message)s')").stderr.splitlines() == [
         "amoro.x WARNING task.reset task=p-1 reason=its thread is silent",
         "amoro.x ERROR loop.failed loop=keeper",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.formats.configuration import CONFIGURATIONS, Configuration, effective_config
+from amoro_core.formats.configuration import CONFIGURATIONS, Configuration
 from amoro_core.iceberg.manifest.writing import MergeSettings
 from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
@@ -68,10 +68,17 @@ def test_each_property_is_declared_once_and_documented_and_nothing_else_is() -> 
     assert all(PROPERTIES.values())
 
 
-def test_what_no_property_declares_is_left_alone_and_what_is_lacking_has_its_default() -> None:
+def test_what_is_lacking_has_its_default_and_the_table_says_more_than_its_catalog() -> None:
     assert parse_into(
         MergeSettings, {"commit.manifest.min-count-to-merge": "7", "commit.unknown": "x"}
     ) == MergeSettings(min_count=7)
+    catalog = {"table.self-optimizing.quota": "0.1", "table.owner": "ops", "uri": "http://c", "self-optimizing.x": "1"}
+    assert effective_properties(catalog, {"self-optimizing.quota": "0.9"}) == {
+        "self-optimizing.quota": "0.9",
+        "owner": "ops",
+    }
+    check_defaults({"table.self-optimizing.quota": "0.3", "table.write.format.default": "x", "self-optimizing.x": "y"})
+    check_defaults({"table.self-optimizing.wholly-different-and-from-elsewhere": "1"})
 
 
 @pytest.mark.parametrize("text", ["1_000", "٣", "1.0", "", str(2**63), str(-(2**63) - 1)])
@@ -114,40 +121,6 @@ def test_malformed_value_refuses_the_table_by_key_and_value(key: str, value: str
     assert error.message == f"property {key} has the malformed value {value!r}: {problem}"
     assert (error.reason, error.code, error.exit_status) == ("configuration", "AMORO-6001", 6)
     assert error.hint == f"Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it."
-
-
-def test_effective_config_says_every_value_and_who_said_it() -> None:
-    catalog = {
-        "table.self-optimizing.quota": "0.1",
-        "table.self-optimizing.group": "big",
-        "table.write.parquet.page-row-limit": "7",
-        "self-optimizing.target-size": "1",
-        "uri": "http://c",
-    }
-    table = {
-        "self-optimizing.quota": "a lot",
-        "self-optimizing.enabled": "true",
-        "self-optimizing.colour": "blue",
-        "write.parquet.bloom-filter-fpp.column.a": "0.1",
-    }
-    found = {item.key: (item.value, item.origin) for item in effective_config(catalog, table)}
-    assert found["self-optimizing.enabled"] == ("true", Origin.TABLE)
-    assert found["self-optimizing.quota"] == ("a lot", Origin.TABLE)
-    assert found["self-optimizing.group"] == ("big", Origin.CATALOG)
-    assert found["self-optimizing.target-size"] == ("134217728", Origin.DEFAULT)
-    assert found["self-optimizing.colour"] == ("blue", Origin.UNKNOWN)
-    assert found["write.parquet.bloom-filter-fpp.column.a"] == ("0.1", Origin.TABLE)
-    assert "write.parquet.bloom-filter-fpp.column.*" not in found
-    # Other writers know nothing of a catalog's defaults.
-    assert found["write.parquet.page-row-limit"] == ("20000", Origin.DEFAULT)
-
-
-def test_properties_of_the_table_win_over_the_catalogs_defaults() -> None:
-    catalog = {"table.self-optimizing.quota": "0.1", "table.owner": "ops", "uri": "http://c", "self-optimizing.x": "1"}
-    assert effective_properties(catalog, {"self-optimizing.quota": "0.9"}) == {
-        "self-optimizing.quota": "0.9",
-        "owner": "ops",
-    }
 
 
 @pytest.mark.parametrize(
@@ -201,8 +174,3 @@ def test_a_catalogs_default_that_is_wrong_is_refused(defaults: dict[str, str], s
     with pytest.raises(InvalidArgument) as wrong:
         check_defaults(defaults)
     assert (wrong.value.message, wrong.value.hint) == (says, hint)
-
-
-def test_catalogs_defaults_that_are_right_or_none_of_ours_are_let_be() -> None:
-    check_defaults({"table.self-optimizing.quota": "0.3", "table.write.format.default": "x", "self-optimizing.x": "y"})
-    check_defaults({"table.self-optimizing.wholly-different-and-from-elsewhere": "1"})

@@ -26,43 +26,37 @@ def dangling(live: DataFile, *deletes: DeleteFile) -> tuple[DeleteFile, ...]:
 
 
 @pytest.mark.parametrize(
-    "needless",
+    ("delete", "is_needless"),
     [
-        equality("older", 5),
-        position("older", 4),
-        equality("elsewhere", 9, partition=(b"x",)),
-        equality("other spec", 9, spec=1, partition=(b"x",)),
-        position("names another", 9, names=B),
-        bounded("bounds of one", 9, B, B),
+        (equality("older", 5), True),
+        (position("older", 4), True),
+        (equality("elsewhere", 9, partition=(b"x",)), True),
+        (equality("other spec", 9, spec=1, partition=(b"x",)), True),
+        (position("names another", 9, names=B), True),
+        (bounded("bounds of one", 9, B, B), True),
+        (equality("newer", 6), False),
+        (equality("everywhere", 6, spec=1), False),
+        (position("as new", 5), False),
+        (bounded("bounds that leave it out", 9, B, C), False),
+        (position("names it", 9, names=A), False),
     ],
-    ids=lambda one: one.path,
+    ids=lambda one: getattr(one, "path", None),
 )
-def test_a_delete_that_no_live_file_can_need_goes(needless: DeleteFile) -> None:
-    assert dangling(A, needless) == (needless,)
+def test_a_delete_goes_that_no_live_file_can_need_whatever_matching_found(
+    delete: DeleteFile, is_needless: bool
+) -> None:
+    assert dangling(A, delete) == ((delete,) if is_needless else ())
 
 
-@pytest.mark.parametrize(
-    "needed",
-    [
-        equality("newer", 6),
-        equality("everywhere", 6, spec=1),
-        position("as new", 5),
-        bounded("bounds that leave it out", 9, B, C),
-        position("names it", 9, names=A),
-    ],
-    ids=lambda one: one.path,
-)
-def test_a_delete_that_a_live_file_may_need_stays_whatever_matching_found(needed: DeleteFile) -> None:
-    assert dangling(A, needed) == ()
-
-
-def test_of_the_deletes_of_files_that_go_those_stay_that_others_need() -> None:
+def test_deletes_of_files_that_go_stay_where_others_need_them_or_they_dangle_already() -> None:
     shared, own, newer, named = equality("s", 8), position("o", 5, names=A), equality("n", 6), position("m", 9, names=C)
     live = scan_of(scanned(A, own, newer, shared), scanned(B, shared), scanned(C, named, newer, shared))
     assert deletes_without(live, [A.path]) == (own,)
     assert deletes_without(live, [A.path, C.path]) == (named, newer, own)
     assert deletes_without(live, [A.path, B.path, C.path]) == (named, newer, own, shared)
     assert deletes_without(live, []) == ()
+    scan = TableScan(7, 9, (scanned(A),), (equality("d", 1),))
+    assert deletes_without(scan, [A.path]) == ()
 
 
 def test_a_file_that_is_live_under_another_spelling_keeps_its_deletes() -> None:
@@ -70,11 +64,6 @@ def test_a_file_that_is_live_under_another_spelling_keeps_its_deletes() -> None:
     delete, other = equality("e8", 8), replace(A, path=A.path.replace("file:///", "file:/"))
     assert removable_deletes([group(1, [scanned(A, delete)])], scan_of(scanned(other, delete)), S) == ()
     assert removable_deletes([group(1, [scanned(A, delete)])], scan_of(scanned(A, delete)), S) == (delete,)
-
-
-def test_what_dangles_already_is_not_taken_along() -> None:
-    scan = TableScan(7, 9, (scanned(A),), (equality("d", 1),))
-    assert deletes_without(scan, [A.path]) == ()
 
 
 # Where deletion vectors apply
@@ -103,15 +92,12 @@ def converting(now: TableScan, *paths: DataFile, vectors: tuple[DeleteFile, ...]
     return group(converted=files, new_deletes=vectors)
 
 
-def test_a_position_delete_file_of_files_with_vectors_alone_goes() -> None:
+def test_a_position_delete_file_goes_once_each_of_its_files_has_a_vector() -> None:
     shared, named, bounds = (position("p8", 8), position("p9", 9, names=A), by_bounds(position("pb", 9, names=A)))
     assert dangling_deletes(scan([A], shared, named, bounds, vector(A, 5))) == (shared, named, bounds)
     assert dangling_deletes(scan([A], shared, named, bounds)) == ()
     newer = data("c", 9)
     assert dangling_deletes(scan([A, newer], bounds, vector(A, 5))) == (bounds,)
-
-
-def test_a_position_delete_file_stays_for_a_file_without_a_vector() -> None:
     shared = position("p8", 8)
     with_bounds = position("pc", 9, names=C6)  # by the matcher it is B's neighbour's
     now = scan([A, C6], shared, with_bounds, vector(A, 9))
@@ -136,14 +122,10 @@ def test_vectors_of_rewritten_and_converted_files_go_and_others_of_the_same_puff
     assert removable_deletes([converting(now, B5, vectors=(new,))], now, S) == (of_b,)
 
 
-def test_a_vector_newer_than_the_plan_stays_so_that_only_who_joined_it_removes_it() -> None:
-    newer = vector(A, S + 1)
-    planned, now = scan([A]), scan([A], newer)
-    assert removable_deletes([converting(planned, A, vectors=(vector(A, S, path=OURS),))], now, S) == ()
-
-
-def test_a_vector_of_a_rewritten_file_goes_though_it_is_newer_than_the_plan() -> None:
+def test_a_vector_newer_than_the_plan_goes_with_a_rewritten_file_and_else_by_who_joined_it() -> None:
     newer, other = vector(A, S + 1), vector(B5, S + 1, 60)
+    converted = converting(scan([A]), A, vectors=(vector(A, S, path=OURS),))
+    assert removable_deletes([converted], scan([A], newer), S) == ()
     planned = scan([A, B5])
     assert removable_deletes([group(rewritten=[planned.files[0]])], scan([A, B5], newer, other), S) == (newer,)
 
@@ -172,18 +154,15 @@ def test_a_position_delete_file_that_was_not_planned_is_held_by_the_new_vector()
     assert removable_deletes([replace(with_unnamed, output=replace(both.output, delete_files=()))], live, S) == ()
 
 
-def test_an_empty_vector_stays_while_it_keeps_position_delete_files_away() -> None:
+def test_an_empty_vector_stays_while_it_keeps_position_delete_files_away_and_goes_with_them() -> None:
     mark, shared = vector(A, S - 1, path=OURS, rows=0), position("p8", 8)
-    now = scan([A, B5, C6], mark, shared, vector(C6, 8, path="c.puffin"))
+    own = vector(C6, 8, path="c.puffin")
+    now = scan([A, B5, C6], mark, shared, own)
     of_c = group(rewritten=[one for one in now.files if one.data == C6])
-    assert removable_deletes([of_c], now, S) == (vector(C6, 8, path="c.puffin"),)
-
-
-def test_an_empty_vector_goes_with_what_it_keeps_away() -> None:
-    mark, shared = vector(A, S - 1, path=OURS, rows=0), position("p8", 8)
-    now = scan([A, B5], mark, shared)
-    of_b = group(rewritten=[one for one in now.files if one.data == B5])
-    assert removable_deletes([of_b], now, S) == (mark, shared)
+    assert removable_deletes([of_c], now, S) == (own,)
+    last = scan([A, B5], mark, shared)
+    of_b = group(rewritten=[one for one in last.files if one.data == B5])
+    assert removable_deletes([of_b], last, S) == (mark, shared)
 
 
 # Deletion vectors of one Puffin file share its path
@@ -203,19 +182,16 @@ OF_A, OF_B = part_of_puffin(4), part_of_puffin(44)
 SCAN = TableScan(1, 2, (ScannedFile(LARGE_A, (OF_A,)), ScannedFile(LARGE_B, (OF_B,))))
 
 
-def test_an_ordinary_delete_is_its_whole_file_and_a_vector_a_part_of_it() -> None:
+def test_a_vector_is_a_part_of_its_file_and_live_once() -> None:
     assert WHOLE.identity == DeleteIdentity("/t/data/d.parquet", 0, 1000)
     assert OF_A.identity == DeleteIdentity("/t/data/d.parquet", 4, 40)
     assert OF_A.numbered == (OF_A.identity, 2)
     assert len({WHOLE.identity, OF_A.identity, OF_B.identity, part_of_puffin(44, 41).identity}) == 4
+    refuse_twice_live(SCAN)
+    with pytest.raises(TableRefused, match="live more than once"):
+        refuse_twice_live(replace(SCAN, dangling=(replace(OF_A, path=f"file:{OF_A.path}"),)))
 
 
 @pytest.mark.parametrize("delete", [WHOLE, OF_A])
 def test_the_identity_is_kept_between_processes(delete: DeleteFile) -> None:
     assert codec.decode(DeleteFile, codec.encode(rewrite_pb2.DeleteFile, delete)) == delete
-
-
-def test_only_the_same_part_is_live_twice() -> None:
-    refuse_twice_live(SCAN)
-    with pytest.raises(TableRefused, match="live more than once"):
-        refuse_twice_live(replace(SCAN, dangling=(replace(OF_A, path=f"file:{OF_A.path}"),)))

@@ -23,9 +23,12 @@ def running_two() -> Session:
     return started(started(registered(Session(), FIRST, []), A, 1), B, 2)
 
 
-def test_attempts_that_a_new_registration_did_not_adopt_are_abandoned() -> None:
+def test_attempts_are_abandoned_that_a_heartbeat_names_or_a_new_registration_did_not_adopt() -> None:
     session = registered(running_two(), SECOND, [A])
     assert session.registration == SECOND
+    assert not abandons(session, A)
+    assert abandons(session, B)
+    session = heartbeat_answered(running_two(), [B])
     assert not abandons(session, A)
     assert abandons(session, B)
 
@@ -38,12 +41,6 @@ def test_a_token_that_was_lost_earlier_does_not_end_a_later_registration() -> No
     again = registered(lost, SECOND, [A, B])
     assert token_lost(again, old) == again
     assert again.generation == old + 1
-
-
-def test_a_heartbeat_names_the_attempts_to_abandon_and_no_others() -> None:
-    session = heartbeat_answered(running_two(), [B])
-    assert not abandons(session, A)
-    assert abandons(session, B)
 
 
 def test_what_is_told_of_work_is_kept_for_running_attempts_only() -> None:

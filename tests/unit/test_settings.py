@@ -14,14 +14,11 @@ from amoro_core.model.processes import CatalogRules
 from docs.generate import file_schema
 
 
-def test_without_a_file_all_values_are_defaults(tmp_path: Path) -> None:
+def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     found = load_settings(tmp_path, None, {})
     assert found == Settings()
     assert {origin for _, _, origin in found.described()} == {"default"}
     assert [name for name, _, _ in found.described()][:3] == ["host", "port", "http-host"]
-
-
-def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "amoro.yaml"
     path.write_text("port: 7000\nhistory-keep: 90m\nheartbeat_interval: 5s\ngroups: [default, a]\n")
     environment = {"AMORO_PORT": "7001", "AMORO_HEARTBEAT_TIMEOUT": "1m30s", "AMORO_GROUPS": "b, c"}
@@ -43,37 +40,67 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
     assert load_settings(tmp_path, None, {}).planning_bytes == size
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [("AMORO_PORT", "x"), ("AMORO_GROUPS", " , "), ("AMORO_ALLOWED_CLASSES", "Class"), ("AMORO_PLANNING_MEMORY", "7")],
-)
-def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:
-    with pytest.raises(InvalidSettings, match=f"environment variable {variable}: .* has the malformed value"):
-        load_settings(tmp_path, None, {variable: value})
+UNTYPABLE = "groups has the malformed value .*: expected a list of names of 1 to 255 characters without spaces"
+#: Texts of the file, and what is said of them.
+WRONG_FILES = {
+    "histroy-keep: 1d": "unknown key 'histroy-keep'",
+    "origins: x": "unknown key 'origins'",
+    "port: 1\nhost: x\nport: 2": "amoro.yaml has the key 'port' twice",
+    "history-keep: 1d\nhistory_keep: 2d": "amoro.yaml has the key 'history-keep' twice",
+    "refresh-external-catalogs: {interval: 1m, interval: 2m}": "amoro.yaml has the key 'interval' twice",
+    "refresh-external-catalogs: {thread-count: 0}": "thread-count has the malformed value 0: expected a whole",
+    "heartbeat-interval: 2m": r"heartbeat-interval 2m \(file .*\) is not below heartbeat-timeout 1m \(default\)$",
+    "heartbeat-interval: 20s\nheartbeat-timeout: 20s": (
+        r"heartbeat-interval 20s \(file .*\) is not below heartbeat-timeout 20s \(file .*\)$"
+    ),
+    "http-port: 1261": r"http-port 1261 \(file .*\) is the same as port 1261 \(default\)$",
+    "trusted-proxies: [10.0.0.0/24, x]": "^trusted-proxies holds 'x', which is neither an address nor a network$",
+    "blocker-timeout: 25h": r"blocker-timeout 25h \(file .*\) is above 1d, the most that a blocker lasts$",
+    "groups: [a, b, a]": r"groups a, b, a \(file .*\) names 'a' twice$",
+    **{json.dumps({"groups": ["default", name]}): UNTYPABLE for name in ("", "a b", "x" * 256, 7)},
+}
+#: Variables and their values, and what is said of them.
+WRONG_VARIABLES = {
+    ("AMORO_PORT", "x"): "",
+    ("AMORO_GROUPS", " , "): "",
+    ("AMORO_ALLOWED_CLASSES", "Class"): "",
+    ("AMORO_PLANNING_MEMORY", "7"): "",
+    ("AMORO_CATALOGS", "{a: [/x]}"): "expected allow-locations or strict-locations below a",
+    ("AMORO_CATALOGS", "{a: {allow: [/x]}}"): "a has the unknown key 'allow'",
+    ("AMORO_CATALOGS", "{a: {allow-locations: /x}}"): "expected a list of locations as allow-locations of a",
+    ("AMORO_CATALOGS", "{a: {strict-locations: 'yes'}}"): "expected true or false as strict-locations of a",
+    ("AMORO_CATALOGS", "{a: {allow-locations: [lake/x]}}"): (
+        "'lake/x' among the allow-locations of a is not a location: it is neither"
+    ),
+    ("AMORO_CATALOGS", "{a: {allow-locations: ['']}}"): (
+        "'' among the allow-locations of a is not a location: it is empty"
+    ),
+    ("AMORO_CATALOGS", "{a: {allow-locations: [/]}}"): (
+        "'/' among the allow-locations of a is not a location: it is everything"
+    ),
+    ("AMORO_CATALOGS", "{a: {allow-locations: [/x/../y]}}"): "is not a location: it has a '..' segment",
+    ("AMORO_CATALOGS", "{a: {allow-locations: ['ftp://h/x']}}"): (
+        "is not a location: the storage 'ftp' is not supported"
+    ),
+    ("AMORO_CATALOGS", "{"): "expected names of catalogs",
+}
 
 
-def test_an_unknown_key_of_the_file_is_an_error_with_the_nearest_one(tmp_path: Path) -> None:
-    (tmp_path / "amoro.yaml").write_text("histroy-keep: 1d\n")
-    with pytest.raises(InvalidSettings, match="unknown key 'histroy-keep'") as error:
-        load_settings(tmp_path, None, {})
-    assert error.value.hint == "Did you mean history-keep?"
-    (tmp_path / "amoro.yaml").write_text("origins: x\n")
-    with pytest.raises(InvalidSettings, match="unknown key 'origins'"):
-        load_settings(tmp_path, None, {})
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("port: 1\nhost: x\nport: 2\n", "port"),
-        ("history-keep: 1d\nhistory_keep: 2d\n", "history-keep"),
-        ("refresh-external-catalogs: {interval: 1m, interval: 2m}\n", "interval"),
-    ],
-)
-def test_a_key_that_stands_twice_is_an_error(tmp_path: Path, text: str, key: str) -> None:
-    (tmp_path / "amoro.yaml").write_text(text)
-    with pytest.raises(InvalidSettings, match=f"amoro.yaml has the key '{key}' twice"):
-        load_settings(tmp_path, None, {})
+def test_what_is_wrong_in_the_file_or_a_variable_is_named_with_its_value(tmp_path: Path) -> None:
+    path = tmp_path / "amoro.yaml"
+    for text, said in WRONG_FILES.items():
+        path.write_text(text)
+        with pytest.raises(InvalidSettings, match=said) as refused:
+            load_settings(tmp_path, None, {})
+        assert refused.value.hint
+        assert str(path) in refused.value.message or "(file" not in said
+        assert (refused.value.hint == "Did you mean history-keep?") == ("histroy" in text)
+    path.write_text(json.dumps({"groups": ["x" * 255]}))
+    assert load_settings(tmp_path, None, {}).groups == ("x" * 255,)
+    for (variable, value), said in WRONG_VARIABLES.items():
+        with pytest.raises(InvalidSettings, match=f"environment variable {variable}: .* has the malformed value") as it:
+            load_settings(tmp_path, None, {variable: value})
+        assert said in it.value.message
 
 
 def test_exploration_is_set_by_amoros_keys_nested_or_dotted_or_by_the_environment(tmp_path: Path) -> None:
@@ -83,9 +110,6 @@ def test_exploration_is_set_by_amoros_keys_nested_or_dotted_or_by_the_environmen
     assert (found.explore_interval, found.explore_threads, found.explore_queue) == (timedelta(seconds=30), 3, 7)
     path.write_text("refresh-external-catalogs.interval: 2m\n")
     assert load_settings(tmp_path, None, {}).explore_interval == timedelta(minutes=2)
-    path.write_text("refresh-external-catalogs:\n  thread-count: 0\n")
-    with pytest.raises(InvalidSettings, match="thread-count has the malformed value 0: expected a whole number from 1"):
-        load_settings(tmp_path, None, {})
 
 
 RULES = "catalogs:\n  a_b:\n    allow-locations: [s3://b/x, /data]\n  a-b: {strict_locations: true}\n"
@@ -110,30 +134,6 @@ def test_catalogs_have_allowed_prefixes_and_strictness_by_name(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        ("{a: [/x]}", "expected allow-locations or strict-locations below a"),
-        ("{a: {allow: [/x]}}", "a has the unknown key 'allow'"),
-        ("{a: {allow-locations: /x}}", "expected a list of locations as allow-locations of a"),
-        ("{a: {strict-locations: 'yes'}}", "expected true or false as strict-locations of a"),
-        (
-            "{a: {allow-locations: [lake/x]}}",
-            "'lake/x' among the allow-locations of a is not a location: it is neither",
-        ),
-        ("{a: {allow-locations: ['']}}", "'' among the allow-locations of a is not a location: it is empty"),
-        ("{a: {allow-locations: [/]}}", "'/' among the allow-locations of a is not a location: it is everything"),
-        ("{a: {allow-locations: [/x/../y]}}", "is not a location: it has a '..' segment"),
-        ("{a: {allow-locations: ['ftp://h/x']}}", "is not a location: the storage 'ftp' is not supported"),
-        ("{", "expected names of catalogs"),
-    ],
-)
-def test_malformed_rules_of_a_catalog_are_named(tmp_path: Path, value: str, why: str) -> None:
-    with pytest.raises(InvalidSettings, match="variable AMORO_CATALOGS: catalogs has the malformed") as error:
-        load_settings(tmp_path, None, {"AMORO_CATALOGS": value})
-    assert why in error.value.message
-
-
-@pytest.mark.parametrize(
     ("text", "valid"),
     [
         ("port: 7000\nhistory-keep: 90m\ngroups: [default, a]\ninsecure: true\n", True),
@@ -155,40 +155,6 @@ def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text:
     else:
         with pytest.raises(InvalidSettings):
             load_settings(tmp_path, None, {})
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("heartbeat-interval: 2m", "heartbeat-interval 2m (file {path}) is not below heartbeat-timeout 1m (default)"),
-        (
-            "heartbeat-interval: 20s\nheartbeat-timeout: 20s",
-            "heartbeat-interval 20s (file {path}) is not below heartbeat-timeout 20s (file {path})",
-        ),
-        ("http-port: 1261", "http-port 1261 (file {path}) is the same as port 1261 (default)"),
-        ("trusted-proxies: [10.0.0.0/24, x]", "trusted-proxies holds 'x', which is neither an address nor a network"),
-        ("blocker-timeout: 25h", "blocker-timeout 25h (file {path}) is above 1d, the most that a blocker lasts"),
-        ("groups: [a, b, a]", "groups a, b, a (file {path}) names 'a' twice"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_named_with_who_said_them(
-    tmp_path: Path, written: str, said: str
-) -> None:
-    path = tmp_path / "amoro.yaml"
-    path.write_text(written)
-    with pytest.raises(InvalidSettings) as refused:
-        load_settings(tmp_path, None, {})
-    assert refused.value.message == said.format(path=path)
-    assert refused.value.hint
-
-
-@pytest.mark.parametrize("name", ["", "a b", "x" * 256, 7])
-def test_a_group_whose_name_nobody_could_type_is_refused(tmp_path: Path, name: object) -> None:
-    (tmp_path / "amoro.yaml").write_text(json.dumps({"groups": ["default", name]}))
-    with pytest.raises(InvalidSettings, match="expected a list of names of 1 to 255 characters without spaces"):
-        load_settings(tmp_path, None, {})
-    (tmp_path / "amoro.yaml").write_text(json.dumps({"groups": ["x" * 255]}))
-    assert load_settings(tmp_path, None, {}).groups == ("x" * 255,)
 
 
 def test_what_is_to_be_done_about_a_file_does_not_need_that_file(tmp_path: Path) -> None:

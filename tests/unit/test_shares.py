@@ -43,19 +43,10 @@ def test_occupation_is_the_part_of_the_limit_used_in_the_last_hour() -> None:
     finished = TaskRun(NOW - 30 * MINUTE, NOW - 15 * MINUTE)
     running = TaskRun(NOW - 15 * MINUTE)
     assert occupation([finished, running], 2, NOW) == 0.25
-
-
-def test_runs_count_only_within_the_last_hour() -> None:
     assert occupation([TaskRun(NOW - 90 * MINUTE, NOW - 30 * MINUTE)], 1, NOW) == 0.5
     assert occupation([TaskRun(NOW - 90 * MINUTE, NOW - 60 * MINUTE)], 1, NOW) == 0.0
     assert occupation([TaskRun(NOW - 30 * MINUTE, NOW + 30 * MINUTE)], 1, NOW) == 0.5
-
-
-def test_table_without_limit_that_ran_occupies_more_than_any_other() -> None:
     assert occupation([TaskRun(NOW - MINUTE)], 0, NOW) == float("inf")
-
-
-# Policies
 
 
 Task = tuple[int, int]  # its table and its number
@@ -100,9 +91,6 @@ def test_no_slot_is_idle_and_nothing_is_lent_before_every_limit_is_reached(
     for table_id, count in counts.items():
         if lent and taken[table_id] < count:
             assert running.get(table_id, 0) + taken[table_id] >= limits.get(table_id, 0)
-
-
-# Time by quotas
 
 
 S = timedelta(seconds=1)
@@ -200,16 +188,13 @@ def test_a_quota_of_threads_counts_as_that_many_of_the_group() -> None:
     assert share_of(2.0, 0) == 2.0
 
 
-def test_time_is_settled_once_by_share_and_the_furthest_behind_sets_the_level() -> None:
+def test_time_is_settled_once_by_share_and_a_clock_that_goes_back_takes_nothing_back() -> None:
     runs = [(1, TaskRun(NOW - 90 * S)), (2, TaskRun(NOW - 10 * S, NOW + 30 * S))]
     first = settled(Accounts(NOW), runs, {1: 0.5, 2: 0.25}, [1, 2], NOW + 60 * S)
     assert first == Accounts(NOW + 60 * S, {}, FIRST_GUESS_S + (40 - FIRST_GUESS_S) / 8)
     later = settled(first, [(1, TaskRun(NOW - 90 * S))], {1: 0.5, 2: 0.25}, [1, 2], NOW + 90 * S)
     assert later == Accounts(NOW + 90 * S, {1: 60.0}, first.typical_s)
     assert settled(later, [], {}, [1], NOW + 90 * S).ahead_s == {}
-
-
-def test_a_clock_that_goes_back_takes_nothing_back() -> None:
     before = Accounts(NOW, {1: 60.0})
     assert settled(before, [(1, TaskRun(NOW - S))], {1: 0.5}, [1, 2], NOW - 30 * S) == Accounts(NOW - 30 * S, {1: 60.0})
 

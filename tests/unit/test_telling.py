@@ -25,14 +25,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
 from amoro_core.services.metrics import ConditionService
 from amoro_core.state import tasks as machine
-from amoro_core.state.transition_events import (
-    EventText,
-    action_event,
-    attempt_event,
-    ended_attempt,
-    process_event,
-    table_events,
-)
+from amoro_core.state.transition_events import EventText, action_event, ended_attempt, process_event, table_events
 from tests.store.builders import RECEIPT, process, runtime, task
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -67,35 +60,16 @@ def test_every_way_out_of_a_thread_ends_the_attempt(
     )
 
 
-def test_an_attempt_that_was_not_acknowledged_has_no_start() -> None:
-    before = held(acked=False)
-    ended = ended_attempt(before, machine.advance(before, machine.Reset("late"), LATER), LATER)
-    assert ended is not None
-    assert (ended.acked_at, ended.finished_at) == (None, LATER)
-
-
-def test_a_step_that_leaves_the_thread_where_it_is_ends_nothing() -> None:
+def test_a_step_that_leaves_the_thread_where_it_is_ends_nothing_and_one_without_ack_has_no_start() -> None:
     scheduled, acked, planned = held(acked=False), held(), task(PROCESS, 4)
     assert ended_attempt(planned, scheduled, LATER) is None
     assert ended_attempt(scheduled, acked, LATER) is None
     assert ended_attempt(acked, machine.adopt(acked, 2, "optimizer-2", 1, LATER), LATER) is None
     assert ended_attempt(planned, machine.advance(planned, machine.Cancel("x"), LATER), LATER) is None
-
-
-@pytest.mark.parametrize(
-    ("outcome", "told"),
-    [
-        (AttemptOutcome.SUCCESS, None),
-        (AttemptOutcome.RETURNED, None),
-        (AttemptOutcome.CANCELED, None),
-        (AttemptOutcome.FAILED, EventText(EventKind.FAILED, "attempt 2 of task 4 failed: [AMORO-1] no disk")),
-        (AttemptOutcome.LOST, EventText(EventKind.LOST, "attempt 2 of task 4 was lost: no disk")),
-    ],
-)
-def test_only_attempts_that_went_wrong_are_told(outcome: AttemptOutcome, told: EventText | None) -> None:
-    attempt = Attempt(TaskId("p", 4), 2)
-    ended = TaskAttempt(attempt, THREAD, outcome, NOW, NOW, LATER, "AMORO-1", "no disk")
-    assert attempt_event(ended) == told
+    before = held(acked=False)
+    ended = ended_attempt(before, machine.advance(before, machine.Reset("late"), LATER), LATER)
+    assert ended is not None
+    assert (ended.acked_at, ended.finished_at) == (None, LATER)
 
 
 DONE = f"minor committed snapshot {RECEIPT.snapshot_id}: 12 data files became 1, 50 rows"
@@ -187,9 +161,6 @@ def test_an_action_is_told_to_pause_and_to_go_on() -> None:
     assert (action_event(works, works), action_event(paused, paused)) == (None, None)
 
 
-# Conditions
-
-
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TASKS = [
     MetricSample("amoro_open_tasks", 3, ("a", "planned")),
@@ -202,7 +173,7 @@ NOW_TASKS = Counted(TASKS)
 RULES = {condition.name: condition.when for condition in CONDITIONS}
 
 
-def test_a_series_that_is_missing_is_not_zero() -> None:
+def test_a_series_that_is_missing_is_not_zero_and_growth_counts_from_an_hour_ago() -> None:
     assert matching(NOW_TASKS.sum(metrics.THREADS, "group"), operator.lt, 4) == {("a",): 0}
     assert RULES["tasks-wait"].values(NOW_TASKS) == {("a",): 3}
     assert RULES["tasks-wait"].values(Counted(TASKS[:3])) == {}
@@ -210,9 +181,6 @@ def test_a_series_that_is_missing_is_not_zero() -> None:
     assert RULES["tasks-not-taken"].values(Counted([*TASKS, MetricSample("amoro_open_tasks", 0, ("b", "acked"))])) == {
         ("b",): 5
     }
-
-
-def test_growth_counts_from_an_hour_ago_or_from_nothing() -> None:
     ended = MetricSample("amoro_processes_total", 7, ("full", "failed"))
     before = {("amoro_processes_total", ("full", "failed")): 4.0}
     assert Counted([ended]).increase(metrics.ENDED, "result") == {("failed",): 7}
@@ -265,7 +233,13 @@ class Watched:
         return [held.condition.name for held in self.service.look()[0]]
 
 
-def test_what_happened_is_held_for_an_hour() -> None:
+def test_what_happened_is_held_for_an_hour_and_many_who_ask_cost_one_reading() -> None:
+    told = Watched()
+    for _ in range(10):
+        told.names(timedelta(milliseconds=50))
+    assert told.reads == 1
+    told.names(timedelta(seconds=1))
+    assert told.reads == 2
     told = Watched()
     minute = timedelta(minutes=1)
     assert told.names(minute) == []
@@ -274,12 +248,3 @@ def test_what_happened_is_held_for_an_hour() -> None:
     assert told.names(minute) == []
     told.failed += 1
     assert told.names(minute) == ["check-failed"]
-
-
-def test_many_who_ask_at_once_cost_one_reading() -> None:
-    told = Watched()
-    for _ in range(10):
-        told.names(timedelta(milliseconds=50))
-    assert told.reads == 1
-    told.names(timedelta(seconds=1))
-    assert told.reads == 2

@@ -9,9 +9,8 @@ from statistics import median
 
 import pytest
 
-from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import parse_group
-from amoro_core.model.optimizing_config import parse_config
 from amoro_core.planning.optimizing.forecast import learned, value_of
 from amoro_core.scheduling.policy import ORDERED, POLICIES, PendingTable, Use, choose_tasks, order_pending
 
@@ -28,26 +27,17 @@ def turns(policy: str, *tables: PendingTable) -> list[int]:
     return [table.table_id for table in order_pending(tables, POLICIES[policy], NOW)]
 
 
-def test_each_policy_orders_by_its_own_key() -> None:
+def test_each_policy_orders_by_its_own_key_and_each_aging_of_waiting_is_a_class() -> None:
     tables = (waiting(1, 5, value=1.0), waiting(2, 9, priority=7), waiting(3, 1, priority=0), waiting(4, 2, value=8.0))
     assert turns("fifo", *tables) == [2, 1, 4, 3]
     assert turns("priority", *tables) == [3, 1, 4, 2]
     assert turns("value", *tables) == [3, 4, 1, 2]
     assert turns("quota", *tables) == turns("balanced", *tables) == [1, 2, 3, 4], "neither knows class or value"
-
-
-def test_each_aging_of_waiting_is_a_class_and_class_0_is_the_first() -> None:
     assert turns("priority", waiting(1, 9.999, 2), waiting(2, 0, 1)) == [2, 1]
     assert turns("priority", waiting(1, 10, 2), waiting(2, 0, 1)) == [1, 2]
     assert turns("priority", waiting(1, 89.999, 9), waiting(2, 0, 0)) == [2, 1]
     assert turns("priority", waiting(1, 90, 9), waiting(2, 89, 0)) == [1, 2], "nine agings, and it waits longer"
     assert turns("priority", waiting(1, -60, 9), waiting(2, 0, 9)) == [2, 1], "a clock that was set back"
-
-
-@pytest.mark.parametrize(("key", "value"), [("priority", "10"), ("priority", "-1"), ("priority", "first")])
-def test_a_class_beyond_0_to_9_is_refused_by_key_and_value(key: str, value: str) -> None:
-    with pytest.raises(TableRefused, match=rf"self-optimizing.{key} has the malformed value '{value}'"):
-        parse_config({f"self-optimizing.{key}": value})
 
 
 def test_aging_is_a_duration_above_0() -> None:

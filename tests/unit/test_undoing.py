@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -80,21 +80,32 @@ def test_inputs_and_their_deletes_come_back_and_outputs_go() -> None:
     assert [one.sequence_number for one in (*made.content.added_data, *made.content.added_deletes)] == [4, 6, 5, 5]
 
 
-def test_a_delete_that_is_live_still_is_not_put_back() -> None:
-    undone = CommitChange(scan([IN1, data("kept", 3, 0, A)], [OLD]), scan([OUT, data("kept", 3, 0, A)], [OLD], COMMIT))
-    assert taken_back(revert(undone, head([OUT, data("kept", 3, 0, A)], [OLD]))) == (["out"], [], ["in-1"], [])
+KEPT_FILE, DANGLING, EVERYWHERE = data("kept", 3, 0, A), equality("eq-2", 2, 0, A), equality("everywhere", 5, 7)
+WITH_KEPT = scan([IN1, KEPT_FILE], [OLD]), scan([OUT, KEPT_FILE], [OLD], COMMIT)
+IN_FORMAT_1, OUT_FORMAT_1 = (replace(one, sequence_number=0) for one in (IN1, OUT))
+#: What was committed, the head, and the names of deletes that come back.
+PUT_BACK: Mapping[str, tuple[CommitChange, Head, list[str]]] = {
+    "a delete that is live still": (CommitChange(*WITH_KEPT), head([OUT, KEPT_FILE], [OLD]), []),
+    "a delete that went later": (CommitChange(*WITH_KEPT), head([OUT]), ["eq-5"]),
+    "a dangling delete": (
+        CommitChange(scan([IN1], [DANGLING, OLD]), scan([OUT], [], COMMIT)), head([OUT]), ["eq-5"]
+    ),
+    "format 1, which has no numbers": (
+        CommitChange(scan([IN_FORMAT_1], (), 0), replace(scan([OUT_FORMAT_1], (), 0), snapshot_id=5)),
+        head([OUT_FORMAT_1]),
+        [],
+    ),
+}  # fmt: skip
 
 
-def test_a_delete_that_went_later_is_put_back_too() -> None:
-    kept = data("kept", 3, 0, A)
-    undone = CommitChange(scan([IN1, kept], [OLD]), scan([OUT, kept], [OLD], COMMIT))
-    assert taken_back(revert(undone, head([OUT]))) == (["out"], [], ["in-1"], ["eq-5"])
+@pytest.mark.parametrize(("undone", "now", "deletes"), PUT_BACK.values(), ids=PUT_BACK)
+def test_deletes_come_back_that_went_with_their_inputs(undone: CommitChange, now: Head, deletes: list[str]) -> None:
+    assert taken_back(revert(undone, now)) == (["out"], [], ["in-1"], deletes)
 
 
-def test_dangling_deletes_stay_gone() -> None:
-    dangling = equality("eq-2", 2, 0, A)
-    undone = CommitChange(scan([IN1], [dangling, OLD]), scan([OUT], [], COMMIT))
-    assert taken_back(revert(undone, head([OUT]))) == (["out"], [], ["in-1"], ["eq-5"])
+def test_a_delete_that_held_everywhere_and_was_folded_into_nothing_comes_back() -> None:
+    undone = CommitChange(scan([IN1], [EVERYWHERE]), scan([IN1], [], COMMIT))
+    assert taken_back(revert(undone, head([IN1]))) == ([], [], [], ["everywhere"])
 
 
 def test_a_conversion_is_taken_back_by_its_deletes_alone() -> None:
@@ -106,24 +117,12 @@ def test_a_conversion_is_taken_back_by_its_deletes_alone() -> None:
     assert refusals(undone, head([OTHER], [ours])) == ["outputs_are_live"]
 
 
-def test_a_delete_that_held_everywhere_and_was_folded_into_nothing_comes_back() -> None:
-    everywhere = equality("everywhere", 5, 7)
-    undone = CommitChange(scan([IN1], [everywhere]), scan([IN1], [], COMMIT))
-    assert taken_back(revert(undone, head([IN1]))) == ([], [], [], ["everywhere"])
-
-
 def test_files_that_were_removed_with_their_rows_come_back_as_an_overwrite() -> None:
     undone = CommitChange(scan([IN1, IN2, OTHER], [OLD]), scan([OTHER], [], COMMIT))
     made = revert(undone, head([OTHER], [LATE]))
     assert taken_back(made) == ([], [], ["in-1", "in-2"], ["eq-5"])
     assert made.content is not None
     assert made.content.operation is Operation.OVERWRITE
-
-
-def test_format_1_has_no_numbers() -> None:
-    first = [replace(one, sequence_number=0) for one in (IN1, OUT)]
-    undone = CommitChange(scan([first[0]], (), 0), replace(scan([first[1]], (), 0), snapshot_id=5))
-    assert taken_back(revert(undone, head([first[1]]))) == (["out"], [], ["in-1"], [])
 
 
 NOT_LIVE = "outputs_are_live"
@@ -175,21 +174,20 @@ def test_a_refusal_names_what_is_not_as_it_was() -> None:
     assert revert(converted, head([], [ours])).refusal == f"{IN1.path} is no longer live"
 
 
-def test_an_output_that_is_live_twice_is_refused() -> None:
-    now = head([OUT, OTHER])
-    twice = replace(
-        now, scan=replace(now.scan, files=(*now.scan.files, ScannedFile(replace(OUT, path="file:/w/t/data/out"))))
-    )
-    assert "live 2 times" in revert(UNDONE, twice).refusal
-
-
-def test_a_delete_that_would_not_apply_any_more_is_refused() -> None:
-    """As one that held everywhere, should its spec be no unpartitioned one by now."""
+def test_what_would_not_apply_as_before_is_refused() -> None:
+    # As one that held everywhere, should its spec be no unpartitioned one by now.
     undone = CommitChange(scan([IN1], [equality("everywhere", 5, 7)]), scan([OUT], [], COMMIT))
     now = head([OUT])
     assert revert(undone, now).content is not None
     partitioned = replace(now, scan=replace(now.scan, unpartitioned_specs=frozenset()))
     assert revert(undone, partitioned).refusal == f"the delete everywhere would no longer apply to {IN1.path}"
+    now = head([OUT, OTHER])
+    twice = replace(
+        now, scan=replace(now.scan, files=(*now.scan.files, ScannedFile(replace(OUT, path="file:/w/t/data/out"))))
+    )
+    assert "live 2 times" in revert(UNDONE, twice).refusal
+    with pytest.raises(ValueError, match="changed nothing"):
+        CommitChange(UNDONE.before, UNDONE.before)
 
 
 def test_an_equality_delete_that_would_cover_only_inputs_is_refused() -> None:
@@ -215,11 +213,6 @@ def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> No
         assert revert(UNDONE, now, {delete.identity: frozenset({OTHER.path, named.path})}).refusal
 
 
-def test_a_snapshot_that_changed_nothing_is_no_commit() -> None:
-    with pytest.raises(ValueError, match="changed nothing"):
-        CommitChange(UNDONE.before, UNDONE.before)
-
-
 #: A second commit of the same process, with an equality delete of others between the two.
 IN3, OUT3 = data("in-3", 7, 0, A), data("out-3", S, 0, A)
 BETWEEN = equality("eq-13", 13, 0, A)
@@ -234,12 +227,9 @@ def both(now: Head, later: Head | None = None) -> Revert:
     return revert_rules.revert([FIRST, SECOND], [now, later or now])
 
 
-def test_all_commits_of_a_process_are_undone_together() -> None:
+def test_all_commits_of_a_process_are_undone_together_or_none() -> None:
     now = head([OUT, OUT3, data("new", 18, 0, A)], [BETWEEN, LATE])
     assert taken_back(both(now)) == (["out", "out-3"], [], ["in-1", "in-2", "in-3"], [])
-
-
-def test_a_commit_is_refused_with_the_others_of_its_process() -> None:
     good = head([OUT, OUT3], [BETWEEN])
     assert both(good).content is not None
     assert "does not descend from its snapshot 140" in both(good, replace(good, descends=False)).refusal

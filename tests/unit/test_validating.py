@@ -158,13 +158,43 @@ def refusing(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> list[str
     return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, view)]
 
 
-def test_an_unchanged_table_takes_the_whole_rewrite() -> None:
-    one = group(1, rewritten=[scanned(A, E7), scanned(B, E7, P8)])
-    now = head(scanned(A, E7), scanned(B, E7, P8))
+WHOLE, HIT_NOTHING = group(1, rewritten=[scanned(A, E7), scanned(B, E7, P8)]), group(1, [], [scanned(A, E7)], (), ())
+CONVERTING = group(1, converted=[scanned(A, E7)])
+EMPTIED, REWRITING = group(1, [scanned(A, E7)], (), ()), group(1, [scanned(A), scanned(B)])
+OLD_AND_ELSEWHERE = equality("old", 4), equality("newer", S + 1, 0, (b"other",))
+#: The group, the head, and what is committed of it.
+COMMITTED: Mapping[str, tuple[Group, Head, CommitContent | None]] = {
+    "an unchanged table": (
+        WHOLE,
+        head(*(scanned(A, E7), scanned(B, E7, P8))),
+        CommitContent((1,), (A, B), (E7, P8), WHOLE.output.data_files, ()),
+    ),
+    "new position deletes on a converted file go on applying": (
+        CONVERTING,
+        head(scanned(A, E7, position("new", S + 1))),
+        CommitContent((1,), (), (E7,), (), CONVERTING.output.delete_files),
+    ),
+    "files of which no row is left go though their delete stays": (
+        EMPTIED, head(scanned(A, E7), scanned(B, E7)), CommitContent((1,), (A,), (), (), ())
+    ),
+    "a conversion that hit nothing takes its delete away": (
+        HIT_NOTHING, head(scanned(A, E7)), CommitContent((1,), (), (E7,), (), ())
+    ),
+    "nothing left is neither a conflict nor a content": (group(1, [scanned(A)]), head(scanned(C)), None),
+    "a conversion that hit nothing and removes nothing": (HIT_NOTHING, head(scanned(A, E7), scanned(B, E7)), None),
+    "a delete that dangles goes with the next rewrite": (
+        REWRITING,
+        head(scanned(A), scanned(B), dangling=OLD_AND_ELSEWHERE),
+        CommitContent((1,), (A, B), OLD_AND_ELSEWHERE[:1], REWRITING.output.data_files, ()),
+    ),
+    "a dangling delete alone": (group(1, [scanned(A)]), head(scanned(B), dangling=OLD_AND_ELSEWHERE[:1]), None),
+}  # fmt: skip
 
-    assert validate(record(one), now) == Validation(
-        None, {}, CommitContent((1,), (A, B), (E7, P8), one.output.data_files, ())
-    )
+
+@pytest.mark.parametrize(("one", "now", "content"), COMMITTED.values(), ids=COMMITTED)
+def test_what_is_committed_of_a_group(one: Group, now: Head, content: CommitContent | None) -> None:
+    done = validate(record(one), now)
+    assert (done.conflict, list(done.dropped), done.content) == (None, [] if content else [1], content)
 
 
 @pytest.mark.parametrize(
@@ -188,46 +218,43 @@ def test_a_head_of_another_history_conflicts_wholly_by_one_rule(change: dict[str
     assert (done.dropped, done.content) == ({}, None)
 
 
-@pytest.mark.parametrize("partition", [(), (None,)], ids=["unpartitioned", "nulls"])
-def test_a_newer_equality_delete_that_was_removed_and_held_everywhere_drops_every_group(
-    partition: tuple[bytes | None, ...],
+@pytest.mark.parametrize(
+    ("place", "left"), [((3, ()), ()), ((3, (None,)), ()), ((0, (b"x",)), (2, 3))], ids=["all", "nulls", "partition"]
+)
+def test_a_newer_equality_delete_that_was_removed_drops_the_groups_where_it_held(
+    place: tuple[int, Partition], left: tuple[int, ...]
 ) -> None:
-    gone = replace(equality("gone", S + 1), partition=partition, spec_id=3)
-    there = replace(A, partition=(b"x",))
-    plan = record(group(1, rewritten=[scanned(there)]), group(2, rewritten=[scanned(B)]))
-    now = head(scanned(there), scanned(B), removed_equality_deletes=(gone,))
-
-    assert refusing(plan, now) == ["newer_equality_deletes_remain"] * 2
-    assert validate(plan, now).content is None
-
-
-def test_a_newer_equality_delete_that_was_removed_drops_the_groups_of_its_partition() -> None:
-    here, there, other = (replace(A, partition=(b"x",)), replace(B, partition=(b"y",)), replace(C, partition=(b"x",)))
-    other = replace(other, spec_id=1)
-    gone = replace(equality("gone", S + 1), partition=(b"x",))
+    here, there = replace(A, partition=(b"x",)), replace(B, partition=(b"y",))
+    other = replace(C, partition=(b"x",), spec_id=1)
     plan = record(*(group(number, rewritten=[scanned(one)]) for number, one in enumerate((here, there, other), 1)))
+    gone = equality("gone", S + 1, *place)
+    now = head(scanned(here), scanned(there), scanned(other), removed_equality_deletes=(gone,))
+    dropped = [number for number in (1, 2, 3) if number not in left]
 
-    done = validate(plan, head(scanned(here), scanned(there), scanned(other), removed_equality_deletes=(gone,)))
+    done = validate(plan, now)
 
-    assert done.dropped == {1: f"the equality delete {gone.path}, newer than the plan, was removed meanwhile"}
-    assert done.content is not None
-    assert done.content.groups == (2, 3)
-
-
-def test_a_column_that_the_plan_knew_but_did_not_write_conflicts_wholly() -> None:
-    plan = record(group(1, rewritten=[scanned(A)]), last_column_id=3)
-    now = head(scanned(A), field_ids=frozenset({1, 2, 3}))
-
-    assert refusing(plan, now) == ["outputs_hold_all_columns"]
-    assert validate(plan, now).conflict == "columns of the table are not in the rewritten files: field ids [3]"
+    assert refusing(plan, now) == ["newer_equality_deletes_remain"] * len(dropped)
+    why = f"the equality delete {gone.path}, newer than the plan, was removed meanwhile"
+    assert done.dropped == dict.fromkeys(dropped, why)
+    assert (() if done.content is None else done.content.groups) == left
 
 
-def test_a_file_planned_by_two_tasks_conflicts_wholly() -> None:
-    plan = record(group(1, rewritten=[scanned(A)]), group(2, converted=[scanned(A)]))
-    now = head(scanned(A))
+def test_a_conflict_names_the_columns_or_the_file() -> None:
+    unwritten, all_columns = record(group(1, rewritten=[scanned(A)]), last_column_id=3), frozenset({1, 2, 3})
+    now = head(scanned(A), field_ids=all_columns)
+    assert refusing(unwritten, now) == ["outputs_hold_all_columns"]
+    assert validate(unwritten, now).conflict == "columns of the table are not in the rewritten files: field ids [3]"
 
-    assert refusing(plan, now) == ["inputs_are_planned_once"]
-    assert validate(plan, now).conflict == f"{A.path} was planned more than once"
+    twice = record(group(1, rewritten=[scanned(A)]), group(2, converted=[scanned(A)]))
+    assert refusing(twice, head(scanned(A))) == ["inputs_are_planned_once"]
+    assert validate(twice, head(scanned(A))).conflict == f"{A.path} was planned more than once"
+
+    newer = data("newer", S + 1)
+    nothing_left = head(scanned(A, E7), scanned(B, E7))
+    assert validate(record(HIT_NOTHING), nothing_left).dropped == {1: "nothing is left to change on this head"}
+    above = record(group(1, rewritten=[scanned(newer)]))
+    assert refusing(above, head(scanned(newer))) == ["inputs_are_not_newer_than_the_plan"]
+    assert validate(above, head(scanned(newer))).dropped == {1: f"{newer.path} is newer than the plan"}
 
 
 @pytest.mark.parametrize(
@@ -241,8 +268,9 @@ def test_a_file_planned_by_two_tasks_conflicts_wholly() -> None:
         [scanned(replace(A, size_bytes=99))],
         [scanned(A), scanned(replace(A, sequence_number=6))],
         [scanned(A), scanned(replace(A, path="file:/w/t/data/a"))],
+        [scanned(A), scanned(A)],
     ],
-    ids=["gone", "sequence", "spec", "partition", "rows", "size", "twice", "twice-spelled-otherwise"],
+    ids=["gone", "sequence", "spec", "partition", "rows", "size", "twice", "twice-spelled-otherwise", "twice-the-same"],
 )
 def test_a_group_whose_input_is_not_live_as_planned_is_dropped(live: list[ScannedFile]) -> None:
     plan = record(group(1, rewritten=[scanned(A)]), group(2, rewritten=[scanned(B)]))
@@ -254,21 +282,6 @@ def test_a_group_whose_input_is_not_live_as_planned_is_dropped(live: list[Scanne
     assert A.path in done.dropped[1]
     assert done.content is not None
     assert done.content.groups == (2,)
-
-
-def test_a_file_that_is_live_twice_drops_the_group_though_both_are_as_planned() -> None:
-    done = validate(record(group(1, rewritten=[scanned(A)])), head(scanned(A), scanned(A)))
-
-    assert done.dropped == {1: f"{A.path} is live 2 times"}
-
-
-def test_a_group_with_an_input_above_the_plan_is_dropped() -> None:
-    newer = data("newer", S + 1)
-    plan = record(group(1, rewritten=[scanned(newer)]))
-    now = head(scanned(newer))
-
-    assert refusing(plan, now) == ["inputs_are_not_newer_than_the_plan"]
-    assert validate(plan, now).dropped == {1: f"{newer.path} is newer than the plan"}
 
 
 def test_a_new_position_delete_on_a_rewritten_file_drops_the_group() -> None:
@@ -354,15 +367,6 @@ def test_ambiguous_are_new_position_deletes_that_may_name_a_rewritten_file() -> 
     assert ambiguous_deletes(plan, now) == (new, wide)
 
 
-def test_new_position_deletes_on_a_converted_file_go_on_applying() -> None:
-    new = position("new", S + 1)
-    one = group(1, converted=[scanned(A, E7)])
-
-    done = validate(record(one), head(scanned(A, E7, new)))
-
-    assert done == Validation(None, {}, CommitContent((1,), (), (E7,), (), one.output.delete_files))
-
-
 @pytest.mark.parametrize("kind", ["rewritten", "converted"])
 def test_a_planned_delete_that_no_longer_applies_drops_the_group(kind: str) -> None:
     plan = record(group(1, **{kind: [scanned(A, E7, P8)]}))
@@ -386,7 +390,6 @@ X, Y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
 NEWER, NEWER_OF_Y = equality("newer", S + 1), equality("newer", S + 1, 0, (b"y",))
 VOID = equality("newer", S + 1, 1, (None,))  # of a spec with a void transform, as the matcher knows
 PLAN_A, PLAN_X = record(group(1, rewritten=[scanned(A)])), record(group(1, rewritten=[scanned(X)]))
-CONVERTING = group(1, converted=[scanned(A, E7)])
 NEWEST = scanned(data("newest", S), position("newest-delete", S))
 MORE_COLUMNS = frozenset({1, 2, 3})
 COVER, KNOW = "newer_equality_deletes_cover_all_or_none", "newer_equality_deletes_know_the_outputs"
@@ -462,36 +465,6 @@ def test_a_group_is_dropped_by_one_rule_or_committed(plan: PlanRecord, now: Head
     assert (list(done.dropped), done.content is not None) == (([1], False) if rule else ([], True))
 
 
-def test_files_of_which_no_row_is_left_go_though_their_delete_stays() -> None:
-    plan = record(group(1, rewritten=[scanned(A, E7)], outputs=[]))
-
-    assert validate(plan, head(scanned(A, E7), scanned(B, E7))) == Validation(
-        None, {}, CommitContent((1,), (A,), (), (), ())
-    )
-
-
-def test_a_conversion_that_hit_nothing_takes_its_delete_away() -> None:
-    plan = record(group(1, converted=[scanned(A, E7)], new_deletes=[]))
-
-    assert validate(plan, head(scanned(A, E7))) == Validation(None, {}, CommitContent((1,), (), (E7,), (), ()))
-
-
-def test_nothing_left_is_neither_a_conflict_nor_a_content() -> None:
-    plan = record(group(1, rewritten=[scanned(A)]), group(2, rewritten=[scanned(B)]))
-
-    done = validate(plan, head(scanned(C)))
-
-    assert (done.conflict, list(done.dropped), done.content) == (None, [1, 2], None)
-
-
-def test_a_conversion_that_hit_nothing_and_removes_nothing_is_dropped() -> None:
-    plan = record(group(1, converted=[scanned(A, E7)], new_deletes=[]))
-
-    assert validate(plan, head(scanned(A, E7), scanned(B, E7))) == Validation(
-        None, {1: "nothing is left to change on this head"}, None
-    )
-
-
 def removed(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
     done = validate(plan, now)
     assert done.content is not None, (done.conflict, done.dropped)
@@ -535,12 +508,16 @@ def test_equal_bounds_cut_within_a_character_name_no_file() -> None:
     )
 
 
-def test_a_delete_above_the_plan_is_never_removable() -> None:
+def test_a_dangling_delete_or_one_above_the_plan_goes_only_up_to_its_number() -> None:
     newer = equality("newer", S + 1)
     one = group(1, rewritten=[scanned(A, E7, newer)])
 
     assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S) == (E7,)
     assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S + 1) == (E7, newer)
+    same, newer = equality("same", S), equality("newer", S + 1)
+    found = TableScan(200, 20, (scanned(A),), (same, newer))
+
+    assert removable_deletes([group(1, rewritten=[scanned(A)])], found, S) == (same,)
 
 
 @pytest.mark.parametrize("delete", [equality("e", 7, 0, (b"x",)), position("p", 7, 0, (b"x",)), position("g", 7, 1)])
@@ -650,13 +627,6 @@ def test_a_mark_without_positions_goes_when_nothing_is_left_of_what_it_tells() -
     assert removable_deletes([group(1, rewritten=[scanned(A)])], scan_of(scanned(A), scanned(B, mark)), S) == (mark,)
 
 
-def test_a_dangling_delete_as_new_as_the_plan_goes_and_a_newer_one_stays() -> None:
-    same, newer = equality("same", S), equality("newer", S + 1)
-    found = TableScan(200, 20, (scanned(A),), (same, newer))
-
-    assert removable_deletes([group(1, rewritten=[scanned(A)])], found, S) == (same,)
-
-
 def test_field_ids_are_those_of_nested_fields_too() -> None:
     element = {"type": "list", "element-id": 5, "element-required": False, "element": "int"}
     entry = {"type": "map", "key-id": 6, "key": "int", "value-id": 7, "value-required": False, "value": element}
@@ -664,18 +634,3 @@ def test_field_ids_are_those_of_nested_fields_too() -> None:
     schema = {"type": "struct", "fields": [{"id": 3, "name": "s", "required": False, "type": inner}]}
 
     assert field_ids(json.dumps(schema)) == frozenset({3, 4, 5, 6, 7})
-
-
-def test_a_delete_that_dangles_goes_with_the_next_rewrite() -> None:
-    old, newer = equality("old", 4), equality("newer", S + 1, 0, (b"other",))
-    one = group(1, rewritten=[scanned(A), scanned(B)])
-
-    done = validate(record(one), head(scanned(A), scanned(B), dangling=[old, newer]))
-
-    assert done.content == CommitContent((1,), (A, B), (old,), one.output.data_files, ())
-
-
-def test_nothing_is_committed_for_a_dangling_delete_alone() -> None:
-    done = validate(record(group(1, rewritten=[scanned(A)])), head(scanned(B), dangling=[equality("old", 4)]))
-
-    assert done.content is None

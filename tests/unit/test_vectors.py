@@ -133,9 +133,6 @@ def test_no_damage_below_a_right_checksum_ends_the_process(cut: int, flipped: in
         assert len(positions_in(_resealed(bytes(body[: len(body) - cut])), 3, 2**18, "f")) == 3
 
 
-# The check before a commit
-
-
 D = data("d", 5, 100, 0)
 OF_C = replace(
     CONVERTED,
@@ -184,9 +181,18 @@ def problem(now: PlanRecord, found: dict[str, FileFacts] = FACTS) -> str:
     return failed.value.message
 
 
-def test_vectors_of_one_file_for_all_converted_files_pass() -> None:
+def test_vectors_of_all_converted_files_lie_in_one_file_and_are_those_that_were_reported() -> None:
     now = record(OF_C, OF_D)
     check(now, scanned_of(now), FACTS)
+    vectors = {**FACTS[OF_C.path].vectors, 64: VectorFacts(D.path, 60, 3, 100)}
+    assert f"deletes row 100 of 100 of {D.path}" in problem(now, facts(vectors=vectors))
+    assert "has vectors that were not reported, at [64]" in problem(record(OF_C))
+    assert "check files" in problem(now, facts(size_bytes=199))
+    assert f"{C.path} has more than one" in problem(record(OF_C, replace(OF_C, content_offset=64)))
+    other = replace(OF_D, path="file:///w/t/data/p-1-1-u3.puffin")
+    found = {**facts(vectors={4: VectorFacts(C.path, 60, 20, 999)})}
+    found[other.path] = replace(FACTS[OF_C.path], vectors={64: VectorFacts(D.path, 60, 3, 9)})
+    assert "its vectors lie in several files" in problem(record(OF_C, other), found)
 
 
 def test_a_position_delete_file_is_none_of_format_3_and_a_vector_none_of_format_2() -> None:
@@ -206,35 +212,11 @@ def test_a_vector_that_is_not_where_its_entry_will_say_fails(changed: dict[str, 
     assert "check vectors" in problem(record(replace(OF_C, **changed), *others, old=EQUALITY))  # type: ignore[arg-type]
 
 
-def test_a_vector_beyond_the_end_of_its_data_file_fails() -> None:
-    vectors = {**FACTS[OF_C.path].vectors, 64: VectorFacts(D.path, 60, 3, 100)}
-    assert f"deletes row 100 of 100 of {D.path}" in problem(record(OF_C, OF_D), facts(vectors=vectors))
-
-
-def test_a_vector_that_was_not_reported_fails() -> None:
-    assert "has vectors that were not reported, at [64]" in problem(record(OF_C))
-
-
-def test_a_file_of_another_size_fails() -> None:
-    assert "check files" in problem(record(OF_C, OF_D), facts(size_bytes=199))
-
-
-def test_vectors_in_two_files_fail() -> None:
-    other = replace(OF_D, path="file:///w/t/data/p-1-1-u3.puffin")
-    found = {**facts(vectors={4: VectorFacts(C.path, 60, 20, 999)})}
-    found[other.path] = replace(FACTS[OF_C.path], vectors={64: VectorFacts(D.path, 60, 3, 9)})
-    assert "its vectors lie in several files" in problem(record(OF_C, other), found)
-
-
 @pytest.mark.parametrize("vectors", [(OF_D,), (replace(OF_C, record_count=14), OF_D)], ids=["none", "fewer"])
 def test_a_vector_with_fewer_positions_than_the_one_it_replaces_fails(vectors: tuple[DeleteFile, ...]) -> None:
     found = {4: VectorFacts(C.path, 60, 14, 999), 64: VectorFacts(D.path, 60, 3, 9)}
     kept = {one.content_offset or 0: found[one.content_offset or 0] for one in vectors}
     assert f"{C.path} had 15 positions and has" in problem(record(*vectors), facts(vectors=kept))
-
-
-def test_a_converted_file_has_one_new_vector() -> None:
-    assert f"{C.path} has more than one" in problem(record(OF_C, replace(OF_C, content_offset=64)))
 
 
 def test_two_tasks_do_not_write_into_one_file() -> None:
@@ -278,12 +260,9 @@ def test_a_commit_that_leaves_two_vectors_for_one_data_file_conflicts_and_names_
         require_one_vector(content([LIVE, replace(NEW, referenced_data_file="/w/t/data/a")]), head([A, B]))
 
 
-def test_a_vector_that_replaces_another_is_the_only_one() -> None:
+def test_a_vector_replaces_the_one_that_is_removed_by_its_part_of_the_file_alone() -> None:
     require_one_vector(content([NEW], [LIVE]), head([A, B], LIVE, vector(B, offset=60), position("p", 9)))
     require_one_vector(content([], [position("p", 9)]), head([A, B], LIVE))
-
-
-def test_a_vector_is_removed_by_its_part_of_the_file_alone() -> None:
     others = vector(B, offset=60)
     with pytest.raises(CommitConflict):
         require_one_vector(content([NEW], [others]), head([A, B], LIVE, others))

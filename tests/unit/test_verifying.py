@@ -30,16 +30,13 @@ HISTORY = (
 )
 
 
-def test_two_snapshots_between_which_nobody_else_wrote_are_compared_at_once() -> None:
+def test_snapshots_are_compared_at_once_and_where_others_wrote_each_rewrite_with_its_own_parent() -> None:
     assert select(HISTORY, 6, 3, 5) == ComparisonSelection(5, (Span(3, 5, ("p4",)),))
-
-
-def test_where_others_wrote_each_rewrite_is_compared_with_its_own_parent() -> None:
     spans = (Span(1, 2, ("p2",)), Span(3, 4, ("p4",)), Span(4, 5, ()))
     assert select(HISTORY, 6, 1, None) == ComparisonSelection(6, spans, others=(3, 6))
 
 
-def test_nothing_to_compare_is_said_with_the_reason() -> None:
+def test_what_cannot_be_compared_is_said_with_the_reason_or_refused_by_number() -> None:
     assert select(HISTORY[:1], 1, None, None).note == "no snapshot of its history was made by an optimizing process"
     assert select(HISTORY[1:], 6, None, 2) == ComparisonSelection(
         2, (), note="the parent of snapshot 2 is 1, which has expired"
@@ -47,9 +44,6 @@ def test_nothing_to_compare_is_said_with_the_reason() -> None:
     assert select(HISTORY, 6, None, 1) == ComparisonSelection(1, (), note="the parent of snapshot 1 is none")
     only_others = select(HISTORY, 6, 5, 6)
     assert only_others == ComparisonSelection(6, (), (6,), "nothing was rewritten between snapshots 5 and 6")
-
-
-def test_snapshots_that_cannot_be_compared_are_refused_by_number() -> None:
     with pytest.raises(SnapshotNotFound, match="snapshot 9 is not"):
         select(HISTORY, 6, 9, None)
     for before, after in ((4, 3), (7, None), (4, 4)):

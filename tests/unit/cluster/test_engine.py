@@ -323,13 +323,10 @@ def test_progress_tells_each_stage_and_the_core_time(tmp_path: Path) -> None:
     assert sum(fact.core_ms for fact in output.stages) >= times[-1] - len(output.stages)
 
 
-def test_converted_files_are_no_part_of_a_group(tmp_path: Path) -> None:
+def test_rows_that_got_lost_and_converted_files_fail_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(9), 1))
     with pytest.raises(CheckFailed, match="none is converted"):
         run(replace(work, rewrite=replace(work.rewrite, converted=work.rewrite.rewritten)))
-
-
-def test_rows_that_got_lost_on_the_way_fail_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(9), 1))
     whole = Cuts.tagged
     monkeypatch.setattr(Cuts, "tagged", lambda cuts, batch, places: whole(cuts, batch, places).slice(1))
@@ -350,29 +347,15 @@ def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
         assert met < 0.22  # ideal 1/8
 
 
-@pytest.mark.parametrize(
-    ("name", "group"),
-    [
-        (f"s3://b/t/data/p=1/0198-1-1-aa{group_suffix('0123456789ab')}.parquet", "0123456789ab"),
-        ("0198-1-1-aa.parquet", None),
-        ("a-g0123456789ab-deletes.parquet", None),
-        ("a-g0123456789AB.parquet", None),
-        ("a-g0123456789abc.parquet", None),
-    ],
-)
-def test_the_group_is_read_from_the_end_of_a_name_of_ours(name: str, group: str | None) -> None:
-    assert group_of(name) == group
-
-
-@pytest.mark.parametrize("group", ["", "0123", "0123456789AB", "0123456789ab/"])
-def test_an_id_that_is_none_is_refused(group: str) -> None:
-    with pytest.raises(ValueError, match="12 lower-case hexadecimal digits"):
-        group_suffix(group)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"group": "x", "strategy": "spiral", "columns": []}'])
-def test_a_text_that_is_none_of_ours_is_no_layout(text: str) -> None:
-    with pytest.raises(ValueError, match="no description of a layout"):
-        parse_layout_text(text)
+def test_the_group_is_read_from_the_end_of_a_name_of_ours_and_the_layout_from_a_text() -> None:
+    assert group_of(f"s3://b/t/data/p=1/0198-1-1-aa{group_suffix('0123456789ab')}.parquet") == "0123456789ab"
+    others = ("0198-1-1-aa", "a-g0123456789ab-deletes", "a-g0123456789AB", "a-g0123456789abc")
+    assert [group_of(f"{name}.parquet") for name in others] == [None] * len(others)
+    for wrong in ("", "0123", "0123456789AB", "0123456789ab/"):
+        with pytest.raises(ValueError, match="12 lower-case hexadecimal digits"):
+            group_suffix(wrong)
     later = Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2)), 7)
     assert parse_layout_text(layout_text(later, "0123456789ab")) == ("0123456789ab", later)
+    for text in ("", "[]", "{}", '{"group": "x", "strategy": "spiral", "columns": []}'):
+        with pytest.raises(ValueError, match="no description of a layout"):
+            parse_layout_text(text)

@@ -76,7 +76,7 @@ def test_files_of_one_group_stay_in_it_and_in_order(tmp_path: Path, chosen: Sequ
     assert all(set(file.metrics.lower_bounds) == {1} for file in output.data_files)
 
 
-def test_one_file_of_a_curve_keeps_the_order_of_its_rows(tmp_path: Path) -> None:
+def test_files_of_a_curve_keep_its_order(tmp_path: Path) -> None:
     layout = curve(Strategy.HILBERT, 1, 2)
     file = clustered(tmp_path, layout)[1]
     before = pq.read_table(file.path).to_pylist()
@@ -84,9 +84,6 @@ def test_one_file_of_a_curve_keeps_the_order_of_its_rows(tmp_path: Path) -> None
     output = rewritten(task(context(tmp_path, SCHEMA), [file], [deletes]))
     assert rows_of(output) == before[:5] + before[6:]
     assert_marked(output, layout, 0)
-
-
-def test_files_of_a_curve_are_sorted_along_it(tmp_path: Path) -> None:
     layout = curve(Strategy.ZORDER, 1, 2)
     files = clustered(tmp_path, layout)
     output = rewritten(task(context(tmp_path, SCHEMA), files, output_count=3))

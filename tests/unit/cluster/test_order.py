@@ -194,7 +194,7 @@ def test_points_are_counted_as_by_comparing_one_by_one(name: str, descending: bo
     assert points.count_up_to(parts).tolist() == expected
 
 
-def test_a_row_that_equals_a_bound_counts_it() -> None:
+def test_a_row_that_equals_a_bound_counts_it_and_points_are_left_as_they_were() -> None:
     def words(*values: int) -> Any:
         return np.array(values, np.uint64)
 
@@ -204,6 +204,10 @@ def test_a_row_that_equals_a_bound_counts_it() -> None:
         assert bounds.count_up_to([rows, words(7, 7, 7, 7, 7)]).tolist() == [0, 1, 1, 2, 2]
     assert RangeBounds([words(3)], (False,)).count_up_to([words(3, 3)]).tolist() == [1, 1]
     assert RangeBounds([words()], (False,)).count_up_to([rows]).tolist() == [0] * 5
+    points = random_points(3, 100)
+    before = [point.copy() for point in points]
+    hilbert(points)
+    assert all((one == other).all() for one, other in zip(points, before, strict=True))
 
 
 def test_rows_are_compared_column_by_column_within_structs_too() -> None:
@@ -260,10 +264,3 @@ def test_zorder_takes_the_bits_by_turns(count: int) -> None:
     points = random_points(count, 500)
     bits = ["".join(f"{point[row]:016b}"[at] for at in range(16) for point in points) for row in range(500)]
     assert zorder(points).tolist() == [int(one, 2) for one in bits]
-
-
-def test_points_are_left_as_they_were() -> None:
-    points = random_points(3, 100)
-    before = [point.copy() for point in points]
-    hilbert(points)
-    assert all((one == other).all() for one, other in zip(points, before, strict=True))

@@ -185,15 +185,12 @@ def test_a_row_that_is_larger_than_the_memory_is_written_all_the_same(tmp_path: 
     assert output.spill_bytes > 0
 
 
-def test_a_value_has_the_coordinate_in_the_middle_of_its_rows() -> None:
+def test_a_value_has_the_coordinate_in_the_middle_of_its_rows_or_of_its_quantile() -> None:
     batch = table_of(SCHEMA, [[5, 1, 5, 1, 3, 5], ["x"] * 6]).to_batches()[0]
     keys, texts = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2).ranks
     assert (len(keys.bounds), len(texts.bounds)) == (2, 0)
     assert [round(one * 12 / (2**16 - 1)) for one in keys.coordinates.tolist()] == [2, 5, 9]
     assert texts.coordinates.tolist() == [2**15 - 1]
-
-
-def test_ranks_of_many_values_are_those_at_quantiles() -> None:
     count = 2 * MOST_RANKS
     batch = table_of(SCHEMA, [range(count), ["x"] * count]).to_batches()[0]
     ((bounds, coordinates), _) = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2).ranks

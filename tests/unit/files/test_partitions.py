@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -27,7 +25,6 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DecimalType,
-    FixedType,
     IntegerType,
     LongType,
     NestedField,
@@ -36,11 +33,10 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzNanoType,
     TimestamptzType,
-    TimeType,
     UUIDType,
 )
 
-from amoro_core.files.schema.schemas import identity_constants, partition_path
+from amoro_core.files.schema.schemas import partition_path
 
 U = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
@@ -85,46 +81,8 @@ def test_paths_are_those_of_iceberg(
     assert partition_path(spec, (value,), schema) == f"p+q={shown}"
 
 
-def test_the_path_of_a_dropped_source_column_shows_the_bytes() -> None:
+def test_paths_of_dropped_source_columns_show_the_bytes_and_unpartitioned_ones_are_empty() -> None:
     spec = PartitionSpec(PartitionField(9, 1000, IdentityTransform(), "p"))
 
     assert partition_path(spec, (b"\1\2",), Schema(NestedField(1, "c", LongType()))) == "p=0102"
-
-
-def test_an_unpartitioned_path_is_empty() -> None:
     assert partition_path(PartitionSpec(), (), Schema(NestedField(1, "c", LongType()))) == ""
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
-        (LongType(), to_bytes(IntegerType(), 3), 3),
-        (StringType(), "é".encode(), "é"),
-        (FixedType(2), b"ab", b"ab"),
-        (UUIDType(), U.bytes, U),
-        (DateType(), to_bytes(DateType(), -1), date(1969, 12, 31)),
-        (TimestampType(), to_bytes(TimestampType(), -1), datetime(1969, 12, 31, 23, 59, 59, 999999)),
-        (DecimalType(38, 3), to_bytes(DecimalType(38, 3), Decimal("-1.234")), Decimal("-1.234")),
-        (UUIDType(), None, None),
-    ],
-)
-def test_identity_values_become_columns_of_the_source_s_type(
-    kind: PrimitiveType, value: bytes | None, expected: object
-) -> None:
-    schema = Schema(NestedField(1, "c", kind))
-    spec = PartitionSpec(
-        PartitionField(1, 1000, IdentityTransform(), "p"), PartitionField(1, 1001, VoidTransform(), "v")
-    )
-
-    constants = identity_constants(spec, (value, None), schema)
-
-    assert {key: array.to_pylist() for key, array in constants.items()} == {1: [expected]}
-
-
-@pytest.mark.parametrize("kind", [TimeType(), TimestamptzType()])
-def test_times_are_microseconds(kind: PrimitiveType) -> None:
-    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
-
-    constants = identity_constants(spec, (to_bytes(kind, 5),), Schema(NestedField(1, "c", kind)))
-
-    assert constants[1].view(pa.int64()).to_pylist() == [5]

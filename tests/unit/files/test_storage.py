@@ -118,15 +118,12 @@ def test_what_was_written_is_read_and_deleted_again(written_to: FileAccess, tmp_
     written_to.delete(path)
 
 
-def test_a_file_is_never_overwritten(written_to: FileAccess, tmp_path: Path) -> None:
+def test_a_missing_file_is_named_and_none_is_overwritten(written_to: FileAccess, tmp_path: Path) -> None:
     path = f"{tmp_path}/out/x"
     written_to.create_output(path).close()
 
     with pytest.raises(WorkFailed, match="exists"):
         written_to.create_output(path)
-
-
-def test_a_missing_file_is_named(written_to: FileAccess, tmp_path: Path) -> None:
     path = f"{tmp_path}/in/none"
     for ask in (written_to.read_bytes, written_to.open_input, written_to.size):
         with pytest.raises(DataFileMissing, match=path):
@@ -231,12 +228,21 @@ def test_a_directory_that_is_a_link_to_a_foreign_one_is_neither_read_nor_written
     assert sorted(os.listdir(tmp_path / "foreign")) == ["secret"]
 
 
-def test_a_table_whose_own_directory_is_a_link_is_not_believed(lake: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_a_link_out_is_neither_read_nor_written_and_a_granted_one_may_be_a_link(
+    lake: Path, tmp_path: Path
+) -> None:
     (lake / "linked").symlink_to(tmp_path / "foreign")
     reached = open_access({}, f"{lake}/linked", read_locations=[str(lake)], write_locations=[f"{lake}/linked"])
     with pytest.raises(TableRefused, match=f"links lead to {tmp_path}/foreign/secret"):
         reached.read_bytes(f"{lake}/linked/secret")
     assert refused(lambda: reached.create_output(f"{lake}/linked/new")) == "location"
+    (lake / "t/data/x").write_bytes(b"x")
+    (tmp_path / "alias").symlink_to(lake)
+    alias = f"{tmp_path}/alias"
+    reached = open_access({}, f"{alias}/t", read_locations=[alias], write_locations=[f"{alias}/t"])
+    assert reached.read_bytes(f"{alias}/t/data/x") == b"x"
+    reached.create_output(f"{alias}/t/data/y").close()
+    assert (lake / "t/data/y").exists()
 
 
 def test_a_file_that_is_a_link_out_is_refused_and_one_within_is_read(
@@ -249,16 +255,6 @@ def test_a_file_that_is_a_link_out_is_refused_and_one_within_is_read(
     (lake / "kept").write_bytes(b"own")
     (lake / "t/in").symlink_to(lake / "kept")
     assert reached.read_bytes(f"{lake}/t/in") == b"own"
-
-
-def test_a_granted_prefix_may_be_a_link_itself(lake: Path, tmp_path: Path) -> None:
-    (lake / "t/data/x").write_bytes(b"x")
-    (tmp_path / "alias").symlink_to(lake)
-    alias = f"{tmp_path}/alias"
-    reached = open_access({}, f"{alias}/t", read_locations=[alias], write_locations=[f"{alias}/t"])
-    assert reached.read_bytes(f"{alias}/t/data/x") == b"x"
-    reached.create_output(f"{alias}/t/data/y").close()
-    assert (lake / "t/data/y").exists()
 
 
 @pytest.fixture(params=["a FIFO", "a directory", "a socket", "a device"])
@@ -336,21 +332,33 @@ def test_listings_come_in_pages(tmp_path: Path) -> None:
     assert [len(page) for page in LocalStorage().pages(str(tmp_path))] == [PAGE, 1]
 
 
-def test_links_are_neither_followed_nor_listed(tmp_path: Path) -> None:
+def test_links_are_neither_followed_nor_listed_nor_deleted(tmp_path: Path) -> None:
     real = write(tmp_path / "real" / "f")
     os.makedirs(tmp_path / "t")
     (tmp_path / "t" / "directory").symlink_to(tmp_path / "real")
     (tmp_path / "t" / "file").symlink_to(real)
     assert listed(LocalStorage(), f"{tmp_path}/t") == []
     assert LocalStorage().stat(f"{tmp_path}/t/file") is None
+    link = tmp_path / "link"
+    link.symlink_to(write(tmp_path / "f"))
+    assert LocalStorage().delete_many([str(link)]) == {str(link): Removal(Ended.FAILED, "it is not a regular file")}
+    assert link.is_symlink()
 
 
-def test_files_are_looked_at(storage: tuple[Storage, str], tmp_path: Path) -> None:
+def test_files_are_looked_at_and_nothing_but_files_is_deleted(storage: tuple[Storage, str], tmp_path: Path) -> None:
     opened, place = storage
     write(tmp_path / "d" / "f", 7)
     assert opened.stat(f"{place}/d/f") == StoredFile(f"{place}/d/f", 7, WRITTEN)
     assert opened.stat(f"{place}/d") is None
     assert opened.stat(f"{place}/none/g") is None
+    opened, place = storage
+    write(tmp_path / "d" / "f")
+    write(tmp_path / "d" / "kept")
+    done = opened.delete_many([f"{place}/d/f", f"{place}/d", f"{place}/none"])
+    assert done[f"{place}/d/f"] == DELETED
+    assert done[f"{place}/none"] == ABSENT
+    assert done[f"{place}/d"].ended is not Ended.DELETED
+    assert os.listdir(tmp_path / "d") == ["kept"]
 
 
 def test_files_are_moved_and_never_over_another(storage: tuple[Storage, str], tmp_path: Path) -> None:
@@ -388,25 +396,7 @@ def test_no_link_is_moved_nor_anything_to_where_nothing_may_be_written(tmp_path:
     assert (link.is_symlink(), Path(real).exists()) == (True, True)
 
 
-def test_files_and_nothing_else_are_deleted(storage: tuple[Storage, str], tmp_path: Path) -> None:
-    opened, place = storage
-    write(tmp_path / "d" / "f")
-    write(tmp_path / "d" / "kept")
-    done = opened.delete_many([f"{place}/d/f", f"{place}/d", f"{place}/none"])
-    assert done[f"{place}/d/f"] == DELETED
-    assert done[f"{place}/none"] == ABSENT
-    assert done[f"{place}/d"].ended is not Ended.DELETED
-    assert os.listdir(tmp_path / "d") == ["kept"]
-
-
-def test_a_link_is_not_deleted(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(write(tmp_path / "f"))
-    assert LocalStorage().delete_many([str(link)]) == {str(link): Removal(Ended.FAILED, "it is not a regular file")}
-    assert link.is_symlink()
-
-
-def test_only_places_that_may_be_written_are_deleted_from(tmp_path: Path) -> None:
+def test_what_is_outside_of_the_locations_or_behind_a_link_is_not_deleted(tmp_path: Path) -> None:
     inside, outside = write(tmp_path / "t" / "data" / "f"), write(tmp_path / "t" / "f")
     dots, spelled = f"{tmp_path}/t/data/../f", f"file:{tmp_path}/t//data/g"
     write(tmp_path / "t" / "data" / "g")
@@ -419,11 +409,8 @@ def test_only_places_that_may_be_written_are_deleted_from(tmp_path: Path) -> Non
     }
     assert "outside the locations" in done[outside].why
     assert os.path.exists(outside)
-
-
-def test_a_link_out_of_the_table_is_not_deleted_through(tmp_path: Path) -> None:
     elsewhere = write(tmp_path / "elsewhere" / "f")
-    os.makedirs(tmp_path / "t")
+    (tmp_path / "t" / "data").rmdir()
     (tmp_path / "t" / "data").symlink_to(tmp_path / "elsewhere")
     through = f"{tmp_path}/t/data/f"
     assert access(tmp_path).delete_many([through])[through].ended is Ended.FAILED

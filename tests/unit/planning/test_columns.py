@@ -106,7 +106,7 @@ def decided(scan: TableScan, asked: dict[str, Any]) -> tuple[Evaluation, object,
     return found, ([one.work for one in found.partitions], found.basis), made
 
 
-def test_a_row_is_made_of_what_was_gathered_and_is_not_kept() -> None:
+def test_a_row_is_made_of_what_was_gathered_and_a_packed_map_is_the_map() -> None:
     files = [
         replace(data("a", 1, partition=(None,), spec_id=1), metrics=METRICS, sort_order_id=0, split_offsets=(4, 2**40)),
         data("b", 2**47, records=2**47, sequence_number=2**62),
@@ -115,6 +115,14 @@ def test_a_row_is_made_of_what_was_gathered_and_is_not_kept() -> None:
 
     assert [columns.row(at) for at in range(2)] == files
     assert columns.row(0) is not columns.row(0)
+    numbers, bounds = {1: 5, -2: 2**62}, {3: b"x", 4: b""}
+    # A block of one pair, one with its size in bytes, and none.
+    blocks = b"\x02\x02\x0a" + b"\x01\x04\x04\x0c" + b"\x00"
+
+    assert PackedMap(pack_map(numbers), read_number) == numbers
+    assert dict(PackedMap(pack_map(bounds), read_bytes).items()) == bounds
+    assert dict(PackedMap(blocks, read_number)) == {1: 5, 2: 6}
+    assert len(PackedMap(pack_map(None), read_bytes)) == 0
 
 
 @pytest.mark.parametrize("metrics", [METRICS, NO_METRICS])
@@ -126,17 +134,6 @@ def test_packed_metrics_are_the_metrics(metrics: ColumnMetrics) -> None:
     assert packed.upper_bounds == metrics.upper_bounds
     assert pack_metrics(packed) == pack_metrics(metrics)
     assert (packed == NO_METRICS) is (metrics == NO_METRICS)
-
-
-def test_a_packed_map_is_the_map_however_many_blocks_it_has() -> None:
-    numbers, bounds = {1: 5, -2: 2**62}, {3: b"x", 4: b""}
-    # A block of one pair, one with its size in bytes, and none.
-    blocks = b"\x02\x02\x0a" + b"\x01\x04\x04\x0c" + b"\x00"
-
-    assert PackedMap(pack_map(numbers), read_number) == numbers
-    assert dict(PackedMap(pack_map(bounds), read_bytes).items()) == bounds
-    assert dict(PackedMap(blocks, read_number)) == {1: 5, 2: 6}
-    assert len(PackedMap(pack_map(None), read_bytes)) == 0
 
 
 @pytest.mark.parametrize("ids", [[], [0], [99], [98, 3, 4, 3, 50], list(range(99, -1, -1))])
@@ -154,9 +151,6 @@ def test_bytes_times_rows_may_have_more_than_64_bits() -> None:
     (verdict,) = evaluate(replace(scan, files=LiveFiles.of(scan.files)), CONFIG, {}, NOW).partitions
 
     assert [task.output_count for task in verdict.work] == [2**46 // CONFIG.target_size]
-
-
-# Spelling of paths
 
 
 SPELLINGS = ("file:/t/", "file:///t/", "file://h/t/", "s3://b/k/", "S3A://b/", "hdfs:///")
@@ -186,18 +180,12 @@ def test_every_spelling_beside_every_other() -> None:
     check([f"{begin}{end}" for begin in BEGINS for end in ENDS])
 
 
-# By difference
-
-
 def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:
     """`make prove` goes on with other seeds."""
     seen: Counter[str] = Counter()
     for seed in seeds(15, 40):
         seen += lived(seed)
     assert min(seen[what] for what in ("None", "minor", "major", "full")) > 0, seen
-
-
-# Digests
 
 
 @pytest.mark.parametrize(

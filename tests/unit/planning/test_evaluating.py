@@ -146,7 +146,7 @@ def test_triggers(
     assert (found.type, found.reason) == (type_, reason if type_ else f"nothing to do: {reason}")
 
 
-def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
+def test_copied_files_of_target_size_are_encoded_an_interval_after_the_last_encoding_and_else_after_minor() -> None:
     day, files = timedelta(days=1), [data(f"f{SUFFIX}", 110 * MIB), data("g", 110 * MIB)]
     reason = "nothing to do: 1 file with small row groups, 110 MiB; next major at 2026-03-01 12:00 UTC by interval"
     assert said(evaluated(scan_of(files), ago=day)) == (None, reason, NOW + MS)
@@ -157,12 +157,8 @@ def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
         None,
     )
     assert [file.data.path for task in due.partitions[0].work for file in task.rewritten] == [files[0].path]
-
-
-def test_the_interval_of_copied_files_begins_with_the_last_encoding_and_else_with_minor() -> None:
-    key, files = PartitionKey(0, ()), [data(f"f{SUFFIX}", 110 * MIB)]
-    old, new = NOW - timedelta(days=1) - MS, NOW
-    for last, due in (
+    old, new = NOW - day - MS, NOW
+    for last, type_ in (
         (LastOptimized(), None),  # nobody knows when it was made: somebody else's file may have such a name
         (LastOptimized(minor=old), MAJOR),
         (LastOptimized(minor=new), None),
@@ -170,45 +166,34 @@ def test_the_interval_of_copied_files_begins_with_the_last_encoding_and_else_wit
         (LastOptimized(minor=old, major=new), None),
         (LastOptimized(minor=old, major=old, full=new), None),
     ):
-        assert evaluate(scan_of(files), CONFIG, {key: last}, NOW).type is due
+        assert evaluate(scan_of(files), CONFIG, {UNPARTITIONED: last}, NOW).type is type_
 
 
-@pytest.mark.parametrize(
-    "changed", [{"coarse_interval": None}, {"row_group_merge": True}, {"row_group_merge_min_size": 0}]
-)
-def test_copied_files_stay_where_nothing_is_coarse_or_no_interval_is_set(changed: dict[str, Any]) -> None:
-    config = replace(CONFIG, **changed)
-    assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is None
-
-
-def test_copied_files_are_encoded_when_copying_is_switched_off() -> None:
-    config = replace(CONFIG, row_group_merge=False)
-    assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is MAJOR
-
-
-def test_requested_major_and_full_encode_copied_files() -> None:
-    scan = scan_of([data(f"f{SUFFIX}", 110 * MIB)])
-    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 file with small row groups, 110 MiB"
-    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 file with small row groups, 110 MiB"
-    assert said(evaluated(scan, requested=MINOR))[0] is None
+def test_copied_files_are_encoded_when_copying_is_off_and_by_a_requested_major_or_full_and_else_stay() -> None:
+    scan, long_ago = scan_of([data(f"f{SUFFIX}", 110 * MIB)]), timedelta(days=9)
+    for changed in ({"coarse_interval": None}, {"row_group_merge": True}, {"row_group_merge_min_size": 0}):
+        assert evaluated(scan, replace(CONFIG, **changed), ago=long_ago).type is None
+    assert evaluated(scan, replace(CONFIG, row_group_merge=False), ago=long_ago).type is MAJOR
+    for kind in (MAJOR, FULL):
+        assert (
+            evaluated(scan, requested=kind).reason == f"{kind.value} requested: 1 file with small row groups, 110 MiB"
+        )
+    assert evaluated(scan, requested=MINOR).type is None
     assert evaluated(scan_of([data("f", 110 * MIB)]), requested=FULL).type is None
 
 
-def test_equality_delete_that_stayed_behind_a_conversion_does_not_count_again() -> None:
+def test_equality_deletes_that_stayed_behind_a_conversion_count_no_more_nor_among_the_small_files() -> None:
     file = data("a", 110 * MIB)
     deletes = [equality_delete(f"e{number}", sequence_number=3) for number in range(12)]
-    assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=3)])).type is None
-    assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=2)])).type is MINOR
-
-
-@pytest.mark.parametrize(("fragments", "expected"), [(11, None), (12, MINOR)])
-def test_equality_deletes_that_stayed_behind_are_not_among_the_small_files(
-    fragments: int, expected: OptimizingType | None
-) -> None:
-    file = data("a", 110 * MIB)
-    deletes = [*(equality_delete(f"e{n}", sequence_number=3) for n in range(10)), own_delete(file, sequence_number=3)]
-    small = [data(f"f{number}", MIB, sequence_number=4) for number in range(fragments)]
-    assert evaluated(scan_of([file, *small], deletes)).type is expected
+    small = [data(f"f{number}", MIB, sequence_number=4) for number in range(12)]
+    own = own_delete(file, sequence_number=3)
+    for files, more, expected in (
+        ([file], [*deletes, own], None),
+        ([file], [*deletes, own_delete(file, sequence_number=2)], MINOR),
+        ([file, *small[:11]], [*deletes[:10], own], None),
+        ([file, *small], [*deletes[:10], own], MINOR),
+    ):
+        assert evaluated(scan_of(files, more)).type is expected
 
 
 def test_verdict_counts_the_partition_and_what_is_expected_of_it() -> None:
@@ -368,23 +353,16 @@ def prechecked(
     return evaluate_totals(7, totals, config, last, NOW, KNOWN)
 
 
-def test_totals_are_read_from_a_snapshots_summary() -> None:
-    summary = {"total-data-files": "3", "total-delete-files": "2", "total-files-size": "1000", "operation": "append"}
-    assert totals_of(summary) == TableTotals(data_files=3, delete_files=2, bytes=1000)
-
-
 @pytest.mark.parametrize("value", [None, "", "-1", "three", "1.5", "²", "9" * 19, "9" * 5_000])
-def test_missing_or_malformed_totals_tell_nothing(value: str | None) -> None:
-    summary = {"total-data-files": "3", "total-files-size": "1000"}
+def test_missing_or_malformed_totals_of_a_snapshots_summary_tell_nothing(value: str | None) -> None:
+    summary = {"total-data-files": "3", "total-files-size": "1000", "operation": "append"}
+    assert totals_of({**summary, "total-delete-files": "2"}) == TableTotals(data_files=3, delete_files=2, bytes=1000)
     assert totals_of(summary if value is None else {**summary, "total-delete-files": value}) is None
     assert prechecked(None) is None
 
 
-def test_check_of_totals_is_off_without_a_fallback_interval() -> None:
+def test_a_table_of_large_files_or_none_is_not_looked_at_until_the_fallback_interval_has_passed() -> None:
     assert prechecked(LARGE, OFF) is None
-
-
-def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
     assert prechecked(LARGE) == Evaluation(
         7,
         None,
@@ -393,14 +371,6 @@ def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
         FileSummary(data_files=3, data_bytes=3 * 96 * MIB + 1, fragment_files=3, records=5, health_score=90),
         NOW + 23 * HOUR,
     )
-
-
-@pytest.mark.parametrize("totals", [replace(LARGE, bytes=3 * 96 * MIB), replace(LARGE, delete_files=1)])
-def test_table_with_smaller_files_or_deletes_is_looked_at(totals: TableTotals) -> None:
-    assert prechecked(totals) is None
-
-
-def test_empty_table_is_not_looked_at() -> None:
     assert prechecked(TableTotals(0, 1, 100)) == Evaluation(
         7,
         None,
@@ -410,12 +380,14 @@ def test_empty_table_is_not_looked_at() -> None:
         NOW + 23 * HOUR,
         FAULTLESS,
     )
-
-
-def test_table_is_looked_at_once_the_fallback_interval_has_passed() -> None:
     assert prechecked(LARGE, last=NOW - 24 * HOUR + MS) is not None
     assert prechecked(LARGE, last=NOW - 24 * HOUR) is None
     assert prechecked(LARGE, last=None) is None
+
+
+@pytest.mark.parametrize("totals", [replace(LARGE, bytes=3 * 96 * MIB), replace(LARGE, delete_files=1)])
+def test_table_with_smaller_files_or_deletes_is_looked_at(totals: TableTotals) -> None:
+    assert prechecked(totals) is None
 
 
 def held_back(
@@ -428,7 +400,7 @@ def tolerating(tolerance: int, config: OptimizingConfig = ON) -> OptimizingConfi
     return replace(config, mse_tolerance=tolerance)
 
 
-def test_partition_whose_small_files_are_near_enough_to_the_target_is_held_back() -> None:
+def test_a_partition_is_held_back_whose_small_files_are_near_the_target_or_one() -> None:
     files = many(12, 6 * MIB)
     held = held_back(files, [], tolerating(90 * MIB + 1))
     assert (held.type, held.reason, held.due_at) == (
@@ -439,14 +411,8 @@ def test_partition_whose_small_files_are_near_enough_to_the_target_is_held_back(
     )
     assert held_back(files, [], tolerating(90 * MIB)).type is OptimizingType.MINOR
     assert held_back(files, [], tolerating(90 * MIB + 1, OFF)).type is OptimizingType.MINOR
-
-
-def test_squares_of_ever_so_many_files_are_exact() -> None:
     assert held_back(many(1000, 0), [], tolerating(96 * MIB)).type is OptimizingType.MINOR
     assert held_back(many(1000, 0), [], tolerating(96 * MIB + 1)).type is None
-
-
-def test_partition_with_a_single_small_file_is_held_back_whatever_its_deletes() -> None:
     file = data("a", 110 * MIB)
     deletes = [position_delete("d1", file), position_delete("d2", file)]
     held = held_back([file], deletes, ON)
@@ -458,16 +424,13 @@ def test_partition_with_a_single_small_file_is_held_back_whatever_its_deletes() 
     assert held_back([file], deletes, OFF).type is OptimizingType.MINOR
 
 
-def test_partition_is_held_back_until_the_fallback_interval_since_its_latest_optimizing_has_passed() -> None:
+def test_a_partition_is_held_back_up_to_the_fallback_interval_and_not_from_who_asks() -> None:
     files = many(12, MIB)
     config = tolerating(1000 * MIB)
     at_limit = LastOptimized(minor=NOW - 48 * HOUR, full=NOW - 24 * HOUR)
     assert held_back(files, [], config, at_limit).type is OptimizingType.MINOR
     assert held_back(files, [], config, replace(at_limit, major=NOW - 24 * HOUR + MS)).type is None
     assert held_back(files, [], config, LastOptimized()).type is OptimizingType.MINOR
-
-
-def test_what_somebody_asks_for_is_not_held_back() -> None:
     last = {UNPARTITIONED: LastOptimized(minor=NOW)}
     scan = scan_of(many(12, MIB))
     assert evaluate(scan, tolerating(1000 * MIB), last, NOW).type is None

@@ -49,11 +49,13 @@ def test_clustered_files_are_small_for_nobody(kind: OptimizingType | None) -> No
     assert work(files, kind=kind, kept=frozenset()) != ()  # though their sizes would make work
 
 
-def test_others_are_put_together_without_them() -> None:
+def test_clustered_files_are_rewritten_by_themselves_when_they_are_forced_and_never_with_others() -> None:
     tasks = work([*clustered(20, MIB), *many(20, MIB)])
     assert [group_of(file.data.path) for task in tasks for file in task.rewritten] == [None] * 20
     tasks = work([*clustered(20, MIB), *many(20, MIB)], kind=FULL)
     assert [group_of(file.data.path) for task in tasks for file in task.rewritten] == [None] * 20
+    tasks = work(clustered(6, MIB), kind=FULL, force=True)
+    assert [len(task.rewritten) for task in tasks] == [1] * 6
 
 
 @pytest.mark.parametrize("size", [MIB, 60 * MIB, 120 * MIB])
@@ -73,11 +75,6 @@ def test_few_deleted_rows_of_a_clustered_file_are_bearable_and_equality_deletes_
     tasks = work(files, tuple(equality_delete(f"e{at}") for at in range(12)))
     assert sorted(file.data.path for task in tasks for file in task.converted) == [file.path for file in files]
     assert {task.rewritten for task in tasks} == {()}
-
-
-def test_a_forced_full_writes_each_of_them_anew_by_itself() -> None:
-    tasks = work(clustered(6, MIB), kind=FULL, force=True)
-    assert [len(task.rewritten) for task in tasks] == [1] * 6
 
 
 def test_outputs_of_clustered_files_are_no_reason_for_a_major() -> None:

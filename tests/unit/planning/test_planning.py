@@ -86,10 +86,17 @@ def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows(
     assert sorted(name for rewritten, _, _ in shapes(planned(scan, due)) for name in rewritten) == ["a", "b", "c", "d"]
 
 
-def test_three_files_of_two_thirds_become_two_in_full() -> None:
+def test_a_request_rewrites_what_triggers_leave() -> None:
     scan = scan_of(many(5, 70 * MIB))
     assert planned(scan) is None
     assert shapes(planned(scan, requested=FULL)) == [(["f000", "f001", "f002"], [], 2)]
+    scan = scan_of(many(2, 120 * MIB))
+    assert planned(scan, requested=FULL) is None
+    assert shapes(planned(scan, requested=FULL, force=True)) == [(["f000"], [], 1), (["f001"], [], 1)]
+    file = data("a", 110 * MIB)
+    scan = scan_of([file, data("b", 110 * MIB)], [own_delete(file, records=1)])
+    assert planned(scan, requested=MINOR) is None
+    assert shapes(planned(scan, requested=MAJOR)) == [(["a"], [], 1)]
 
 
 def test_large_file_with_deletes_is_split_into_files_that_are_not_small() -> None:
@@ -99,38 +106,29 @@ def test_large_file_with_deletes_is_split_into_files_that_are_not_small() -> Non
         assert shapes(planned(scan)) == [(["a"], [], outputs)]
 
 
-def test_heaviest_partitions_come_first_until_the_budget_is_passed() -> None:
+def test_heaviest_partitions_come_first_until_the_budget_or_the_number_of_files_is_passed() -> None:
     partitions = [many(12 + number, MIB, prefix=f"p{number}", partition=(bytes([number]),)) for number in range(4)]
     scan = scan_of([file for some in partitions for file in some], unpartitioned_specs=())
     made = planned(scan, budget=100 * MIB)
     assert made is not None
     assert [task.key for task in made.tasks] == [PartitionKey(0, (b"\x03",)), PartitionKey(0, (b"\x02",))]
-
-
-def test_partitions_of_different_specs_never_share_a_task() -> None:
-    files = [data("a", MIB), data("b", MIB), data("c", MIB, spec_id=1), data("d", MIB, spec_id=1)]
-    assert shapes(planned(scan_of(files))) == [(["a", "b"], [], 1), (["c", "d"], [], 1)]
-
-
-def test_file_count_of_a_process_counts_deletes() -> None:
     files = many(6, MIB)
     scan = scan_of(files, [position_delete("d", files[0]), equality_delete("e")])
     limited = replace(CONFIG, max_file_count=4)
     assert shapes(planned(scan, limited)) == [(["f000", "f001"], [], 1)]
-
-
-def test_partition_that_does_not_fit_any_more_waits_for_the_next_process() -> None:
     files = [*many(12, MIB, prefix="a", partition=(b"a",)), *many(2, MIB, prefix="b", partition=(b"b",))]
     limited = replace(CONFIG, max_file_count=13)
     made = planned(scan_of(files, unpartitioned_specs=()), limited)
     assert made is not None
     assert {task.key.partition for task in made.tasks} == {(b"a",)}
-
-
-def test_step_larger_than_the_file_count_is_made_nevertheless() -> None:
     file = data("a", MIB)
     scan = scan_of([file], [equality_delete(f"e{number}") for number in range(5)])
     assert shapes(planned(scan, replace(CONFIG, max_file_count=2))) == [(["a"], [], 1)]
+
+
+def test_partitions_of_different_specs_never_share_a_task() -> None:
+    files = [data("a", MIB), data("b", MIB), data("c", MIB, spec_id=1), data("d", MIB, spec_id=1)]
+    assert shapes(planned(scan_of(files))) == [(["a", "b"], [], 1), (["c", "d"], [], 1)]
 
 
 def test_files_under_equality_deletes_of_several_partitions_are_converted_by_one_process_or_by_several() -> None:
@@ -199,19 +197,6 @@ def test_dangling_delete_makes_a_requested_full_rewrite_the_smallest_file(all_fi
     assert planned(scan, config, requested=MAJOR) is None
 
 
-def test_force_rewrites_files_of_target_size_too() -> None:
-    scan = scan_of(many(2, 120 * MIB))
-    assert planned(scan, requested=FULL) is None
-    assert shapes(planned(scan, requested=FULL, force=True)) == [(["f000"], [], 1), (["f001"], [], 1)]
-
-
-def test_requested_major_rewrites_segments_with_any_delete() -> None:
-    file = data("a", 110 * MIB)
-    scan = scan_of([file, data("b", 110 * MIB)], [own_delete(file, records=1)])
-    assert planned(scan, requested=MINOR) is None
-    assert shapes(planned(scan, requested=MAJOR)) == [(["a"], [], 1)]
-
-
 @settings(max_examples=count(8, 40), deadline=None, derandomize=True)
 @given(order=st.permutations(range(18)))
 def test_plan_does_not_depend_on_the_order_of_the_files(order: list[int]) -> None:
@@ -222,9 +207,6 @@ def test_plan_does_not_depend_on_the_order_of_the_files(order: list[int]) -> Non
     scan = scan_of(files, deletes, unpartitioned_specs=())
     shuffled = replace(scan, files=tuple(scan.files[index] for index in order))
     assert planned(shuffled, requested=MAJOR) == planned(scan, requested=MAJOR)
-
-
-# A filter
 
 
 def without(*excluded: str) -> Callable[[DataFile], bool]:
@@ -255,9 +237,6 @@ def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:
     scan = scan_of(many(2, MIB))
     with pytest.raises(ValueError, match="the evaluation is of snapshot 101, not of 1"):
         plan(replace(scan, snapshot_id=1), evaluate(scan, CONFIG, {}, NOW), CONFIG, threads=1)
-
-
-# What a file is
 
 
 SEGMENT = data("segment", 110 * MIB, records=1000)
@@ -334,16 +313,13 @@ def test_equal_bounds_that_are_another_path_name_another_file() -> None:
         assert (delete.named_file, is_file_scoped(delete, SEGMENT.path)) == (bound, False)
 
 
-def test_own_delete_is_recognised_by_name_and_by_the_file_it_names() -> None:
+def test_own_deletes_are_recognised_by_name_and_by_the_file_they_name() -> None:
     other = data("other", 110 * MIB)
     own = own_delete(SEGMENT)
     assert is_own(own, SEGMENT)
     assert not is_own(own, other)
     assert not is_own(position_delete("foreign", SEGMENT), SEGMENT)
     assert not is_own(replace(own, referenced_data_file=None), SEGMENT)
-
-
-def test_own_delete_of_amoro_is_recognised_by_the_data_files_name() -> None:
     assert is_own(replace(position_delete("x", None), path="/t/data/segment-delete-0001.parquet"), SEGMENT)
 
 
@@ -351,9 +327,6 @@ def test_live_bytes_leave_out_rows_of_deletes_that_name_this_file_alone() -> Non
     deletes = position_delete("d", SEGMENT, records=250), position_delete("shared", None, records=500)
     file = assess(ScannedFile(replace(SEGMENT, size_bytes=1000), deletes), CONFIG)
     assert file.live_bytes == 750
-
-
-# Packing
 
 
 WEIGHTS = st.lists(st.integers(0, 150), max_size=60)

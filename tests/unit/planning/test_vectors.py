@@ -74,14 +74,11 @@ def converted(found: PartitionVerdict) -> list[DataFile]:
     return sorted((file.data for task in found.work for file in task.converted), key=lambda file: file.path)
 
 
-def test_vectors_trigger_nothing_by_their_number() -> None:
+def test_a_vector_triggers_major_by_its_share_of_rows_and_nothing_by_its_number() -> None:
     files = many(40, BIG)
     found = verdict(scan_of(files, [vector(one, offset=4 + 40 * at) for at, one in enumerate(files)]))
     assert (found.type, found.work, found.deletion_vectors, found.position_delete_files) == (None, (), 40, 40)
     assert found.reason == "nothing to do: no small files; 40 deletion vectors within bounds"
-
-
-def test_a_vector_triggers_major_by_its_share_of_rows() -> None:
     files = many(2, BIG)
     within = scan_of(files, [vector(files[0], records=100)])
     beyond = scan_of(files, [vector(files[0], records=101)])

@@ -252,11 +252,21 @@ def test_a_footer_that_does_not_agree_with_its_file_is_refused(tmp_path: Path, n
     assert_refused(tmp_path, file, reason)
 
 
-def test_a_footer_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
+def test_a_field_that_is_not_known_in_a_footer_or_a_page_header_is_refused(tmp_path: Path) -> None:
     file = indexed(tmp_path)
     before, text = footer_of(file.path)
     with_footer(file.path, before, text[:-1] + b"\x85\x02\x00")  # field 15 is a 32-bit 1
     assert_refused(tmp_path, file, "its footer has fields that are not known here")
+    # A checksum that says it has 64 bits is none.
+    file = indexed(tmp_path, write_page_checksum=True)
+    before, text = footer_of(file.path)
+    begin = chunk(decoded(FileMetaData, text)).meta_data.dictionary_page_offset
+    header, _ = Bytes(before).read(PageHeader, begin)
+    sizes = {name: getattr(header, name) for name in ("type", "uncompressed_page_size", "compressed_page_size")}
+    at = begin + len(encoded(PageHeader(**sizes))) - 1
+    assert before[at] == 0x15
+    with_footer(file.path, before[:at] + b"\x16" + before[at + 1 :], text)
+    assert_refused(tmp_path, file, "a page header has fields that are not known here")
 
 
 @pytest.mark.parametrize("content", [b"PAR1", b"PAR1" * 5, b"PARE" * 10, b"PAR1\xff\xff\xff\x7fPAR1" * 2])
@@ -387,19 +397,6 @@ def test_a_page_that_is_not_as_it_says_is_refused(tmp_path: Path, name: str) -> 
     first_header(file.path, HEADERS[name])
     with pytest.raises(UnreadableFile, match=file.path):
         copying(tmp_path, file)
-
-
-def test_a_page_header_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
-    """A checksum that says it has 64 bits is none."""
-    file = indexed(tmp_path, write_page_checksum=True)
-    before, text = footer_of(file.path)
-    begin = chunk(decoded(FileMetaData, text)).meta_data.dictionary_page_offset
-    header, _ = Bytes(before).read(PageHeader, begin)
-    sizes = {name: getattr(header, name) for name in ("type", "uncompressed_page_size", "compressed_page_size")}
-    at = begin + len(encoded(PageHeader(**sizes))) - 1
-    assert before[at] == 0x15
-    with_footer(file.path, before[:at] + b"\x16" + before[at + 1 :], text)
-    assert_refused(tmp_path, file, "a page header has fields that are not known here")
 
 
 def test_a_dictionary_of_another_size_is_refused(tmp_path: Path) -> None:
@@ -594,8 +591,8 @@ def test_bounds_of_texts_may_be_cut(tmp_path: Path, kind: IcebergType) -> None:
         assert column.is_copied(bounds(*both)) is (both in good), both
 
 
-def test_statistics_are_compared_as_readers_believe_them(tmp_path: Path) -> None:
-    """Not those that are said to be cut, nor older fields of texts, whose order was another one."""
+def test_statistics_are_compared_as_readers_believe_them_and_those_of_ids_not_at_all(tmp_path: Path) -> None:
+    # Not those that are said to be cut, nor older fields of texts, whose order was another one.
     column = Column(tmp_path, StringType(), ["abc", "xyz"]).change(min_value=b"ab", max_value=b"y")
     assert not column.is_copied()
     assert column.change(is_min_value_exact=False, is_max_value_exact=False).is_copied()
@@ -606,10 +603,7 @@ def test_statistics_are_compared_as_readers_believe_them(tmp_path: Path) -> None
     for kind, values, least, copied in older:
         column = Column(tmp_path, kind, values).change(min_value=None, max_value=None, min=least, max=least)
         assert column.is_copied() is copied
-
-
-def test_columns_of_ids_are_not_compared(tmp_path: Path) -> None:
-    """Writers do not agree on their order."""
+    # Writers do not agree on their order.
     ids = pa.array([bytes(15) + bytes([number]) for number in (1, 2)], pa.binary(16))
     schema = Schema(NestedField(1, "v", UUIDType()))
     columns = arrow_schema(schema)

@@ -209,7 +209,9 @@ def test_a_large_file_is_copied_from_a_stream_as_from_memory(tmp_path: Path) -> 
     assert (numbers_of(output), output.encoded_because) == (list(range(100)), "a column exceeds the memory")
 
 
-def test_the_manifest_tells_where_splits_begin_that_are_worth_a_reading_of_the_footer() -> None:
+def test_a_file_with_another_number_of_rows_is_refused_and_splits_begin_where_they_are_worth_it(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFile, match="has 100 rows, but the manifest says 101"):
+        copying(tmp_path, [replace(file(tmp_path), record_count=101)])
     every = [4, 5, (32 << 20) + 3, (32 << 20) + 4, (40 << 20), (64 << 20) + 3, (64 << 20) + 4]
     assert split_offsets(every) == (4, (32 << 20) + 4, (64 << 20) + 4)
     assert split_offsets([]) == ()
@@ -236,7 +238,7 @@ def test_bounds_are_those_of_the_manifests_and_of_the_rows_that_are_encoded(tmp_
     assert bounds_of(copying(tmp_path, [replace(one, metrics=ColumnMetrics()), other])) == (None, None)
 
 
-def test_bounds_of_a_file_in_two_outputs_need_not_be_reached(tmp_path: Path) -> None:
+def test_bounds_of_a_file_in_two_outputs_need_not_be_reached_and_none_are_taken_away(tmp_path: Path) -> None:
     one = with_bounds(file(tmp_path), 0, 99)
     output = copying(tmp_path, [one], output_count=2)
     low, high = output.data_files
@@ -245,9 +247,6 @@ def test_bounds_of_a_file_in_two_outputs_need_not_be_reached(tmp_path: Path) -> 
     assert (numbers_of(again), again.files_copied, bounds_of(again)) == (list(range(50)), 1, (0, 99))
     renamed = Path(low.path).rename(tmp_path / "in" / "other.parquet")
     assert copying(tmp_path, [replace(low, path=str(renamed))]).files_copied == 0
-
-
-def test_row_groups_without_a_value_take_no_bounds_away(tmp_path: Path) -> None:
     files = []
     for numbers, low, high in (([1, 2], 1, 2), ([None, None], None, None), ([5], 5, 5)):
         one = data_file(tmp_path, NS_COLUMNS, {"n": numbers, "s": ["x"] * len(numbers)})
@@ -431,11 +430,6 @@ def test_nothing_is_copied_where_thrift_lacks_its_codec(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_CODEC, str(tmp_path)], capture_output=True, text=True)
     reason = "the package thrift is installed without its C extension"
     assert (done.stdout, done.stderr) == (f"True; [200]; 0; {reason}\n", "")
-
-
-def test_a_file_with_another_number_of_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match="has 100 rows, but the manifest says 101"):
-        copying(tmp_path, [replace(file(tmp_path), record_count=101)])
 
 
 @pytest.mark.parametrize("size", [1, 12_000], ids=["copied", "encoded"])

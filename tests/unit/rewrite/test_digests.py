@@ -74,7 +74,7 @@ def test_every_value_of_every_type_counts() -> None:
     assert {one.rows for one in digests} == {1}
 
 
-def test_order_of_rows_and_of_map_entries_and_slices_are_no_matter() -> None:
+def test_order_and_slices_are_no_matter_and_a_row_that_comes_twice_counts_twice() -> None:
     rows = [{"i": number, **other} for number, other in enumerate([{}, *OTHERS])]
     whole = digest_of(batch(*rows))
     shuffled = random.Random(1).sample(rows, len(rows))
@@ -82,9 +82,6 @@ def test_order_of_rows_and_of_map_entries_and_slices_are_no_matter() -> None:
     parts = batch({"i": -1}, *rows)
     assert digest_of(parts.slice(1, 5)) + digest_of(parts.slice(6)) == whole
     assert digest_of(batch({"m": [("j", 2), ("k", 1)]})) == digest_of(batch(ROW))
-
-
-def test_a_row_that_comes_twice_counts_twice() -> None:
     twice = digest_of(batch(ROW, ROW))
     assert twice == digest_of(batch(ROW)) + digest_of(batch(ROW))
     assert twice != digest_of(batch(ROW))
@@ -114,12 +111,21 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_unreadable_and_reading
         digest(tmp_path, task(context(tmp_path, NS), [file]), is_cancelled=lambda: True)
 
 
-def test_only_a_row_itself_is_the_same() -> None:
+def test_only_a_row_itself_is_the_same_wherever_slices_begin_and_whatever_a_null_covers() -> None:
     rows = batch({}, *OTHERS)
     count = rows.num_rows
     left = rows.take(pa.array(np.repeat(np.arange(count), count)))
     right = rows.take(pa.array(np.tile(np.arange(count), count)))
     assert same_rows(left, right).reshape(count, count).tolist() == np.eye(count, dtype=bool).tolist()
+    lists = pa.ListArray.from_arrays([0, 1, 3], pa.array(["a", "b", "c"]), mask=pa.array([False, True]))
+    other = pa.ListArray.from_arrays([0, 1, 1], pa.array(["a"]), mask=pa.array([False, True]))
+    assert same_rows(pa.record_batch([lists], ["l"]), pa.record_batch([other], ["l"])).tolist() == [True, True]
+    nans = [np.frombuffer(bits, np.float64)[0] for bits in (b"\0" * 6 + b"\xf8\x7f", b"\1" + b"\0" * 5 + b"\xf8\xff")]
+    left, right = (batch({"f": nan}) for nan in nans)
+    assert same_rows(left, right).tolist() == [True]
+    assert row_hashes(left).tolist() == row_hashes(right).tolist()
+    assert same_rows(batch(), batch()).tolist() == []
+    assert batch(ROW).schema.equals(NESTED)
 
 
 def test_slices_are_compared_where_they_begin() -> None:
@@ -130,18 +136,3 @@ def test_slices_are_compared_where_they_begin() -> None:
     assert same_rows(rows, moved).all()
     expected = [order[at] == order[at + 1] for at in range(199)]
     assert same_rows(rows.slice(0, 199), rows.slice(1)).tolist() == expected
-
-
-def test_what_a_null_covers_does_not_count() -> None:
-    lists = pa.ListArray.from_arrays([0, 1, 3], pa.array(["a", "b", "c"]), mask=pa.array([False, True]))
-    other = pa.ListArray.from_arrays([0, 1, 1], pa.array(["a"]), mask=pa.array([False, True]))
-    assert same_rows(pa.record_batch([lists], ["l"]), pa.record_batch([other], ["l"])).tolist() == [True, True]
-
-
-def test_rows_that_are_the_same_have_one_hash() -> None:
-    nans = [np.frombuffer(bits, np.float64)[0] for bits in (b"\0" * 6 + b"\xf8\x7f", b"\1" + b"\0" * 5 + b"\xf8\xff")]
-    left, right = (batch({"f": nan}) for nan in nans)
-    assert same_rows(left, right).tolist() == [True]
-    assert row_hashes(left).tolist() == row_hashes(right).tolist()
-    assert same_rows(batch(), batch()).tolist() == []
-    assert batch(ROW).schema.equals(NESTED)

@@ -29,17 +29,6 @@ from .builders import (
 )
 
 
-def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 10)
-    first = position_deletes(tmp_path, [(file.path, pos) for pos in (7, 2, 7, 0)])
-    second = position_deletes(tmp_path, [(file.path, pos) for pos in (2, 9)])
-
-    output = run(task(context(tmp_path, NS), [file], [first, second]))
-
-    assert numbers_of(output) == [1, 3, 4, 5, 6, 8]
-    assert output.rows_deleted == 4
-
-
 @pytest.mark.parametrize("spelling", ["file:{}", "file://{}", "{}"])
 def test_paths_are_the_same_however_the_scheme_is_written(tmp_path: Path, spelling: str) -> None:
     file = numbered(tmp_path, 3)
@@ -50,30 +39,22 @@ def test_paths_are_the_same_however_the_scheme_is_written(tmp_path: Path, spelli
     assert numbers_of(output) == [0, 2]
 
 
-def test_a_position_behind_the_end_deletes_nothing(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 3)
-    delete = position_deletes(tmp_path, [(file.path, 3), (file.path, 2**40)])
-
-    assert run(task(context(tmp_path, NS), [file], [delete])).rows_deleted == 0
-
-
-@pytest.mark.parametrize("entry", [(None, 1), ("p", None)])
-def test_a_null_path_or_position_makes_the_delete_file_unreadable(
-    tmp_path: Path, entry: tuple[str | None, int | None]
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ((None, 1), "without a path or a position"),
+        (("p", None), "without a path or a position"),
+        (("p", -1), "negative position"),
+    ],
+)
+def test_an_entry_that_can_be_none_makes_the_delete_file_unreadable_and_one_behind_the_end_deletes_nothing(
+    tmp_path: Path, entry: tuple[str | None, int | None], why: str
 ) -> None:
     file = numbered(tmp_path, 3)
-    delete = position_deletes(tmp_path, [(file.path, 1), entry])
-
-    with pytest.raises(UnreadableFile, match="without a path or a position"):
-        run(task(context(tmp_path, NS), [file], [delete]))
-
-
-def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 3)
-    delete = position_deletes(tmp_path, [(file.path, -1)])
-
-    with pytest.raises(UnreadableFile, match="negative position"):
-        run(task(context(tmp_path, NS), [file], [delete]))
+    behind = position_deletes(tmp_path, [(file.path, 3), (file.path, 2**40)])
+    assert run(task(context(tmp_path, NS), [file], [behind])).rows_deleted == 0
+    with pytest.raises(UnreadableFile, match=why):
+        run(task(context(tmp_path, NS), [file], [position_deletes(tmp_path, [(file.path, 1), entry])]))
 
 
 def test_a_converted_file_gets_one_delete_file_of_all_its_deleted_positions(tmp_path: Path) -> None:

@@ -94,10 +94,13 @@ def test_each_row_is_found_where_the_map_says(case: tuple[list[int], set[int], s
         assert sum(map(len, gone.values())) == sum(rows) - len(by_position | by_key)
 
 
-def test_a_rewrite_that_leaves_nothing_out_writes_no_map(tmp_path: Path) -> None:
+def test_a_map_is_written_where_something_is_left_out_and_somebody_asked(tmp_path: Path) -> None:
     output = run(work_of(tmp_path, [5, 5], set(), set(), outputs=1, copies=False))
     assert output.position_map == PositionMap("", 0, ())
     assert len(written_under(tmp_path)) == 1
+    work = work_of(tmp_path, [5], {1}, set(), outputs=1, copies=False)
+    assert run(replace(work, tells_left_out=False)).position_map is None
+    assert not any(name.endswith(MAP_ENDING) for name in written_under(tmp_path))
 
 
 def test_a_map_has_a_bit_for_each_row_at_most(tmp_path: Path) -> None:
@@ -110,12 +113,6 @@ def test_a_map_has_a_bit_for_each_row_at_most(tmp_path: Path) -> None:
     assert output.position_map is not None
     assert output.position_map.size_bytes <= rows / 8 + 1000
     assert left_out(work, output) == {0: PositionSet.of(range(0, rows, 2))}
-
-
-def test_who_was_not_asked_tells_no_map(tmp_path: Path) -> None:
-    work = work_of(tmp_path, [5], {1}, set(), outputs=1, copies=False)
-    assert run(replace(work, tells_left_out=False)).position_map is None
-    assert not any(name.endswith(MAP_ENDING) for name in written_under(tmp_path))
 
 
 def test_an_attempt_that_is_abandoned_leaves_no_map(tmp_path: Path) -> None:

@@ -133,21 +133,6 @@ def test_a_delete_by_a_column_that_was_unknown_deletes_the_rows_in_which_it_is_n
     assert written == [{"was": None, "n": 1}, {"was": 0, "n": 2}, {"was": None, "n": 3}]
 
 
-@pytest.mark.parametrize(("kind", "day"), [(TimestampType(), DAY_US), (TimestampNanoType(), DAY_NS)])
-def test_dates_become_the_beginnings_of_their_days(tmp_path: Path, kind: IcebergType, day: int) -> None:
-    schema = Schema(NestedField(1, "at", kind))
-    old, new = col("at", pa.date32(), 1), col("at", pa.timestamp("us" if day == DAY_US else "ns"), 1)
-    before = data_file(tmp_path, [old], {"at": [-1, 0, 7, 20_000, None]})
-    after = data_file(tmp_path, [new], {"at": [7 * day, 7 * day + 1]}, version="2.6")
-    keys = equality_deletes(tmp_path, [1], [old], {"at": [7, -1]})  # from before the promotion
-    later = equality_deletes(tmp_path, [1], [new], {"at": [20_000 * day]})
-
-    output = run(task(context(tmp_path, schema), [before, after], [keys, later]))
-
-    assert numbers(output, "at") == [0, None, 7 * day + 1]
-    assert output.data_files[0].metrics.upper_bounds[1] == struct.pack("<q", 7 * day + 1)
-
-
 @pytest.mark.parametrize(
     ("kind", "days", "shown"),
     [

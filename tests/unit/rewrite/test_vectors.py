@@ -111,22 +111,16 @@ def test_a_vector_that_is_not_as_its_entry_says_is_unreadable_and_named(
     assert written_under(tmp_path) == []
 
 
-def test_a_vector_beyond_the_end_of_its_data_file_is_unreadable(tmp_path: Path) -> None:
+def test_a_vector_of_another_file_or_beyond_its_end_or_that_is_gone_is_never_applied(tmp_path: Path) -> None:
     file = numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (file, [5, 100]))
     with pytest.raises(UnreadableFile, match=rf"{vector.path} at 4 deletes row 100, the data file has 100 rows"):
         run(task(context(tmp_path, NS), [file], [vector]))
-
-
-def test_a_puffin_file_that_is_gone_is_missing(tmp_path: Path) -> None:
     file = numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (file, [5]))
     Path(vector.path).unlink()
     with pytest.raises(DataFileMissing, match=vector.path):
         run(task(context(tmp_path, NS), [file], [vector]))
-
-
-def test_a_vector_of_another_file_than_its_own_is_never_applied(tmp_path: Path) -> None:
     file, other = numbered(tmp_path, 100), numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (other, [5]))
     with pytest.raises(CheckFailed, match="names another file"):
@@ -181,19 +175,6 @@ def test_a_file_that_is_to_be_marked_has_a_vector_without_positions(tmp_path: Pa
     assert (last.referenced_data_file, last.record_count, last.is_converted) == (files[3].path, 0, True)
     again = task(context(tmp_path, NS), [files[3]], [last])
     assert run(again).rows_deleted == 0
-
-
-def test_what_was_converted_is_rewritten_without_the_same_rows(tmp_path: Path) -> None:
-    work, files = converted(tmp_path)
-    vectors = run(work).delete_files
-    output = run(task(context(tmp_path, NS), files, vectors, applicable={0: [0], 1: [1], 2: [2]}))
-    assert numbers_of(output) == [n for n in range(400) if n not in {3, 50, 51, 107, 108, 109, 200}]
-
-
-def test_in_format_2_positions_are_written_as_before(tmp_path: Path) -> None:
-    work, _ = converted(tmp_path)
-    plain = replace(work, table=replace(work.table, format_version=2), deletes=work.deletes[:])
-    assert {one.file_format for one in run(plain).delete_files} == {FileFormat.PARQUET}
 
 
 def test_an_abandoned_attempt_leaves_no_vectors(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_the_columns_that_spare_most_are_taken_while_each_adds_a_tenth() -> None
     assert chosen(("a", 100), ("b", 100), ("c", 100), ("d", 100), ("e", 100)) == ("a", "b", "c", "d")
     assert chosen(("a", 100), ("b", 100), ("c", 20)) == ("a", "b")
     assert chosen(("a", 415), ("b", 415), ("c", 170)) == ("a", "b")  # the third would add 8 %
+    assert decide(facts(uses(("z", 100)))).choice is None
+    assert chosen(("a", 500), ("b", 100), sorting=sorting(partitioned_by=frozenset({1}))) == ("b",)
 
 
 def test_one_column_with_nearly_all_is_linear() -> None:
@@ -75,11 +77,6 @@ def test_fewer_scans_than_a_hundred_in_a_week_are_too_few() -> None:
     old = uses(("a", 1000), at=START - timedelta(days=7))
     assert decide(facts(old)).choice is None
     assert decide(facts(uses(("a", 1000), at=START - timedelta(days=6)))).choice is not None
-
-
-def test_columns_that_nothing_can_be_ordered_by_are_passed_over() -> None:
-    assert decide(facts(uses(("z", 100)))).choice is None
-    assert chosen(("a", 500), ("b", 100), sorting=sorting(partitioned_by=frozenset({1}))) == ("b",)
 
 
 def test_a_column_with_one_value_in_all_files_is_passed_over() -> None:

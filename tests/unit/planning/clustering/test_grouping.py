@@ -85,30 +85,21 @@ def test_depth_is_the_count_file_by_file(seed: int) -> None:
     assert depth_of(files) == pytest.approx(counted(files, [1.0] * len(files)))
 
 
-def test_bounds_that_are_no_values_or_stand_the_wrong_way_round_are_none() -> None:
+def test_bounds_that_are_no_values_are_none_and_one_value_in_all_files_is_told() -> None:
     assert depth_of([file((9, 0)), file((5, 5))]) == 2.0
     ranges = ranges_of([file((1, 2))], 1, lambda bound: None)
     assert not ranges.is_known.any()
-
-
-def test_one_value_in_all_files_is_told() -> None:
     assert ranges_of([file((7, 7)), file((7, 7))], 1, key).constant == 7
     assert ranges_of([file((7, 7)), file((7, 8))], 1, key).constant is None
     assert ranges_of([file((7, 7)), file(None)], 1, key).constant is None
 
 
-def test_a_perfect_curve_meets_the_dth_root_of_the_files_on_each_column() -> None:
+def test_a_perfect_curve_meets_the_dth_root_of_the_files_and_large_files_are_read_like_several() -> None:
     assert ideal(Strategy.LINEAR, 256, 1) == 1.0
     assert ideal(Strategy.HILBERT, 256, 2) == pytest.approx(16)
     assert ideal(Strategy.ZORDER, 256, 4) == pytest.approx(64)
     assert ideal(Strategy.HILBERT, 0.1, 2) == 1.0
-
-
-def test_a_file_above_the_target_is_read_like_several() -> None:
     assert units_of(np.array([1, 100, 350]), 100).tolist() == [1.0, 1.0, 3.5]
-
-
-# Groups
 
 
 LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(1),))
@@ -125,18 +116,11 @@ def groups(found: Sequence[np.ndarray]) -> list[list[int]]:
     return [sorted(one.tolist()) for one in found]
 
 
-def test_overlapping_ranges_are_a_group_and_those_apart_are_others() -> None:
+def test_overlapping_ranges_are_a_group_cut_where_the_fewest_cross_and_there_are_other_ways_to_group() -> None:
     some = candidates([(0, 5), (10, 12), (5, 7), (20, 21), (11, 30)])
     assert groups(grouped(some, GroupBy.OVERLAP, 100)) == [[0, 2], [1, 3, 4]]
-
-
-def test_a_component_is_cut_where_the_fewest_ranges_cross() -> None:
-    # Four files may be together; after the third only one range goes on.
     some = candidates([(0, 3), (1, 3), (2, 9), (4, 9), (5, 9), (6, 9)])
     assert groups(grouped(some, GroupBy.OVERLAP, 4)) == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_other_ways_to_group() -> None:
     some = candidates([(0, 1), (5, 6), (2, 3), (7, 8)], [3, 3, 3, 3])
     assert groups(grouped(some, GroupBy.KEY_RANGE, 6)) == [[0, 2], [1, 3]]
     assert groups(grouped(some, GroupBy.TIME, 6)) == [[2, 3], [0, 1]]
@@ -171,16 +155,13 @@ def components(spans: Sequence[tuple[int, int] | None]) -> int:
     return len(parts)
 
 
-def test_what_is_too_large_for_a_message_is_halved() -> None:
+def test_what_is_too_large_for_a_message_is_halved_and_a_delete_counted_once() -> None:
     long = [ScannedFile(replace(data(str(at), 1), path="/" + str(at) + "x" * 3000)) for at in range(9000)]
     parts = list(fitting(long))
     assert [len(one) for one in parts] == [4500, 4500]
     assert [file for part in parts for file in part] == long
     assert all(message_bytes(one) <= MOST_MESSAGE_BYTES for one in parts)
     assert list(fitting(long[:3])) == [long[:3]]
-
-
-def test_a_delete_is_counted_once_in_a_message() -> None:
     delete = equality_delete("e" * 1000)
     one, two = ScannedFile(data("a", 1), (delete,)), ScannedFile(data("b", 1), (delete,))
     assert message_bytes([one, two]) < message_bytes([one]) + message_bytes([two]) - 3000
@@ -213,29 +194,17 @@ def test_as_many_sealed_groups_of_one_tier_that_overlap_become_one() -> None:
     assert merged(*four, *four[:3]) == [[0, 1, 2, 3]]
     assert merged(*four, most=399) == []
     assert merged(*four, sealing=Sealing(100, 0)) == []
-
-
-def test_groups_apart_or_of_other_tiers_stay_apart() -> None:
     assert merged((0, 1, 100), (2, 3, 100), (4, 5, 100), (6, 7, 100)) == []
     assert merged((0, 9, 100), (0, 9, 100), (0, 9, 100), (0, 9, 400)) == []
     assert merged((0, 9, 100), (1, 2, 100), (3, 4, 100), (5, 6, 100)) == [[0, 1, 2, 3]]  # the first reaches over all
-
-
-def test_what_makes_enough_of_the_next_tier_joins_it_at_once() -> None:
     assert merged(*[(0, 9, 400)] * 3, *[(0, 9, 100)] * 4) == [[0, 1, 2, 3, 4, 5, 6]]
-
-
-def test_groups_that_became_one_reach_as_far_as_any_of_them() -> None:
     assert merged(*[(40, 60, 400)] * 3, *[(0, 9, 100)] * 3, (0, 50, 100)) == [[0, 1, 2, 3, 4, 5, 6]]
     assert merged(*[(0, 20, 400)] * 3, *[(40, 60, 100)] * 3, (10, 60, 100)) == [[0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_tiers_grow_by_the_fanout() -> None:
+def test_tiers_grow_by_the_fanout_and_a_group_is_open_until_it_is_large_enough() -> None:
     assert [SEALING.tier(size) for size in (100, 200, 319, 320, 400, 1279, 1280, 5120)] == [0, 0, 0, 1, 1, 1, 2, 3]
     assert [Sealing(100, 2).tier(size) for size in (100, 159, 160, 319, 320)] == [0, 0, 1, 1, 2]
-
-
-def test_a_group_is_open_until_it_is_large_enough_and_again_when_half_is_gone() -> None:
     assert SEALING.is_open(99, 99)
     assert not SEALING.is_open(100, 50)
     assert SEALING.is_open(100, 49)

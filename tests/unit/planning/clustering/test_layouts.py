@@ -50,17 +50,16 @@ def test_one_column_is_linear_and_two_to_four_are_a_curve() -> None:
     assert ids(resolved("a,b,c,d")) == (HILBERT, [1, 2, 3, 4])
     assert ids(resolved("a,b", strategy=ZORDER)) == (ZORDER, [1, 2])
     assert ids(resolved("a,b,c,d,e", strategy=LINEAR)) == (LINEAR, [1, 2, 3, 4, 5])
-
-
-def test_a_curve_of_one_column_is_linear_and_says_so() -> None:
     found = resolved("b", strategy=HILBERT)
     assert ids(found) == (LINEAR, [2])
     assert found.notes == ("one column is linear, whatever hilbert says",)
-
-
-def test_files_are_told_apart_by_all_columns_of_a_curve_and_by_the_first_of_a_linear_layout() -> None:
     assert resolved("a,b").counted == (1, 2)
     assert resolved("a,b", strategy=LINEAR).counted == (1,)
+    found = resolved("a,b", partitioned_by=frozenset({1}))
+    assert ids(found) == (LINEAR, [2])
+    assert found.notes == ("column a is left out: it has one value in a whole partition",)
+    assert ids(resolved("a,b", strategy=ZORDER, request=ClusterRequest(True, columns=("c",)))) == (LINEAR, [3])
+    assert ids(resolved("a,b", request=ClusterRequest(True, strategy=LINEAR))) == (LINEAR, [1, 2])
 
 
 def test_without_columns_the_sort_order_counts_with_all_that_it_says() -> None:
@@ -71,12 +70,6 @@ def test_without_columns_the_sort_order_counts_with_all_that_it_says() -> None:
     assert resolved(orders=(plain,), default_order_id=4, strategy=LINEAR).layout == Layout(LINEAR, plain.keys)
     five = SortOrder(5, tuple(LayoutKey(at) for at in range(1, 6)))
     assert ids(resolved(orders=(five,), default_order_id=5)) == (LINEAR, [1, 2, 3, 4, 5])
-
-
-def test_an_identity_partition_column_is_left_out_with_a_note() -> None:
-    found = resolved("a,b", partitioned_by=frozenset({1}))
-    assert ids(found) == (LINEAR, [2])
-    assert found.notes == ("column a is left out: it has one value in a whole partition",)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +128,6 @@ def test_what_a_request_says_wrong_is_an_argument(request_: ClusterRequest, told
         resolved("", orders=(BUCKETED,), default_order_id=3, request=ClusterRequest(True, strategy=HILBERT))
 
 
-def test_a_request_goes_before_the_properties() -> None:
-    assert ids(resolved("a,b", strategy=ZORDER, request=ClusterRequest(True, columns=("c",)))) == (LINEAR, [3])
-    assert ids(resolved("a,b", request=ClusterRequest(True, strategy=LINEAR))) == (LINEAR, [1, 2])
-
-
 def test_a_linear_layout_has_the_sort_order_that_says_the_same() -> None:
     orders = (SortOrder(0), SortOrder(1, (LayoutKey(1, nulls_last=True),)), SortOrder(2, (LayoutKey(1),)), BUCKETED)
     assert sort_order_id(Layout(LINEAR, (LayoutKey(1),)), orders) == 2
@@ -148,9 +136,6 @@ def test_a_linear_layout_has_the_sort_order_that_says_the_same() -> None:
         sort_order_id(Layout(HILBERT, (LayoutKey(1), LayoutKey(2))), (SortOrder(5, (LayoutKey(1), LayoutKey(2))),)) == 0
     )
     assert sort_order_id(Layout(LINEAR, (LayoutKey(1),)), (SortOrder(9, (LayoutKey(1),), "is broken"),)) == 0
-
-
-# Properties
 
 
 PREFIX = "self-optimizing.cluster."
@@ -162,12 +147,17 @@ def parsed(**values: str) -> ClusteringConfig:
     )
 
 
-def test_sizes_have_units_and_default_to_multiples_of_the_target() -> None:
+def test_sizes_have_units_and_what_may_be_empty_is() -> None:
     default = ClusteringConfig()
     assert (default.max_group_bytes, default.max_plan_bytes) == (64 * 1024**3, 512 * 1024**3)
     assert (default.least_bytes(100), default.sealed_bytes(100)) == (400, 3200)
     own = parsed(min_bytes="1000", seal_bytes="2kb", max_group_bytes="3 GB")
     assert (own.least_bytes(100), own.sealed_bytes(100), own.max_group_bytes) == (1000, 2048, 3 * 1024**3)
+    found = parsed(
+        columns="", strategy="", partition_filter=" ", min_bytes="", trigger__commits="", trigger__interval=""
+    )
+    assert found == ClusteringConfig()
+    assert parsed(trigger__interval="6h", trigger__commits="3").trigger_interval == timedelta(hours=6)
 
 
 @pytest.mark.parametrize(
@@ -204,17 +194,6 @@ def test_what_is_malformed_is_refused_with_key_and_value(key: str, text: str) ->
         parsed(**{key: text})
     name = PREFIX + key.replace("__", ".").replace("_", "-")
     assert caught.value.message.startswith(f"property {name} has the malformed value {text!r}: ")
-
-
-def test_what_may_be_empty_is() -> None:
-    found = parsed(
-        columns="", strategy="", partition_filter=" ", min_bytes="", trigger__commits="", trigger__interval=""
-    )
-    assert found == ClusteringConfig()
-    assert parsed(trigger__interval="6h", trigger__commits="3").trigger_interval == timedelta(hours=6)
-
-
-# Suggestions
 
 
 def table() -> Table:

@@ -63,9 +63,6 @@ def clustered(count: int = 16, **values: object) -> Table:
     return table
 
 
-# The plan
-
-
 def test_files_that_lie_anywhere_are_one_group_of_the_layout() -> None:
     table = wide()
     verdict = table.plan()
@@ -120,23 +117,17 @@ def test_plans_are_disjoint_whatever_is_pinned() -> None:
         assert not set(first) & set(planned(table.plan(ASKED, pinned=frozenset(first)).plan))
 
 
-def test_pins_are_found_however_their_paths_are_spelled() -> None:
+def test_pins_are_found_however_spelled_and_an_open_group_with_a_pin_is_left_alone() -> None:
     table = wide()
     pinned = frozenset(f"file://{path}" for path in table.files)
     verdict = table.plan(pinned=pinned)
     assert verdict.plan is None
     assert table.plan(ASKED, pinned=pinned).reason == "nothing to do yet: other plans have the unclustered files"
-
-
-def test_an_open_group_of_which_others_have_a_file_is_left_alone_as_a_whole() -> None:
     table = clustered()
     kept = frozenset(table.files)
     table.append(of_size(whole(rng(), 16), TARGET))
     assert kept < set(planned(table.plan().plan))
     assert not kept & set(planned(table.plan(pinned=frozenset([min(kept)])).plan))
-
-
-# Groups that are kept
 
 
 def test_a_sealed_group_is_not_planned() -> None:
@@ -214,16 +205,13 @@ def test_the_depth_that_was_reached_counts_as_ideal() -> None:
     assert verdict.reason == "nothing to do: a point query meets 2.0 × the files of a perfect layout, above 2 × is due"
 
 
-def test_group_ids_are_told_by_names_alone() -> None:
+def test_group_ids_are_told_by_names_alone_for_few_paths_and_for_many() -> None:
     table = clustered(8)
     paths = [*table.files, "/t/data/part-0.parquet", "/t/data/x-g0123456789ab", "/t/data/x-g0123456789AB.parquet"]
     assert group_ids(pa.chunked_array([paths])).tolist() == [group_of(path) for path in paths]
     assert {clustered_at(path) for path in table.files} == {START}
     assert clustered_at("/t/data/part-g0123456789ab.parquet") is None
     assert clustered_at("/t/data/0198c0de-0000-7000-8000-000000000001-1-1-x.parquet") is None
-
-
-def test_group_ids_are_the_same_for_few_paths_and_for_many() -> None:
     ends = ("", ".parquet", ".PARQUET", ".parquet\n", "./x", "\n.orc", ".par-quet")
     hexes = ("0123456789ab", "0123456789AB", "0123456789a", "00123456789ab")
     paths = [f"{start}-g{one}{end}" for start in ("", "s3://b/\nä") for one in hexes for end in ends]
@@ -231,17 +219,11 @@ def test_group_ids_are_the_same_for_few_paths_and_for_many() -> None:
     assert group_ids(pa.array(paths)).tolist() == [group_ids(pa.array([path]))[0] for path in paths]
 
 
-# When it is due
-
-
-def test_nothing_is_due_below_the_least_bytes() -> None:
+def test_files_in_order_or_below_the_least_bytes_are_not_due() -> None:
     assert wide(3).plan().reason == "nothing to do: 384 MB unclustered, 512 MB needed"
     assert wide(4).plan().plan is None  # the bytes are enough, the depth is not
     assert wide(3, min_bytes=1).plan(ASKED).plan is not None
     assert wide(5).plan().is_due
-
-
-def test_files_in_order_are_not_due_and_say_how_deep_they_are() -> None:
     table = Table(config(columns=("a",)))
     points = [one // 2**10 + at * 2**41 for at, one in enumerate(whole(rng(), 16))]
     table.append(of_size(points, TARGET))
@@ -250,6 +232,10 @@ def test_files_in_order_are_not_due_and_say_how_deep_they_are() -> None:
     assert [one.is_due for one in verdict.partitions] == [False]
     (column,) = verdict.partitions[0].columns
     assert (column.name, column.depth, column.ideal, column.all_files) == ("a", 1.0, 1.0, 1.0)
+    table = Table(config())
+    assert table.plan().reason == "nothing to do: the table has no snapshot"
+    table.append([])
+    assert table.plan().reason == "nothing to do: the table has no data files"
 
 
 def test_commits_and_intervals_are_due_though_the_depth_is_bearable() -> None:
@@ -290,9 +276,6 @@ def test_a_partition_waits_until_others_have_been_quiet() -> None:
     assert table.plan().due_at == table.now + timedelta(minutes=10)
     table.snapshots[-1] = replace(table.snapshots[-1], operation="replace")
     assert table.plan().is_due
-
-
-# Partitions
 
 
 def parted(days: int, **values: object) -> Table:
@@ -354,19 +337,18 @@ def test_partitions_are_selected_by_an_expression() -> None:
         table.plan(chooses=chooses)
 
 
-# Files and limits
-
-
-def test_small_files_alone_may_be_clustered() -> None:
+def test_files_are_chosen_by_size_by_the_filter_and_by_the_largest_group() -> None:
     table = wide(8, files=FileChoice.SMALL)
     small = [one.path for one in table.append(of_size(whole(rng(), 40), TARGET // 4))]
     assert sorted(planned(table.plan().plan)) == sorted(small)
-
-
-def test_files_outside_the_filter_are_left_alone() -> None:
     table = wide()
     some = set(sorted(table.files)[:8])
     assert set(planned(table.plan(selects=lambda file: file.path in some).plan)) == some
+    table = wide(16, max_group_bytes=40 * TARGET)
+    large = table.append(of_size(whole(rng(), 1), 41 * TARGET))
+    taken = planned(table.plan(ASKED).plan)
+    assert large[0].path not in taken
+    assert len(taken) == 16
 
 
 def test_a_single_file_is_planned_only_to_be_split_or_for_its_deletes() -> None:
@@ -391,21 +373,10 @@ def test_a_plan_holds_what_its_limits_say_and_counts_what_it_left() -> None:
     table.config = config()
     assert len(taken(table.plan(budget_bytes=9 * TARGET))) == 2
     assert len(taken(table.plan(budget_bytes=0))) == 1
-
-
-def test_groups_are_no_larger_than_the_limit() -> None:
     plan = wide(40, max_group_bytes=10 * TARGET).plan().plan
     assert plan is not None
     assert [len(group.files) for group in plan.groups] == [10, 10, 10, 10]
     assert len({group.group_id for group in plan.groups}) == len({group.seed for group in plan.groups}) == 4
-
-
-def test_a_file_above_the_largest_group_is_left_out() -> None:
-    table = wide(16, max_group_bytes=40 * TARGET)
-    large = table.append(of_size(whole(rng(), 1), 41 * TARGET))
-    taken = planned(table.plan(ASKED).plan)
-    assert large[0].path not in taken
-    assert len(taken) == 16
 
 
 def test_groups_that_gain_much_more_come_before_newer_partitions() -> None:
@@ -425,16 +396,6 @@ def test_deletes_are_read_once_and_outputs_count_what_lives() -> None:
     (group,) = plan.groups
     assert all(len(file.deletes) == 1 for file in group.files)
     assert (group.output_count, group.input_bytes) == (8, 16 * TARGET + 16 * 1000)
-
-
-# What people are told
-
-
-def test_a_table_without_snapshot_or_files_has_nothing_to_do() -> None:
-    table = Table(config())
-    assert table.plan().reason == "nothing to do: the table has no snapshot"
-    table.append([])
-    assert table.plan().reason == "nothing to do: the table has no data files"
 
 
 @pytest.mark.parametrize("count", [2, 16])
@@ -496,9 +457,6 @@ def test_what_is_suggested_says_how_files_are_clustered() -> None:
     ]
 
 
-# Scans
-
-
 def scans(column: str, a_day: int) -> tuple[ScanUse, ...]:
     filters = (ColumnFilter(column, Operator.EQUAL),)
     return tuple(ScanUse((START - timedelta(days=day)).date(), filters, a_day) for day in range(7))
@@ -527,21 +485,6 @@ def test_a_choice_whose_column_has_one_value_by_now_gains_nothing_and_refuses_no
     assert verdict.reason == (
         "nothing to gain: column a, by which the table is to be clustered, has one value in all 16 files"
     )
-
-
-def test_auto_waits_for_scans() -> None:
-    table = wide(columns=("auto",))
-    assert table.plan().reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 0"
-    verdict = table.plan(scans=scans("b", 20))
-    assert verdict.choice is not None
-    assert verdict.choice.columns == ("b",)
-    assert verdict.layout == Layout(Strategy.LINEAR, (LayoutKey(2),))
-    (note,) = verdict.notes
-    assert note.startswith(f"auto chose b on {verdict.choice.chosen_at:%Y-%m-%d} by ")
-    assert note.endswith(f" scans, which it spares 98% of the bytes (b 98%); chosen by {verdict.choice.scans} scans")
-
-
-# It comes to rest
 
 
 def test_random_tables_are_idle_after_two_plans() -> None:
