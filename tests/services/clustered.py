@@ -5,12 +5,12 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from amoro_core.actions import clustering
-from amoro_core.actions.clustering import Cluster
-from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.files.storage.io import open_access
 from amoro_core.model.clustering import (
     AS_CONFIGURED,
     CLUSTER,
@@ -97,14 +97,7 @@ def cluster_with(world: World, grouping: Grouping, options: ClusterOptions = AS_
 def unsorted(handed: ScheduledTask, rename: bool = True) -> WorkResult:
     """What rewriting the group's files as they are makes, under names that tell the group."""
     given = decode_cluster_input(handed.work.payload)
-    made = rewrite(
-        given.rewrite,
-        _access(given),
-        handed.attempt,
-        on_progress=lambda done, total: None,
-        is_cancelled=lambda: False,
-        memory_limit_bytes=512 * 1024 * 1024,
-    )
+    made = _done(rewrite, given.rewrite, given, handed)
     stages = (StageFacts("write", 12, made.rows_written),)
     output = ClusterOutput(renamed(made, given) if rename else made, b"", stages, 0, 0)
     return WorkResult(CLUSTER, encode_cluster_output(output))
@@ -113,21 +106,21 @@ def unsorted(handed: ScheduledTask, rename: bool = True) -> WorkResult:
 def ordered(handed: ScheduledTask) -> WorkResult:
     """What clustering the group's files makes."""
     given = decode_cluster_input(handed.work.payload)
-    made = cluster(
-        given,
-        _access(given),
+    return WorkResult(CLUSTER, encode_cluster_output(_done(cluster, given, given, handed)))
+
+
+def _done(engine: Any, work: object, given: ClusterInput, handed: ScheduledTask) -> Any:
+    table = given.rewrite.table
+    access = open_access(
+        {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
+    )
+    return engine(
+        work,
+        access,
         handed.attempt,
         on_progress=lambda done, total: None,
         is_cancelled=lambda: False,
         memory_limit_bytes=512 * 1024 * 1024,
-    )
-    return WorkResult(CLUSTER, encode_cluster_output(made))
-
-
-def _access(given: ClusterInput) -> FileAccess:
-    table = given.rewrite.table
-    return open_access(
-        {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
     )
 
 
@@ -181,6 +174,3 @@ def summary_of(world: World) -> dict[str, object]:
     snapshot = world.catalog.load_table("db.t").current_snapshot()
     said = dict(snapshot.summary.additional_properties)
     return {key: json.loads(value) if value[:1] in "{[" else value for key, value in said.items()}
-
-
-__all__ = ["Cluster", "Grouping"]

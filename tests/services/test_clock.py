@@ -61,13 +61,19 @@ class Place:
     def refresh(self) -> None:
         self.world.tables.refresh(self.world.table().table_id)
 
+    def is_due_for(self, name: str) -> bool:
+        return any(one == name for _, one, _ in self.world.maintaining.list_due())
+
+    def record_of(self, name: str) -> ActionRecord:
+        return self.world.store.read(lambda db: actions.get(db, self.world.table().table_id, name))
+
     @property
     def is_due(self) -> bool:
-        return is_due(self, NAME)
+        return self.is_due_for(NAME)
 
     @property
     def record(self) -> ActionRecord:
-        return record(self, NAME)
+        return self.record_of(NAME)
 
     def begin(self, trigger: str = "request", **options: bool) -> str:
         table_id = self.world.table().table_id
@@ -173,19 +179,11 @@ def test_a_window_holds_it_back_until_it_opens(place: Place) -> None:
     assert not place.is_due
     place.world.later(0.2 * HOUR_S)
     assert place.is_due
-    assert place.begin(EVALUATION) != ""
-
-
-def test_what_was_due_in_a_window_that_has_closed_waits_for_the_next(place: Place) -> None:
-    """The world begins at noon, UTC."""
-    place.enable()
-    place.set(**{"maintenance.window": "11:00-13:00"})
-    place.refresh()
-    assert place.is_due
-    place.world.later(2 * HOUR_S)
+    # What was due in a window that has closed waits for the next.
+    place.world.later(10 * HOUR_S)
     assert place.begin(EVALUATION) == ""
-    assert place.record.next_at == place.world.now + timedelta(hours=21)
-    place.world.later(21 * HOUR_S)
+    assert place.record.next_at == place.world.now + timedelta(hours=13.9)
+    place.world.later(13.9 * HOUR_S)
     assert place.begin(EVALUATION) != ""
 
 
@@ -194,10 +192,10 @@ def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> N
     place.world.committing.commit(place.begin())
     place.set(**{"maintenance.window": "11:00-11:30"})
     place.refresh()
-    facts = place.world.store.read(lambda db: pending_deletions.list_facts(db))
-    known = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "empty-trash"))
-    assert facts[0].purge_at < place.world.now + timedelta(days=2)
-    assert (known.next_at > facts[0].purge_at, known.next_at.hour, known.next_at.minute) == (True, 11, 0)
+    (facts,) = place.world.store.read(lambda db: pending_deletions.list_facts(db))
+    next_at = place.record_of("empty-trash").next_at
+    assert facts.purge_at < place.world.now + timedelta(days=2)
+    assert (next_at > facts.purge_at, next_at.hour, next_at.minute) == (True, 11, 0)
 
 
 def test_the_clock_waits_a_minute_where_something_is_in_the_way(place: Place) -> None:
@@ -232,33 +230,28 @@ def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held
     assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
     place.world.restart()
     assert place.world.process(held).status is ProcessStatus.HELD
-    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
+    place.found = 7
+    with pytest.raises(ConfirmationRequired):
+        place.world.confirm(NAME)
+    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
     facts = place.world.store.read(lambda db: pending_deletions.list_facts(db, found.table_id))
-    assert [one.files for one in facts] == [5]
+    assert [one.files for one in facts] == [7]
 
 
-def test_a_held_process_is_in_no_way_of_others_and_the_clock_lets_it_be(place: Place, held: str) -> None:
+def test_a_held_process_is_in_no_way_of_others_and_held_again_with_more_than_was_seen(place: Place, held: str) -> None:
     table_id = place.world.table().table_id
     assert place.world.store.read(lambda db: processes.find_active(db, table_id, STORAGE)) is None
     place.enable()
     place.refresh()
     assert not place.is_due
     assert place.world.maintaining.begin(table_id, "auto-create-tags", trigger="request").held == ""
-
-
-def test_what_has_grown_beyond_what_was_seen_is_held_again(place: Place, held: str) -> None:
     place.found = 7
     with pytest.raises(ConfirmationRequired, match=r"more than was confirmed: files 7 \(seen: 5\)"):
         place.world.confirm(NAME)
     assert place.world.process(held).status is ProcessStatus.HELD
-    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
-
-
-def test_what_has_shrunk_to_nothing_is_closed(place: Place, held: str) -> None:
-    place.found = 0
-    table_id = place.world.table().table_id
-    made = place.world.maintaining.begin(table_id, NAME, trigger="request", options=Options(confirmed=True))
-    assert (made.process_id, place.world.process(held).status) == ("", ProcessStatus.CLOSED)
+    place.found = 0  # what has shrunk to nothing is closed
+    assert place.begin(confirmed=True) == ""
+    assert place.world.process(held).status is ProcessStatus.CLOSED
 
 
 def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) -> None:
@@ -266,10 +259,8 @@ def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) ->
     assert place.world.maintaining.close_unconfirmed() == []
     place.world.later(0.2 * DAY_S)
     assert place.world.maintaining.close_unconfirmed() == [held]
-    assert (place.world.process(held).status, place.world.process(held).failure) == (
-        ProcessStatus.CLOSED,
-        "nobody confirmed it within 7 days",
-    )
+    ended = place.world.process(held)
+    assert (ended.status, ended.failure) == (ProcessStatus.CLOSED, "nobody confirmed it within 7 days")
     assert place.world.store.read(lambda db: pending_deletions.paths(db, place.world.table().table_id)) == frozenset()
 
 
@@ -285,12 +276,6 @@ def several(place: Place) -> Place:
     return place
 
 
-def started(place: Place) -> list[str]:
-    """The actions whose processes have not ended, the first begun first."""
-    table_id = place.world.table().table_id
-    return [one.action for one in place.world.store.read(lambda db: processes.list_active_of(db, table_id))]
-
-
 def test_what_is_in_each_other_s_way_follows_at_once_and_waits_no_minute(several: Place) -> None:
     world, table_id = several.world, several.world.table().table_id
     writer.append(several.table, [row(2, "a")])
@@ -298,50 +283,36 @@ def test_what_is_in_each_other_s_way_follows_at_once_and_waits_no_minute(several
     expiry = world.maintaining.begin(table_id, "expire-snapshots", trigger="request", options=named).process_id
     assert expiry
     world.maintaining.begin_due(table_id)  # the lanes of snapshots and of storage exclude each other
-    assert NAME not in started(several)
+    assert world.store.read(lambda db: processes.find_active(db, table_id, STORAGE)) is None
     assert (several.is_due, several.record.reason) == (True, "")
     world.committing.commit(expiry)
     world.maintaining.begin_due(table_id)
-    assert NAME in started(several)
+    assert world.store.read(lambda db: processes.find_active(db, table_id, STORAGE)).action == NAME
 
 
-def test_what_is_due_together_begins_in_the_order_of_maintenance(
+def test_what_is_due_together_begins_in_the_order_of_maintenance_and_nothing_of_another_table(
     several: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, table_id = several.world, several.world.table().table_id
-    begun: list[str] = []
-    monkeypatch.setattr(world.maintaining, "begin", lambda table_id, name, *, trigger: begun.append(name))
-    world.maintaining.begin_due(table_id)
-    due = [name for one, name, _ in world.maintaining.list_due() if one == table_id]
-    assert len(begun) > 3
-    assert sorted(begun) == sorted(due)
-    assert begun == sorted(begun, key=turn)
-    assert begun[-1] == NAME  # of another package
-
-
-def test_what_is_due_on_another_table_is_not_begun_with_it(several: Place) -> None:
-    world = several.world
     other = writer.make_table(world.catalog, "db.other", SCHEMA, properties={"self-optimizing.enabled": "true"})
     writer.append(other, [row(1)])
-    world.tables.refresh(world.table("cat.db.other").table_id)
-    world.maintaining.begin_due(world.table().table_id)
-    assert world.store.read(lambda db: processes.list_active_of(db, world.table("cat.db.other").table_id)) == []
+    world.refresh("cat.db.other")
+    begun: list[tuple[int, str]] = []
+    monkeypatch.setattr(world.maintaining, "begin", lambda table, name, *, trigger: begun.append((table, name)))
+    world.maintaining.begin_due(table_id)
+    due = [(one, name) for one, name, _ in world.maintaining.list_due() if one == table_id]
+    assert len(begun) > 3
+    assert sorted(begun) == sorted(due)
+    assert begun == sorted(begun, key=lambda one: turn(one[1]))
+    assert begun[-1] == (table_id, NAME)  # of another package
 
 
 # Actions that fail, or change nothing, again and again: the clock leaves them alone until somebody has looked
 
 
-def record(place: Place, name: str) -> ActionRecord:
-    return place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, name))
-
-
-def known(place: Place, name: str = NAME) -> Any:
+def known(place: Place, name: str) -> Any:
     found = place.world.maintaining.list_actions(place.world.table())
     return next(one for one in found if one.record.action == name)
-
-
-def is_due(place: Place, name: str) -> bool:
-    return any(one == name for _, one, _ in place.world.maintaining.list_due())
 
 
 @pytest.fixture
@@ -373,7 +344,7 @@ def test_the_third_failure_in_a_row_pauses_the_action_on_its_table(failing: Plac
     failing.refresh()
     assert not failing.is_due
     assert failing.begin(EVALUATION) == ""  # nor does one begin that was on its way
-    shown = known(failing)
+    shown = known(failing, NAME)
     assert (shown.is_due, shown.due_at, shown.record.paused_at) == (False, None, kept.paused_at)
 
 
@@ -399,12 +370,12 @@ def test_a_change_of_its_properties_ends_the_pause(place: Place) -> None:
             place.world.maintaining.begin(place.world.table().table_id, EXPIRY, trigger=EVALUATION)
     place.set(**{"clean-orphan-file.enabled": "false"})  # another action's
     place.refresh()
-    assert record(place, EXPIRY).paused_at is not None
+    assert place.record_of(EXPIRY).paused_at is not None
     place.set(**{"snapshot.keep.duration": "7d"})
     assert known(place, EXPIRY).is_due  # seen before it is kept
     place.refresh()
-    assert record(place, EXPIRY).paused_at is None
-    assert is_due(place, EXPIRY)
+    assert place.record_of(EXPIRY).paused_at is None
+    assert place.is_due_for(EXPIRY)
 
 
 def test_what_a_look_finds_as_it_was_known_is_not_written_again(place: Place) -> None:
@@ -421,16 +392,13 @@ def test_what_a_look_finds_as_it_was_known_is_not_written_again(place: Place) ->
     assert [place.world.store.write(noted) for _ in range(2)] == [1, 0]
 
 
-def test_a_catalog_that_does_not_answer_pauses_nothing(place: Place) -> None:
-    place.enable()
-    place.refresh()
-    place.action.error = CatalogUnavailable("no answer")
+def test_a_catalog_that_does_not_answer_pauses_nothing(failing: Place) -> None:
+    failing.action.error = CatalogUnavailable("no answer")
     for _ in range(5):
-        place.world.later(DAY_S)
+        failing.world.later(DAY_S)
         with pytest.raises(CatalogUnavailable):
-            place.begin(EVALUATION)
-    kept = place.record
-    assert (kept.failures, kept.paused_at) == (5, None)
+            failing.begin(EVALUATION)
+    assert (failing.record.failures, failing.record.paused_at) == (5, None)
 
 
 def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world: World, table: Table) -> None:
@@ -474,11 +442,12 @@ def test_a_trash_of_which_nothing_can_be_deleted_is_paused(place: Place) -> None
     for _ in range(4):
         process_id = world.maintaining.begin(table_id, "empty-trash", trigger="request").process_id
         world.committing.commit(process_id)
-        counts.append((record(place, "empty-trash").fruitless, record(place, "empty-trash").paused_at is not None))
+        kept = place.record_of("empty-trash")
+        counts.append((kept.fruitless, kept.paused_at is not None))
     more = _strays(place.table, 4)[2:]
     place.action.files = lambda: [(one, FileKind.DATA) for one in more]
     world.run(NAME)  # what is due at once does not begin it either
-    assert not is_due(place, "empty-trash")
+    assert not place.is_due_for("empty-trash")
     assert counts == [(0, False), (1, False), (2, False), (3, True)]
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from amoro_core.actions.clustering import Cluster
+from amoro_core.actions.rewriting import Rewriting
 from amoro_core.admin.context import Call, milliseconds
 from amoro_core.admin.tables import get_table, list_tables
 from amoro_core.errors import (
     CommitConflict,
+    CommitRefused,
     CommitUnknown,
     DataFileMissing,
     IllegalState,
@@ -27,12 +31,12 @@ from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingType, p
 from amoro_core.protocol import admin_pb2 as admin_pb
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store import actions, processes, table_stats
+from amoro_core.transactions.process_context import read_context
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import (
     BY_ID,
-    Cluster,
     Grouping,
     cluster_with,
     clusterer,
@@ -68,8 +72,7 @@ def world(new_world: Callable[..., World], grouping: Grouping) -> World:
 
 
 def attempts(world: World, process_id: str) -> list[tuple[CommitOutcome, tuple[int, ...]]]:
-    found = world.commits(process_id)
-    return [(one.outcome, one.groups) for one in found]
+    return [(one.outcome, one.groups) for one in world.commits(process_id)]
 
 
 def live_paths(world: World) -> set[str]:
@@ -100,14 +103,13 @@ def test_groups_are_committed_as_they_end_and_the_receipt_tells_of_all(world: Wo
     metadata = world.catalog.load_table("db.t").metadata
     assert [one.order_id for one in metadata.sort_orders if one.fields] == [1]
     assert metadata.default_sort_order_id == 0
-    assert {file.data.sort_order_id for file in scanned(world)} == {1}
+    assert sort_orders(world) == {1}
 
 
-def scanned(world: World) -> list[object]:
-    table = world.tables_of.open(parse_table("cat.db.t"))
-    assert isinstance(table, IcebergTable)
-    scan = table.scan()
-    return list(scan.files)
+def sort_orders(world: World) -> set[int | None]:
+    """What the live data files say of their order."""
+    table: Any = world.tables_of.open(parse_table("cat.db.t"))
+    return {file.data.sort_order_id for file in table.scan().files}
 
 
 def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> None:
@@ -253,17 +255,12 @@ def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(world: World, 
     world.iceberg.table(send=lose)
     optimizer = clusterer(world)
     work_on(world, process_id, optimizer, 2)
-    assert (
-        world.status(process_id)
-        is (ProcessStatus.COMMIT_UNKNOWN if which < 2 and sent[0] == which + 1 else ProcessStatus.RUNNING)
-        or which == 2
-    )
+    assert sent[0] > which
     world.restart()
     optimizer = clusterer(world)
-    commit_due(world, process_id)
-    work_on(world, process_id, optimizer)
-    commit_due(world, process_id)
-    work_on(world, process_id, optimizer)
+    for _ in range(2):
+        commit_due(world, process_id)
+        work_on(world, process_id, optimizer)
     assert world.status(process_id) is ProcessStatus.SUCCESS
     assert world.snapshots_of(process_id) == 6
     done = [groups for outcome, groups in attempts(world, process_id) if outcome is CommitOutcome.DONE]
@@ -272,7 +269,6 @@ def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(world: World, 
 
 
 def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World) -> None:
-    from amoro_core.errors import CommitRefused
 
     process_id = cluster_with(world, Grouping())
     send = IcebergTable.send
@@ -285,7 +281,7 @@ def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World) ->
     world.iceberg.table(send=refuse)
     work_on(world, process_id, clusterer(world))
     assert world.status(process_id) is ProcessStatus.SUCCESS
-    assert {file.data.sort_order_id for file in scanned(world)} == {0}
+    assert sort_orders(world) == {0}
 
 
 # Plans that wait
@@ -306,8 +302,6 @@ def test_a_plan_that_waits_offers_no_task_and_holds_no_lane(world: World) -> Non
 
 
 def inputs_of(world: World, process_id: str) -> tuple[str, ...]:
-    from amoro_core.transactions.process_context import read_context
-
     return Cluster().inputs(world.store.read(lambda db: read_context(db, process_id)))
 
 
@@ -336,11 +330,9 @@ def test_minor_plans_around_files_of_a_plan_and_says_so(world: World, grouping: 
     assert begun.process_id is not None
     assert f"4 files are left to process {process_id} (cluster, requested)" in begun.evaluation.reason
     taken = set(inputs_of(world, process_id))
-    from amoro_core.actions.rewriting import Rewriting
-    from amoro_core.transactions.process_context import read_context
-
     case = world.store.read(lambda db: read_context(db, begun.process_id or ""))
     assert taken.isdisjoint(Rewriting().inputs(case))
+    assert cluster_with(world, Grouping()) == "", "nor does clustering take what it has"
     before = world.rows()
     optimizer = clusterer(world)
     world.run_all(begun.process_id, world.optimizer())
@@ -349,13 +341,6 @@ def test_minor_plans_around_files_of_a_plan_and_says_so(world: World, grouping: 
     work_on(world, process_id, optimizer)
     assert world.status(process_id) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, world.rows())
-
-
-def test_clustering_plans_around_files_of_a_minor_process(world: World) -> None:
-    minor = world.begin(OptimizingType.FULL)
-    assert cluster_with(world, Grouping()) == ""
-    world.run_all(minor)
-    assert world.committing.commit(minor) is ProcessStatus.SUCCESS
 
 
 def test_a_plan_that_nobody_starts_is_closed_after_its_time_and_its_files_are_free(world: World) -> None:
@@ -382,12 +367,6 @@ def test_a_plan_one_of_whose_files_is_gone_is_closed_and_not_started(world: Worl
     assert world.status(process_id) is ProcessStatus.CLOSED
 
 
-def test_a_plan_that_runs_can_t_be_started_again(world: World) -> None:
-    process_id = cluster_with(world, Grouping())
-    with pytest.raises(IllegalState, match="has begun already: it is running"):
-        world.starting.start(process_id)
-
-
 def test_two_processes_do_not_run_beside_each_other_and_the_second_is_started_later(
     world: World, grouping: Grouping
 ) -> None:
@@ -399,6 +378,8 @@ def test_two_processes_do_not_run_beside_each_other_and_the_second_is_started_la
     assert world.status(second) is ProcessStatus.REQUESTED
     work_on(world, first, clusterer(world))
     assert world.starting.start(second).status is ProcessStatus.RUNNING
+    with pytest.raises(IllegalState, match="has begun already: it is running"):
+        world.starting.start(second)
 
 
 def test_a_blocker_keeps_a_plan_from_being_made_and_from_being_started(world: World) -> None:
@@ -446,14 +427,8 @@ def test_the_clock_clusters_only_where_it_is_switched_on_and_the_table_is_optimi
 
 def test_in_the_mode_scheduled_the_clock_makes_one_plan_and_starts_none(world: World, grouping: Grouping) -> None:
     grouping.most = 1
-    with_property(
-        world,
-        {
-            "self-optimizing.enabled": "true",
-            "self-optimizing.cluster.enabled": "true",
-            "self-optimizing.cluster.mode": "scheduled",
-        },
-    )
+    switched = {"self-optimizing.enabled": "true", "self-optimizing.cluster.enabled": "true"}
+    with_property(world, {**switched, "self-optimizing.cluster.mode": "scheduled"})
     world.table()
     assert CLUSTER in due(world)
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)

@@ -10,9 +10,9 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,29 +60,16 @@ CONFIRMED = Options(confirmed=True)
 DAY_S = 86400
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """What is refused is said."""
-    try:
-        yield
-    except AmoroError as error:
-        print(f"{error.code} {error.message}")
-
-
 class Scene:
     """A table of old files, the services, and the guards to be switched off."""
 
     def __init__(self, world: World, patch: pytest.MonkeyPatch, guarded: bool) -> None:
         self.world, self._patch, self.guarded = world, patch, guarded
         world.now = datetime.now(UTC) + timedelta(seconds=1)
-        self.table = self.make()
-        self.root = Path(local_path(self.table.location()))
-
-    def make(self) -> Table:
-        made = writer.make_table(self.world.catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
+        self.table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
         for number in range(3):
-            writer.append(made, [row(number, "a"), row(number, "b")])
-        return made
+            writer.append(self.table, [row(number, "a"), row(number, "b")])
+        self.root = Path(local_path(self.table.location()))
 
     def off(self, where: Any, name: str, value: Any) -> None:
         """Switch a guard off, where this is asked for; with it that of the sweep."""
@@ -107,10 +94,9 @@ class Scene:
     def run(self, *names: str) -> None:
         """Each to its end, however it ends."""
         for name in names:
-            with told():
+            with suppress(AmoroError):
                 table_id = self.world.table().table_id
                 begun = self.world.maintaining.begin(table_id, name, trigger="request", options=CONFIRMED)
-                print(f"{name}: {begun.reason}")
                 if begun.process_id:
                     self.world.committing.commit(begun.process_id)
 
@@ -185,7 +171,7 @@ def another_table_of_the_name(scene: Scene) -> set[str]:
     scene.table = scene.world.catalog.register_table("db.t", path.as_uri())
     before = {str(one.snapshot_id) for one in scene.table.metadata.snapshots}
     scene.off(committing, "open_planned", lambda tables, case: tables.open(case.runtime.identifier))
-    with told():
+    with suppress(AmoroError):
         scene.world.committing.commit(begun.process_id)
     return before - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
 
@@ -411,7 +397,7 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
 
     scene.off(IcebergTable, "head", headed)
     scene.off(file_removal, "dangling_deletes", of_the_plan)
-    with told():
+    with suppress(AmoroError):
         scene.world.committing.commit(begun.process_id)
     return {str(one) for one in oracle.live_rows(scene.table) - rows}
 
@@ -419,46 +405,39 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
 _DANGLING = file_removal.dangling_deletes
 
 
-@dataclass(frozen=True)
-class Loss:
-    """Where it happened, and what would be lost."""
-
-    at: str
-    scene: Callable[[Scene], set[str]]
-
-
-LOSSES = (
-    Loss("iceberg #13568, amoro #4231", carried_over),
-    Loss("iceberg #8255, #10982", added_again),
-    Loss("iceberg #2131", live_in_an_older_snapshot),
-    Loss("iceberg-go #1829", branch_at_count_0),
-    Loss("iceberg-python #2409", another_table_of_the_name),
-    Loss("pyiceberg 0.12: a tag", tag_made_meanwhile),
-    Loss("amoro #930, iceberg #5846", chain_of_a_writer),
-    Loss("amoro #930: Flink's files", uncommitted_of_flink),
-    Loss("iceberg #17213, #4265, doris #66348", two_tables_in_one_place),
-    Loss("amoro #877, iceberg #1471, OpenHouse", one_file_under_two_names),
-    Loss("amoro #1386", deletes_are_files_too),
-    Loss("amoro #1959, trino #19965", statistics_are_files_too),
-    Loss("amoro #2925", young_files),
-    Loss("iceberg #4194", outputs_of_a_process),
-    Loss("PostHog #78455", rewritten_by_a_zombie),
-    Loss("paimon #7710, #6479", live_set_empty),
-    Loss("amoro #1190, #1736", base_of_a_process),
-    Loss("amoro #3608", forgotten_by_a_restart),
-    Loss("amoro #2555", rows_counted_from_our_own_commit),
-    Loss("amoro #3348", deletes_of_another_scan),
-)
+#: By where it happened; each scene tells what would be lost.
+LOSSES: dict[str, Callable[[Scene], set[str]]] = {
+    "iceberg #13568, amoro #4231": carried_over,
+    "iceberg #8255, #10982": added_again,
+    "iceberg #2131": live_in_an_older_snapshot,
+    "iceberg-go #1829": branch_at_count_0,
+    "iceberg-python #2409": another_table_of_the_name,
+    "pyiceberg 0.12: a tag": tag_made_meanwhile,
+    "amoro #930, iceberg #5846": chain_of_a_writer,
+    "amoro #930: Flink's files": uncommitted_of_flink,
+    "iceberg #17213, #4265, doris #66348": two_tables_in_one_place,
+    "amoro #877, iceberg #1471, OpenHouse": one_file_under_two_names,
+    "amoro #1386": deletes_are_files_too,
+    "amoro #1959, trino #19965": statistics_are_files_too,
+    "amoro #2925": young_files,
+    "iceberg #4194": outputs_of_a_process,
+    "PostHog #78455": rewritten_by_a_zombie,
+    "paimon #7710, #6479": live_set_empty,
+    "amoro #1190, #1736": base_of_a_process,
+    "amoro #3608": forgotten_by_a_restart,
+    "amoro #2555": rows_counted_from_our_own_commit,
+    "amoro #3348": deletes_of_another_scan,
+}
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.at)
-def test_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, loss: Loss) -> None:
-    assert loss.scene(Scene(world, monkeypatch, guarded=True)) == set()
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    assert LOSSES[loss](Scene(world, monkeypatch, guarded=True)) == set()
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.at)
-def test_without_its_guard_it_would_be(world: World, monkeypatch: pytest.MonkeyPatch, loss: Loss) -> None:
-    assert loss.scene(Scene(world, monkeypatch, guarded=False))
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_its_guard_it_would_be(world: World, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    assert LOSSES[loss](Scene(world, monkeypatch, guarded=False))
 
 
 # An older copy of the state database is put back, after what it was about had gone on: deleted, committed, undone
@@ -508,13 +487,13 @@ class Place:
         aged(self.table, 30)
         self.copy = world.home / "copy.db"
 
-    def begin(self, name: str) -> str:
+    def begin(self, name: str, confirmed: bool = False) -> str:
         if name == "optimize":
             return self.world.begin_and_run(OptimizingType.FULL)
-        table_id = self.world.table().table_id
-        options = Options(confirmed=name in ("clean-orphan-files", "expire-data"))
-        begun = self.world.maintaining.begin(table_id, name, trigger="request", options=options)
-        return begun.process_id
+        options = Options(confirmed=confirmed or name in ("clean-orphan-files", "expire-data"))
+        return self.world.maintaining.begin(
+            self.world.table().table_id, name, trigger="request", options=options
+        ).process_id
 
     def run(self, name: str) -> str:
         process_id = self.begin(name)
@@ -541,10 +520,9 @@ class Place:
                     self.world.committing.commit(process.process_id)
             self.world.later(3600)
 
-    def confirm_all(self, name: str) -> None:
-        """Go on with what is held, batch after batch."""
-        table_id, options = self.world.table().table_id, Options(confirmed=True)
-        while begun := self.world.maintaining.begin(table_id, name, trigger="request", options=options).process_id:
+    def confirm_all(self) -> None:
+        """Go on with what is held of the trash, batch after batch."""
+        while begun := self.begin("empty-trash", confirmed=True):
             self.world.committing.commit(begun)
 
     def require(self, rows: Counter[object]) -> None:
@@ -563,18 +541,13 @@ class Place:
             self.run(name)
         metadata = self.table.refresh().metadata
         logged = {self.table.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
-        named = {local_path(path) for path in (reached(metadata) | logged)}
-        root = Path(local_path(self.table.location()))
-        left = {str(path) for path in root.rglob("*") if path.is_file()} - named
-        removed = {local_path(path) for path in self._removed_entries()}
-        assert left - removed == set()
-        assert self.world.store.read(lambda db: pending_deletions.paths(db, self.world.table().table_id)) == frozenset()
-
-    def _removed_entries(self) -> set[str]:
-        """What entries name that say it was removed: orphan cleaning keeps it."""
-        metadata = self.table.metadata
         manifests = {one.manifest_path for each in metadata.snapshots for one in each.manifests(self.table.io)}
-        return {entry["data_file"]["file_path"] for path in manifests for entry in oracle.read_avro(path)[1]}
+        # What entries name that say it was removed orphan cleaning keeps, too.
+        entries = {entry["data_file"]["file_path"] for path in manifests for entry in oracle.read_avro(path)[1]}
+        named = {local_path(path) for path in (reached(metadata) | logged | entries)}
+        root = Path(local_path(self.table.location()))
+        assert {str(path) for path in root.rglob("*") if path.is_file()} - named == set()
+        assert self.world.store.read(lambda db: pending_deletions.paths(db, self.world.table().table_id)) == frozenset()
 
 
 @pytest.fixture
@@ -631,7 +604,7 @@ def test_files_that_an_undo_brought_back_are_kept_by_the_guard(place: Place, due
     held = place.begin("empty-trash")
     assert place.world.committing.commit(held) is ProcessStatus.HELD
     assert place.world.guard_hits > 0
-    place.confirm_all("empty-trash")
+    place.confirm_all()
     place.require(rows)
     refs = place.table.refresh().metadata.refs
     back = {name: oracle.live_rows(place.table, ref.snapshot_id) for name, ref in refs.items() if name != "main"}
@@ -653,6 +626,6 @@ def test_what_was_restored_from_the_trash_and_committed_is_kept(place: Place) ->
     place.put_back()
     place.world.later(MONTH_S)
     assert place.world.committing.commit(place.begin("empty-trash")) is ProcessStatus.HELD
-    place.confirm_all("empty-trash")
+    place.confirm_all()
     place.require(rows)
     assert Path(local_path(live)).exists()
