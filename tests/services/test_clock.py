@@ -88,24 +88,6 @@ def place(new_world: Callable[..., World]) -> Place:
 # By whose word
 
 
-@pytest.mark.parametrize(
-    ("action", "every", "needs_gc", "by_default"),
-    [
-        ("expire-snapshots", timedelta(hours=1), True, True),
-        ("expire-data", timedelta(days=1), True, False),
-        ("clean-orphan-files", timedelta(days=1), True, False),
-        ("clean-dangling-delete-files", timedelta(days=1), True, True),
-        ("rewrite-manifests", timedelta(days=1), False, True),
-    ],
-)
-def test_an_action_of_the_clock_has_an_interval_and_a_switch(
-    world: World, action: str, every: timedelta, needs_gc: bool, by_default: bool
-) -> None:
-    found = world.services.actions.of(action)
-    assert (found.every, found.needs_gc, found.enabled({})) == (every, needs_gc, by_default)
-    assert found.enabled({found.switch: str(not by_default).lower()}) is not by_default
-
-
 def test_the_switch_its_default_and_who_enabled_the_table_decide(place: Place) -> None:
     place.refresh()
     assert not place.is_due
@@ -145,7 +127,7 @@ def test_what_forbids_to_delete_forbids_it_to_commands_too(
 # When
 
 
-def test_it_runs_once_in_its_interval_give_or_take_a_tenth(place: Place) -> None:
+def test_it_runs_once_in_its_interval_give_or_take_a_tenth_also_where_it_found_nothing(place: Place) -> None:
     place.enable()
     place.refresh()
     place.world.committing.commit(place.begin(EVALUATION))
@@ -156,17 +138,10 @@ def test_it_runs_once_in_its_interval_give_or_take_a_tenth(place: Place) -> None
     place.world.later(0.22 * HOUR_S)
     place.refresh()
     assert place.is_due
-
-
-def test_an_interval_counts_for_runs_that_found_nothing(place: Place) -> None:
     place.found = 0
-    place.enable()
-    place.refresh()
-    assert place.begin(EVALUATION) == ""
-    assert (place.is_due, place.record.last_at) == (True, place.world.now)
-    assert place.begin(EVALUATION) == ""  # looked at, not planned: it is not due
-    assert not place.is_due
-    assert len(place.action.seen) == 1
+    seen = len(place.action.seen)
+    assert [place.begin(EVALUATION), place.begin(EVALUATION)] == ["", ""]
+    assert (place.is_due, place.record.last_at, len(place.action.seen)) == (False, place.world.now, seen + 1)
 
 
 def test_a_window_holds_it_back_until_it_opens(place: Place) -> None:
@@ -221,35 +196,31 @@ def held(place: Place) -> str:
 
 
 def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held: str) -> None:
-    found = place.world.process(held)
+    world, found = place.world, place.world.process(held)
     assert (found.status, found.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert found.failure == "5 files are more than 2"
-    assert place.world.optimizing.list_committing() == []
+    assert world.optimizing.list_committing() == []
     with pytest.raises(ConfirmationRequired, match=f"{held}.*5 files are more than 2") as refused:
         place.begin()
     assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
-    place.world.restart()
-    assert place.world.process(held).status is ProcessStatus.HELD
-    place.found = 7
-    with pytest.raises(ConfirmationRequired):
-        place.world.confirm(NAME)
-    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
-    facts = place.world.store.read(lambda db: pending_deletions.list_facts(db, found.table_id))
-    assert [one.files for one in facts] == [7]
-
-
-def test_a_held_process_is_in_no_way_of_others_and_held_again_with_more_than_was_seen(place: Place, held: str) -> None:
-    table_id = place.world.table().table_id
-    assert place.world.store.read(lambda db: processes.find_active(db, table_id, STORAGE)) is None
+    world.restart()
+    # It is in nobody's way, and the clock lets it be.
+    assert world.store.read(lambda db: processes.find_active(db, found.table_id, STORAGE)) is None
+    assert world.maintaining.begin(found.table_id, "auto-create-tags", trigger="request").held == ""
     place.enable()
     place.refresh()
     assert not place.is_due
-    assert place.world.maintaining.begin(table_id, "auto-create-tags", trigger="request").held == ""
     place.found = 7
     with pytest.raises(ConfirmationRequired, match=r"more than was confirmed: files 7 \(seen: 5\)"):
-        place.world.confirm(NAME)
-    assert place.world.process(held).status is ProcessStatus.HELD
-    place.found = 0  # what has shrunk to nothing is closed
+        world.confirm(NAME)
+    assert world.process(held).status is ProcessStatus.HELD
+    assert world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
+    facts = world.store.read(lambda db: pending_deletions.list_facts(db, found.table_id))
+    assert [one.files for one in facts] == [7]
+
+
+def test_what_has_shrunk_to_nothing_is_closed(place: Place, held: str) -> None:
+    place.found = 0
     assert place.begin(confirmed=True) == ""
     assert place.world.process(held).status is ProcessStatus.CLOSED
 
@@ -332,7 +303,8 @@ def begin(place: Place, times: int) -> None:
             place.begin(EVALUATION)
 
 
-def test_the_third_failure_in_a_row_pauses_the_action_on_its_table(failing: Place) -> None:
+@pytest.mark.parametrize("found", [0, 1])
+def test_the_third_failure_in_a_row_pauses_the_action_until_a_command_succeeds(failing: Place, found: int) -> None:
     begin(failing, 2)
     assert failing.record.paused_at is None
     begin(failing, 1)
@@ -346,11 +318,6 @@ def test_the_third_failure_in_a_row_pauses_the_action_on_its_table(failing: Plac
     assert failing.begin(EVALUATION) == ""  # nor does one begin that was on its way
     shown = known(failing, NAME)
     assert (shown.is_due, shown.due_at, shown.record.paused_at) == (False, None, kept.paused_at)
-
-
-@pytest.mark.parametrize("found", [0, 1])
-def test_a_command_is_never_held_back_and_its_success_ends_the_pause(failing: Place, found: int) -> None:
-    begin(failing, 3)
     failing.action.error, failing.found = None, found
     if process_id := failing.begin():
         failing.world.committing.commit(process_id)
@@ -401,26 +368,27 @@ def test_a_catalog_that_does_not_answer_pauses_nothing(failing: Place) -> None:
     assert (failing.record.failures, failing.record.paused_at) == (5, None)
 
 
-def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world: World, table: Table) -> None:
-    for _ in range(4):
-        world.optimizing.cancel(begin_tag(world), "by hand")
-    assert tag_record(world).paused_at is None
-    world.iceberg.table(send=raising(CommitRefused("no right")))
+def paused_after_three(world: World, error: Exception) -> ActionRecord:
+    """What is known of the action after three processes that could not send their commits."""
+    world.iceberg.table(send=raising(error))
     for _ in range(3):
         assert tag_record(world).paused_at is None
         assert world.committing.commit(begin_tag(world)) is ProcessStatus.FAILED
-    assert tag_record(world).paused_for == "3 failures in a row, the last: auto-create-tags failed: no right"
+    return tag_record(world)
+
+
+def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world: World, table: Table) -> None:
+    for _ in range(4):
+        world.optimizing.cancel(begin_tag(world), "by hand")
+    kept = paused_after_three(world, CommitRefused("no right"))
+    assert kept.paused_for == "3 failures in a row, the last: auto-create-tags failed: no right"
 
 
 def test_three_runs_that_lost_what_they_had_planned_pause(world: World, table: Table) -> None:
     with table.refresh().transaction() as change:
         change.set_properties({"self-optimizing.commit.timeout": "100"})
-    world.tables.refresh(world.table().table_id)
-    world.iceberg.table(send=raising(CommitConflict("nothing of it is there any more")))
-    for _ in range(3):
-        assert tag_record(world).paused_at is None
-        world.committing.commit(begin_tag(world))
-    kept = tag_record(world)
+    world.refresh()
+    kept = paused_after_three(world, CommitConflict("nothing of it is there any more"))
     assert (kept.failures, kept.fruitless) == (0, 3)
     assert kept.paused_for.startswith("3 runs in a row changed nothing though there was something to do, the last: ")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -62,15 +62,11 @@ class Yard:
         self.done.append(f"drain {optimizer_id}")
 
     def list_optimizers(self) -> list[tuple[SimpleNamespace, SimpleNamespace]]:
-        return [
-            (
-                SimpleNamespace(
-                    optimizer_id=one.optimizer_id, labels=((RESOURCE_LABEL, one.resource_id),), draining=one.is_draining
-                ),
-                SimpleNamespace(progress={}),
-            )
-            for one in self.live
-        ]
+        def told(one: LiveOptimizer) -> SimpleNamespace:
+            labels = ((RESOURCE_LABEL, one.resource_id),)
+            return SimpleNamespace(optimizer_id=one.optimizer_id, labels=labels, draining=one.is_draining)
+
+        return [(told(one), SimpleNamespace(progress={})) for one in self.live]
 
     def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> None:
         self.done.append(f"dismiss {optimizer_id}")
@@ -95,7 +91,7 @@ def service(world: World, yard: Yard) -> ContainerService:
 
 
 @pytest.fixture
-def yard() -> Iterator[Yard]:
+def yard() -> Yard:
     return Yard()
 
 
@@ -114,6 +110,22 @@ def register(yard: Yard) -> None:
     yard.live = [LiveOptimizer(f"o-{resource_id}", resource_id) for resource_id in yard.alive]
 
 
+@pytest.fixture
+def started(containers: ContainerService) -> ContainerService:
+    """One instance was started, and has not registered yet."""
+    containers.scale("g", 1)
+    containers.keep("g")
+    return containers
+
+
+@pytest.fixture
+def running(yard: Yard, started: ContainerService) -> ContainerService:
+    """One instance has registered."""
+    register(yard)
+    started.keep("g")
+    return started
+
+
 def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: ContainerService) -> None:
     assert containers.scale("g", 2).wanted == 2
     containers.keep("g")
@@ -125,16 +137,14 @@ def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: Cont
     register(yard)
     containers.keep("g")
     assert states(containers) == ["running", "running"]
-    assert {item.optimizer_id for item in containers.find("g").instances} == {
-        optimizer.optimizer_id for optimizer in yard.live
-    }
+    optimizers = {one.optimizer_id: one for one in yard.live}
+    assert {item.optimizer_id for item in containers.find("g").instances} == optimizers.keys()
 
     containers.scale("g", 1)
     containers.keep("g")
     (drained,) = yard.asked()
-    assert drained in {f"drain {optimizer.optimizer_id}" for optimizer in yard.live}
     assert sorted(states(containers)) == ["draining", "running"]
-    gone = next(optimizer for optimizer in yard.live if f"drain {optimizer.optimizer_id}" == drained)
+    gone = optimizers[drained.removeprefix("drain ")]
     del yard.alive[gone.resource_id]
     yard.live.remove(gone)
     world.later(5)
@@ -143,34 +153,26 @@ def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: Cont
     assert containers.find("g").failed_starts == 0
 
 
-def test_an_instance_that_died_is_replaced_and_what_it_held_given_up(
-    world: World, yard: Yard, containers: ContainerService
-) -> None:
-    containers.scale("g", 1)
-    containers.keep("g")
-    register(yard)
-    containers.keep("g")
-    (held,) = yard.live
-    yard.alive.clear()
-    world.later(60)
-    containers.keep("g")
-    assert yard.asked() == [f"dismiss {held.optimizer_id}"]
-    assert (states(containers), containers.find("g").failed_starts) == (["starting"], 0)
-
-
 def test_the_container_is_asked_no_more_often_than_it_wants(
-    world: World, yard: Yard, containers: ContainerService
+    world: World, yard: Yard, started: ContainerService
 ) -> None:
-    containers.scale("g", 1)
-    for seconds in (0, 0, 4.9, 0.1, 4.9):
+    for seconds in (0, 4.9, 0.1, 4.9):
         world.later(seconds)
-        containers.keep("g")
+        started.keep("g")
     assert yard.done == ["status", "status"]
 
 
 def test_failed_starts_are_spread_and_then_given_up_until_somebody_scales(
-    world: World, yard: Yard, containers: ContainerService
+    world: World, yard: Yard, started: ContainerService
 ) -> None:
+    (resource_id,) = yard.alive
+    yard.alive.clear()
+    world.later(5)
+    started.keep("g")
+    assert started.find("g").failure == f"gone (amoro optimizer logs {resource_id})"
+    containers = started
+    containers.scale("g", 0)
+    containers.keep("g")
     yard.broken = "no room"
     containers.scale("g", 1)
     tried = []
@@ -189,25 +191,27 @@ def test_failed_starts_are_spread_and_then_given_up_until_somebody_scales(
     assert states(containers) == ["starting"]
 
 
-def test_a_restarted_coordinator_adopts_what_runs(world: World, yard: Yard, containers: ContainerService) -> None:
-    containers.scale("g", 1)
-    containers.keep("g")
-    register(yard)
-    containers.keep("g")
-    before = containers.find("g")
+def test_a_restarted_coordinator_adopts_what_runs_and_replaces_what_died(
+    world: World, yard: Yard, running: ContainerService
+) -> None:
+    before, (held,) = running.find("g"), yard.live
     world.restart()
     again = service(world, yard)
     assert again.list_active_groups() == ["g"]
     again.keep("g")
     assert again.find("g") == before
     assert (len(yard.alive), yard.asked()) == (1, [])
+    yard.alive.clear()
+    world.later(60)
+    again.keep("g")
+    assert yard.asked() == [f"dismiss {held.optimizer_id}"]
+    assert (states(again), again.find("g").failed_starts) == (["starting"], 0)
 
 
 def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
-    world: World, yard: Yard, containers: ContainerService
+    world: World, yard: Yard, started: ContainerService
 ) -> None:
-    containers.scale("g", 1)
-    containers.keep("g")
+    containers = started
     register(yard)
     yard.live.append(LiveOptimizer("orphan", "01997a4c-0000-7000-8000-000000000001"))
     containers.close_orphans()
@@ -223,28 +227,44 @@ def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
     assert containers.list_active_groups() == []
 
 
-def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers: ContainerService) -> None:
-    with pytest.raises(InvalidArgument, match="'default' are started by hand"):
-        containers.scale("default", 1)
-    with pytest.raises(InvalidArgument, match="the number of instances must be from 0 to 1000, not 1001"):
-        containers.scale("g", 1001)
-    with pytest.raises(GroupNotFound):
-        containers.scale("h", 0)
-    with pytest.raises(InvalidArgument, match="unknown container 'moon'"):
-        containers.check(ResourceGroup("h", container="moon"))
-    with pytest.raises(InvalidArgument, match="bad is bad"):
-        containers.check(ResourceGroup("h", properties=(("bad", ""),), container="yard"))
-    with pytest.raises(InvalidArgument, match="min-instances needs a container"):
-        containers.check(ResourceGroup("h", properties=(("min-instances", "1"),)))
+@pytest.mark.parametrize(
+    ("wrong", "container", "why"),
+    [
+        ({}, "moon", "unknown container 'moon'"),
+        ({"bad": ""}, "yard", "bad is bad"),
+        ({"min-instances": "1"}, "external", "min-instances needs a container"),
+        ({"max-instances": "1"}, "external", "max-instances needs a container"),
+        ({"max-instances": "0"}, "yard", "max-instances has the malformed value '0': it is a number from 1 to 1000"),
+        ({"max-instances": "2", "min-instances": "3"}, "yard", "min-instances=3 is more than max-instances=2"),
+        ({"idle-timeout": "1min"}, "yard", "idle-timeout needs max-instances"),
+        ({"max-instances": "2", "idle-timeout": "-1 bytes"}, "yard", "idle-timeout has the malformed value '-1 bytes'"),
+    ],
+)
+def test_a_group_that_can_not_be_kept_is_refused_with_the_value(
+    containers: ContainerService, wrong: dict[str, str], container: str, why: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        containers.check(ResourceGroup("h", properties=tuple(wrong.items()), container=container))
+
+
+@pytest.mark.parametrize(
+    ("group", "wanted", "why"),
+    [
+        ("default", 1, "'default' are started by hand"),
+        ("g", 1001, "the number of instances must be from 0 to 1000, not 1001"),
+        ("h", 0, "'h' does not exist"),
+        ("least", 0, "keeps at least 1 instance "),
+        ("most", 3, r"has at most 2 instances \(max-instances\), not 3"),
+    ],
+)
+def test_what_can_not_be_scaled_is_refused(
+    world: World, containers: ContainerService, group: str, wanted: int, why: str
+) -> None:
     world.groups.create(ResourceGroup("least", properties=(("min-instances", "1"),), container="yard"))
-    with pytest.raises(InvalidArgument, match="keeps at least 1 instance "):
-        containers.scale("least", 0)
-    assert containers.find("least").wanted == 1
-    with pytest.raises(InvalidArgument, match="max-instances needs a container"):
-        containers.check(ResourceGroup("h", properties=(("max-instances", "1"),)))
     world.groups.create(ResourceGroup("most", properties=(("max-instances", "2"),), container="yard"))
-    with pytest.raises(InvalidArgument, match=r"has at most 2 instances \(max-instances\), not 3"):
-        containers.scale("most", 3)
+    with pytest.raises(GroupNotFound if group == "h" else InvalidArgument, match=why):
+        containers.scale(group, wanted)
+    assert containers.find("least").wanted == 1
 
 
 def test_on_demand_an_instance_comes_with_the_work_and_leaves_when_it_is_idle(world: World, yard: Yard) -> None:
@@ -272,9 +292,8 @@ def test_on_demand_an_instance_comes_with_the_work_and_leaves_when_it_is_idle(wo
     assert len(yard.alive) == 1
 
     beat = timedelta(seconds=10)
-    optimizer = world.optimizers.register(
-        group="g", threads=1, memory_bytes=1, labels={}, heartbeat_interval=beat
-    ).optimizer.optimizer_id
+    registered = world.optimizers.register(group="g", threads=1, memory_bytes=1, labels={}, heartbeat_interval=beat)
+    optimizer = registered.optimizer.optimizer_id
     yard.live = [LiveOptimizer(optimizer, resource_id)]
     (handed,) = world.optimizing.poll(optimizer, "g", (1,))
     world.optimizing.ack(optimizer, [handed.attempt])
@@ -329,22 +348,6 @@ def test_jobs_are_the_latest_starts_with_the_causes_of_their_ends(
         containers.jobs("h", Window(2))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"max-instances": "0"}, "max-instances has the malformed value '0': it is a number from 1 to 1000"),
-        ({"max-instances": "2", "min-instances": "3"}, "min-instances=3 is more than max-instances=2"),
-        ({"idle-timeout": "1min"}, "idle-timeout needs max-instances"),
-        ({"max-instances": "2", "idle-timeout": "-1 bytes"}, "idle-timeout has the malformed value '-1 bytes'"),
-    ],
-)
-def test_malformed_numbers_on_demand_are_refused_with_their_values(
-    containers: ContainerService, wrong: dict[str, str], why: str
-) -> None:
-    with pytest.raises(InvalidArgument, match=why):
-        containers.check(ResourceGroup("h", properties=tuple(wrong.items()), container="yard"))
-
-
 def test_a_property_that_is_almost_a_known_one_is_taken_for_a_slip_and_those_for_people_and_tools_are_left_alone(
     containers: ContainerService,
 ) -> None:
@@ -382,21 +385,17 @@ def test_an_instance_is_found_by_its_id_or_its_optimizers_and_its_container_aske
 
 
 def test_a_killed_instance_is_ended_by_force_and_replaced_and_what_it_held_given_up(
-    world: World, yard: Yard, containers: ContainerService
+    world: World, yard: Yard, running: ContainerService
 ) -> None:
-    containers.scale("g", 1)
-    containers.keep("g")
-    register(yard)
-    containers.keep("g")
     (optimizer,) = yard.live
-    killed = containers.kill(optimizer.resource_id)
+    killed = running.kill(optimizer.resource_id)
     assert killed.instance.resource.state is ResourceState.STOPPING
     assert yard.asked() == ["stop handle-1 True"]
     yard.alive.clear()
     world.later(1)
-    containers.keep("g")
+    running.keep("g")
     assert yard.asked() == [f"dismiss {optimizer.optimizer_id}"]
-    assert (states(containers), containers.find("g").failed_starts) == (["starting"], 0)
+    assert (states(running), running.find("g").failed_starts) == (["starting"], 0)
 
 
 def test_an_instance_that_is_killed_while_it_is_started_is_ended_once_it_has_a_handle(
@@ -419,10 +418,9 @@ def test_an_instance_that_is_killed_while_it_is_started_is_ended_once_it_has_a_h
 
 
 def test_the_log_of_an_instance_is_shown_without_secrets_after_its_end_too(
-    yard: Yard, containers: ContainerService
+    yard: Yard, started: ContainerService
 ) -> None:
-    containers.scale("g", 1)
-    containers.keep("g")
+    containers = started
     (resource_id,) = yard.alive
     assert containers.logs(resource_id[:8], 3) == (resource_id, [f"{resource_id} began", "token=***", "it ended"])
     assert containers.logs(resource_id, 1) == (resource_id, ["it ended"])
@@ -437,13 +435,3 @@ def test_the_log_of_an_instance_is_shown_without_secrets_after_its_end_too(
     for lines in (0, 10_001):
         with pytest.raises(InvalidArgument, match=f"the number of lines must be from 1 to 10000, not {lines}"):
             containers.logs(resource_id, lines)
-
-
-def test_a_failed_start_says_how_to_see_its_log(world: World, yard: Yard, containers: ContainerService) -> None:
-    containers.scale("g", 1)
-    containers.keep("g")
-    (resource_id,) = yard.alive
-    yard.alive.clear()
-    world.later(5)
-    containers.keep("g")
-    assert containers.find("g").failure == f"gone (amoro optimizer logs {resource_id})"

@@ -313,21 +313,23 @@ def test_it_waits_for_an_expiry_that_is_under_way_but_not_for_ever_nor_for_someb
 def test_one_snapshot_is_leased_by_itself_and_nothing_where_nobody_expires_it_or_the_state_is_only_read(
     world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def reading(snapshots: list[int], name: str = "cat.db.t") -> Any:
+        return world.leasing.reading(parse_table(name), snapshots, "bob", lambda: False)
+
     head = ids(leased)[-1]
-    with world.leasing.reading(TABLE, [head], "bob", lambda: False):
-        (held,) = leases(world)
-        assert (held.snapshot_id, held.is_since) == (head, False)
-    with pytest.raises(InvalidArgument, match="no snapshot 5"), world.leasing.reading(TABLE, [5], "bob", lambda: False):
+    with reading([head]):
+        assert [(one.snapshot_id, one.is_since) for one in leases(world)] == [(head, False)]
+    with pytest.raises(InvalidArgument, match="no snapshot 5"), reading([5]):
         pass
     other = writer.make_table(world.catalog, "db.other", SCHEMA)
     writer.append(other, [row(1)])
-    with world.leasing.reading(parse_table("cat.db.other"), ids(other), "bob", lambda: False) as keep:
-        world.later(timedelta(days=1).total_seconds())
+    with reading(ids(other), "cat.db.other") as keep:
+        world.later(DAY.total_seconds())
         keep()
         assert leases(world) == []
     store = ReadingStore.open(Path(world.home) / "amoro.db")
     monkeypatch.setattr(world.leasing, "store", store)
-    with world.leasing.reading(TABLE, ids(leased), "bob", lambda: False):
+    with reading(ids(leased)):
         assert leases(world) == []
     store.close()
 

@@ -100,18 +100,6 @@ def test_a_process_waits_for_an_optimizer_its_work_alone_takes_time_and_its_prog
     assert overview.process(process, {}).figures.input_bytes_done == half.input_bytes
 
 
-def test_a_thread_that_polls_again_lost_the_answer_and_gets_the_task_anew(world: World) -> None:
-    process = two_partitions(world)
-    optimizer = world.optimizer()
-    (first,) = world.poll(optimizer, 1)
-    (second,) = world.poll(optimizer, 1)
-    assert (second.attempt.task_id, second.attempt.number) == (first.attempt.task_id, 2)
-    assert world.optimizing.ack(optimizer, [first.attempt]) == [None]
-    assert world.optimizing.ack(optimizer, [second.attempt]) != [None]
-    task = world.tasks(process)[0]
-    assert (task.status, task.lost_attempts) == (TaskStatus.ACKED, 0)
-
-
 def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None:
     process = two_partitions(world)
     with pytest.raises(TableBusy, match=process):
@@ -276,32 +264,29 @@ def test_after_a_restart_every_lease_has_its_whole_time_again(world: World) -> N
         assert statuses(world, process) == expected
 
 
-def test_an_adopted_attempt_has_a_new_time_for_its_ack_and_none_for_its_completion(world: World) -> None:
+def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_the_ack_and_none_for_the_completion(
+    world: World,
+) -> None:
     process = two_partitions(world)
     old = world.optimizer()
-    acked, unacked = world.poll(old, 1, 2)
-    world.optimizing.ack(old, [acked.attempt])
+    handed, unacked = world.poll(old, 1, 2)
+    world.optimizing.ack(old, [handed.attempt])
     sweep(world)
+    output = world.execute(handed)
     world.later(hours(2))
-    world.optimizer(running=[acked.attempt, unacked.attempt], previous_id=old)
+    unknown = Attempt(handed.attempt.task_id, 9)
+    new = world.optimizer(running=[handed.attempt, unacked.attempt, unknown], previous_id=old)
+    task = world.tasks(process)[0]
+    assert (task.thread.optimizer_id, task.attempt, task.lost_attempts) == (new, 1, 0)
+    assert world.optimizing.abandoned(new, [handed.attempt, unknown]) == [unknown]
+    assert not world.complete(old, handed.attempt, output)
     sweep(world)
     assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.SCHEDULED]
     world.later(0.001)
     sweep(world)
     assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.SCHEDULED]
-
-
-def test_who_was_dismissed_gets_nothing_more_and_counts_no_more(world: World) -> None:
-    process = two_partitions(world)
-    optimizer = world.optimizer(threads=3)
-    world.poll(optimizer, 1)
-    world.optimizing.dismiss(optimizer, "not heard of", lost=True)
-    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
-    with pytest.raises(UnknownToken):
-        world.poll(optimizer, 2)
-    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
-    assert world.groups.get("default").threads == 0
-    world.optimizing.dismiss(optimizer, "once more", lost=True)
+    world.optimizing.ack(new, [unacked.attempt])
+    assert world.complete(new, unacked.attempt, world.execute(unacked))
 
 
 def test_a_silent_optimizer_is_lost_after_a_whole_timeout_also_since_a_restart_and_its_token_unknown(
@@ -318,9 +303,16 @@ def test_a_silent_optimizer_is_lost_after_a_whole_timeout_also_since_a_restart_a
     assert world.optimizers.silent() == [optimizer]
     world.optimizers.touch(optimizer, 2, {})
     assert world.optimizers.silent() == []
-    world.optimizers.forget(optimizer)
-    with pytest.raises(UnknownToken):
-        world.optimizers.touch(optimizer, 2, {})
+    process = two_partitions(world)
+    world.poll(optimizer, 1)
+    for _ in range(2):  # it gets nothing more, and counts no more
+        world.optimizing.dismiss(optimizer, "not heard of", lost=True)
+        assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
+        assert world.groups.get("default").threads == 0
+        with pytest.raises(UnknownToken):
+            world.optimizers.touch(optimizer, 2, {})
+        with pytest.raises(UnknownToken):
+            world.poll(optimizer, 2)
 
 
 def test_a_heartbeat_interval_of_the_timeout_is_refused(world: World) -> None:
@@ -362,20 +354,6 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
     view = world.optimizing.find_process(process)
     assert view.process.status is ProcessStatus.FAILED
     assert view.process.failure.startswith("task 1 lost 3 attempts on 3 optimizers")
-
-
-def test_attempts_go_on_under_a_new_registration(world: World) -> None:
-    process = two_partitions(world)
-    old = world.optimizer()
-    handed = world.take(old)
-    unknown = Attempt(handed.attempt.task_id, 9)
-    new = world.optimizer(running=[handed.attempt, unknown], previous_id=old)
-    task = world.tasks(process)[0]
-    assert (task.thread.optimizer_id, task.attempt, task.lost_attempts) == (new, 1, 0)
-    assert world.optimizing.abandoned(new, [handed.attempt, unknown]) == [unknown]
-    output = world.execute(handed)
-    assert not world.complete(old, handed.attempt, output)
-    assert world.complete(new, handed.attempt, output)
 
 
 @pytest.mark.parametrize("stage", ["planned", "scheduled", "acked", "completed", "all completed", "failed"])
@@ -565,6 +543,9 @@ def test_what_is_stored_and_not_answered_is_accepted_again_and_its_thread_gets_i
     assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
     assert done(world, optimizer, attempt, 1) == (True, [(1, 2, 2)])
     assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
+    task = world.tasks(process)[1]
+    assert world.optimizing.ack(optimizer, [Attempt(task.task_id, 1), Attempt(task.task_id, 2)]) == [None, {}]
+    assert world.tasks(process)[1].lost_attempts == 0
 
 
 def test_a_task_in_another_status_or_attempt_is_not_changed(world: World) -> None:

@@ -197,7 +197,8 @@ def files_of_mixed_format(table: Table) -> None:
 def deleted_by_a_double(table: Table) -> None:
     with table.update_schema() as change:
         change.add_column("ratio", DoubleType())
-    writer.row_delta(table, equality_deletes=[NAN])
+    keys = [{"ratio": math.nan, "part": "a"}]
+    writer.row_delta(table, equality_deletes=[writer.EqualityDelete(["ratio"], keys)])
 
 
 @pytest.mark.parametrize(
@@ -365,16 +366,6 @@ def test_another_format_is_refused_with_key_and_value(world: World, catalog: Sql
         " expected parquet, the only format that is written"
     )
     assert refusals(world) == {("configuration", message)}
-
-
-def test_a_table_that_does_not_welcome_parquet_any_more_is_not_committed_to(world: World, catalog: SqlCatalog) -> None:
-    table = small_files(catalog, "avro", **WELCOME)
-    process = world.begin_and_run(OptimizingType.FULL)
-    with table.transaction() as change:
-        change.remove_properties(*WELCOME)
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert "write.format.default is 'avro'" in world.process(process).failure
-    assert kinds(table) == {"avro"}
 
 
 # Tables of formats that lack something, and tables whose format changes
