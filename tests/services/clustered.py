@@ -164,9 +164,7 @@ def clusterer(world: World) -> str:
 
 def with_property(world: World, properties: Mapping[str, str]) -> None:
     """Set properties of the table, as its owner does."""
-    table = world.catalog.load_table("db.t")
-    with table.transaction() as change:
-        change.set_properties(dict(properties))
+    world.set_properties(properties)
 
 
 def summary_of(world: World) -> dict[str, object]:

@@ -52,8 +52,7 @@ class Place:
         writer.append(self.table, [row(1, "a")])
 
     def set(self, **properties: str) -> None:
-        with self.table.refresh().transaction() as change:
-            change.set_properties({key.replace("_", "."): value for key, value in properties.items()})
+        self.world.set_properties({key.replace("_", "."): value for key, value in properties.items()})
 
     def enable(self) -> None:
         self.set(**{"self-optimizing.enabled": "true"})
@@ -385,8 +384,7 @@ def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world:
 
 
 def test_three_runs_that_lost_what_they_had_planned_pause(world: World, table: Table) -> None:
-    with table.refresh().transaction() as change:
-        change.set_properties({"self-optimizing.commit.timeout": "100"})
+    world.set_properties({"self-optimizing.commit.timeout": "100"})
     world.refresh()
     kept = paused_after_three(world, CommitConflict("nothing of it is there any more"))
     assert (kept.failures, kept.fruitless) == (0, 3)

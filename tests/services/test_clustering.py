@@ -80,10 +80,6 @@ def world(new_world: Callable[..., World], grouping: Grouping) -> World:
     return made
 
 
-def attempts(world: World, process_id: str) -> list[tuple[CommitOutcome, tuple[int, ...]]]:
-    return [(one.outcome, one.groups) for one in world.commits(process_id)]
-
-
 def live_paths(world: World) -> set[str]:
     return {file.path for file in oracle.live_files(world.catalog.load_table("db.t"))}
 
@@ -108,7 +104,7 @@ def test_groups_are_committed_as_they_end_and_the_receipt_tells_of_all(world: Wo
     figures = {one.name: one.value for one in receipt.more}
     assert (figures["groups_committed"], figures["commits"], figures["cpu_ms"]) == (6, 6, 6 * 12)
     # The first change was the sort order, which is nobody's default.
-    assert [groups for _, groups in attempts(world, process_id)] == [(), (1,), (2,), (3,), (4,), (5,), (6,)]
+    assert [one.groups for one in world.commits(process_id)] == [(), (1,), (2,), (3,), (4,), (5,), (6,)]
     metadata = world.catalog.load_table("db.t").metadata
     assert [one.order_id for one in metadata.sort_orders if one.fields] == [1]
     assert metadata.default_sort_order_id == 0
@@ -145,44 +141,44 @@ def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> 
 def test_a_table_whose_clustering_keeps_failing_is_failing_until_it_is_enabled_or_clustered(
     world: World, code: str, times: int
 ) -> None:
-    def shown() -> admin_pb.Table:
-        return get_table(world.services, admin_pb.GetTableRequest(table="cat.db.t", known_only=True), CALL)
-
-    def listed() -> list[str]:
-        answer = list_tables(world.services, admin_pb.ListTablesRequest(state="failing"), CALL)
-        return [one.table for one in answer.tables]
+    def shown() -> tuple[admin_pb.Table, bool]:
+        """The table, and whether the failing ones are listed with it."""
+        found = list_tables(world.services, admin_pb.ListTablesRequest(state="failing"), CALL).tables
+        request = admin_pb.GetTableRequest(table="cat.db.t", known_only=True)
+        return get_table(world.services, request, CALL), [one.table for one in found] == ["cat.db.t"]
 
     with_property(world, {**NOTHING_ELSE, "self-optimizing.execute.num-retries": "0"})
     world.refresh()
     optimizer = clusterer(world)
-    failed_ms = milliseconds(world.now)
-    for number in range(2 * times):
-        if number == times:
-            world.tables.set_enabled(world.table().identifier, True)
-            assert (shown().failures, listed()) == (0, [])
-        elif number % times:
-            assert (shown().failures, listed()) == (0, [])
-        process_id = cluster_with(world, Grouping())
-        assert world.complete(optimizer, world.take(optimizer).attempt, Failure(code, "a.parquet is not there"))
-        assert world.status(process_id) is ProcessStatus.FAILED
-        failed_ms = failed_ms if number < times else milliseconds(world.now)
-        world.later(60)
-    table = shown()
-    assert (table.state, table.failure_code, table.failures, listed()) == ("failing", code, times, ["cat.db.t"])
-    assert table.status_reason.startswith("cluster fails: ")
-    assert f"[{code}] task 1 failed 1 time; last: a.parquet is not there" in table.failure
-    assert (table.failing_since_ms, table.retry_at_ms > 0) == (failed_ms - (times - 1) * 60_000, times == 1)
-    world.refresh()
-    assert listed() == ["cat.db.t"]
+    for _ in range(2):
+        table, is_listed = shown()
+        assert (table.failures, is_listed) == (0, False)
+        failed_ms = milliseconds(world.now)
+        for _ in range(times):
+            assert not shown()[1]
+            cluster_with(world, Grouping())
+            assert world.complete(optimizer, world.take(optimizer).attempt, Failure(code, "a.parquet is not there"))
+            world.later(60)
+        table, is_listed = shown()
+        assert (table.state, table.failure_code, table.failures, is_listed) == ("failing", code, times, True)
+        assert table.status_reason.startswith("cluster fails: ")
+        assert f"[{code}] task 1 failed 1 time; last: a.parquet is not there" in table.failure
+        assert (table.failing_since_ms, table.retry_at_ms > 0) == (failed_ms, times == 1)
+        world.refresh()
+        assert shown()[1]
+        world.tables.set_enabled(world.table().identifier, True)
+    cluster_with(world, Grouping())
+    assert world.complete(optimizer, world.take(optimizer).attempt, Failure(code, "a.parquet is not there"))
     work_on(world, cluster_with(world, Grouping()), optimizer)
-    assert (shown().failures, listed()) == (0, [])
+    table, is_listed = shown()
+    assert (table.failures, is_listed) == (0, False)
 
 
 def test_no_more_commits_than_the_property_allows(world: World) -> None:
     with_property(world, {"self-optimizing.cluster.partial-progress.max-commits": "2"})
     process_id = cluster_with(world, Grouping())
     work_on(world, process_id, clusterer(world))
-    assert [groups for _, groups in attempts(world, process_id)] == [(), (1, 2, 3), (4, 5, 6)]
+    assert [one.groups for one in world.commits(process_id)] == [(), (1, 2, 3), (4, 5, 6)]
     assert world.status(process_id) is ProcessStatus.SUCCESS
 
 
@@ -231,11 +227,7 @@ def test_cancelled_after_some_commits_it_ends_partly_with_what_it_has_committed(
     assert {task.status for task in world.tasks(process_id)} == {TaskStatus.SUCCESS, TaskStatus.CANCELED}
 
 
-# Commits whose end is not known
-
-
 def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World) -> None:
-
     process_id = cluster_with(world, Grouping())
     send = IcebergTable.send
 

@@ -355,9 +355,8 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
 
 
 def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, process: str) -> None:
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.commit.timeout": "100"})
-    world.tables.refresh(world.table().table_id)
+    world.set_properties({"self-optimizing.commit.timeout": "100"})
+    world.refresh()
     world.iceberg.table(send=raising(CommitConflict("409")))
 
     assert world.committing.commit(process) is ProcessStatus.FAILED

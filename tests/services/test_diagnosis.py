@@ -1,6 +1,5 @@
 """What doctor finds, and a coordinator with a catalog that never answers."""
 
-import json
 import os
 import resource
 import socket
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def configured(tmp_path: Path, **catalogs: Mapping[str, str]) -> None:
     """The configuration of pyiceberg has these catalogs."""
-    (tmp_path / ".pyiceberg.yaml").write_text(json.dumps({"catalog": catalogs}))
+    (tmp_path / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": catalogs}))
 
 
 def finding(home: Path, name: str) -> Finding:

@@ -168,8 +168,7 @@ def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts_in_chun
     make_small_files(world.catalog)
     for _ in range(4):
         world.optimizing.cancel(world.begin(OptimizingType.MINOR), "no")
-    process = world.begin_and_run(OptimizingType.MINOR)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    process = world.optimized(OptimizingType.MINOR)
     kept = counts(world)
     world.later(30 * 86400)
     assert (world.services.history.trim(), counts(world)) == (0, kept)
@@ -462,24 +461,6 @@ def test_maintenance_is_counted_by_action_kind_and_result(new_world: Callable[..
     found = measured(metering)
     assert (found["files_deleted_total.data"], found["deleted_bytes_total"]) == (3, 30)
     assert "trash_bytes" not in found
-
-
-def test_waiting_and_refused_tables_are_told(world: World, metering: MeteringService) -> None:
-    for name, properties in (
-        ("waits", {"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "2"}),
-        ("bad", {"self-optimizing.target-size": "abc"}),
-    ):
-        table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties=properties)
-        for number in range(3):
-            writer.append(table, [row(number)])
-        world.tables.refresh(world.table(f"cat.db.{name}").table_id)
-    world.later(90)
-    assert measured(metering) == {
-        "tables.default.pending": 1.0,
-        "tables.default.refused": 1.0,
-        "refused_tables.configuration": 1.0,
-        "oldest_pending_table_seconds.default": 90.0,
-    }
 
 
 def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: MeteringService) -> None:

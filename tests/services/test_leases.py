@@ -12,16 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 
 from amoro_core.bootstrap.composition import _digest
-from amoro_core.errors import (
-    CommitConflict,
-    CommitRefused,
-    CommitUnknown,
-    InvalidArgument,
-    LeaseNotFound,
-    SnapshotNotFound,
-    TableBusy,
-    TableNotFound,
-)
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, InvalidArgument, LeaseNotFound, TableBusy
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import PROCESS_ID
@@ -441,16 +432,3 @@ def test_a_rewritten_file_that_is_changed_cut_or_gone_is_a_problem_with_its_name
     path.unlink()
     found = verify(world)
     assert (found.comparisons[0].is_equal, found.is_sound) == (True, False)
-
-
-def test_a_table_that_was_never_optimized_has_nothing_to_compare(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    empty = verify(world)
-    assert (empty.is_sound, empty.selection.note) == (True, "the table has no snapshot")
-    writer.append(table, [row(1)])
-    found = verify(world)
-    assert (found.is_sound, found.comparisons, found.files) == (True, (), 1)
-    with pytest.raises(SnapshotNotFound):
-        verify(world, before=1)
-    with pytest.raises(TableNotFound):
-        world.verifying.verify(parse_table("cat.db.nope"), None, None, lambda: False)

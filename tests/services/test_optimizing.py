@@ -39,6 +39,7 @@ from tests.services.world import World, make_small_files, make_two_partitions
 from tests.store import builders
 
 ACK, CLOSE = timedelta(seconds=30), timedelta(hours=2)
+HOUR_S = 3600.0
 
 
 def two_partitions(world: World, **properties: str) -> str:
@@ -212,56 +213,42 @@ def test_who_plans_a_table_saves_its_optimizers_another_look(world: World) -> No
     assert world.optimizing.ack(optimizer, [task.attempt]) == [{}]
 
 
-def hours(count: float) -> float:
-    return count * 3600
+def set_clock(hours: int) -> Callable[[World], None]:
+    def happen(world: World) -> None:
+        world.now += timedelta(hours=hours)
+
+    return happen
 
 
-@pytest.mark.parametrize("jump", [-24, 24])
-def test_a_clock_that_is_set_neither_ends_nor_prolongs_anybodys_time(world: World, jump: int) -> None:
+def restarted(world: World) -> None:
+    """Every lease has its whole time again."""
+    world.later(2 * HOUR_S)
+    world.restart()
+
+
+@pytest.mark.parametrize("happen", [set_clock(-24), set_clock(24), restarted], ids=["back", "forth", "restart"])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_anybodys_time(
+    world: World, happen: Callable[[World], None]
+) -> None:
     process = two_partitions(world)
     optimizer = world.optimizer()
     acked, _ = world.poll(optimizer, 1, 2)
     world.optimizing.ack(optimizer, [acked.attempt])
     sweep(world)
-    world.now += timedelta(hours=jump)
-    world.later(30)
-    sweep(world)
-    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.SCHEDULED]
-    assert world.optimizers.silent() == []
-    world.later(0.001)
-    sweep(world)
-    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.PLANNED]
+    happen(world)
+    for seconds, expected, silent in (
+        (30, [TaskStatus.ACKED, TaskStatus.SCHEDULED], []),
+        (0.001, [TaskStatus.ACKED, TaskStatus.PLANNED], []),
+        (30, [TaskStatus.ACKED, TaskStatus.PLANNED], [optimizer]),
+        (2 * HOUR_S - 60.001, [TaskStatus.ACKED, TaskStatus.PLANNED], [optimizer]),
+        (0.001, [TaskStatus.PLANNED, TaskStatus.PLANNED], [optimizer]),
+    ):
+        world.later(seconds)
+        sweep(world)
+        assert (statuses(world, process), world.optimizers.silent()) == (expected, silent)
     taken_back = world.tasks(process)[1]
     assert (taken_back.lost_attempts, taken_back.failure) == (1, "not acknowledged within 30 s")
-    world.later(30)
-    assert world.optimizers.silent() == [optimizer]
-    world.later(hours(2) - 60.001)
-    sweep(world)
-    assert statuses(world, process)[0] is TaskStatus.ACKED
-    world.later(0.001)
-    sweep(world)
-    assert statuses(world, process)[0] is TaskStatus.PLANNED
     assert world.optimizing.abandoned(optimizer, [acked.attempt]) == [acked.attempt]
-
-
-def test_after_a_restart_every_lease_has_its_whole_time_again(world: World) -> None:
-    process = two_partitions(world)
-    optimizer = world.optimizer()
-    acked, _ = world.poll(optimizer, 1, 2)
-    world.optimizing.ack(optimizer, [acked.attempt])
-    sweep(world)
-    world.later(hours(2))
-    world.restart()
-    for later, expected in (
-        (0, [TaskStatus.ACKED, TaskStatus.SCHEDULED]),
-        (30, [TaskStatus.ACKED, TaskStatus.SCHEDULED]),
-        (0.001, [TaskStatus.ACKED, TaskStatus.PLANNED]),
-        (hours(2) - 30.001, [TaskStatus.ACKED, TaskStatus.PLANNED]),
-        (0.001, [TaskStatus.PLANNED, TaskStatus.PLANNED]),
-    ):
-        world.later(later)
-        sweep(world)
-        assert statuses(world, process) == expected
 
 
 def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_the_ack_and_none_for_the_completion(
@@ -273,7 +260,7 @@ def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_the_ack_and
     world.optimizing.ack(old, [handed.attempt])
     sweep(world)
     output = world.execute(handed)
-    world.later(hours(2))
+    world.later(2 * HOUR_S)
     unknown = Attempt(handed.attempt.task_id, 9)
     new = world.optimizer(running=[handed.attempt, unacked.attempt, unknown], previous_id=old)
     task = world.tasks(process)[0]
@@ -388,8 +375,7 @@ def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan_and_req
     table = make_small_files(world.catalog)
     largest = max(Path(file.path.removeprefix("file://")).stat().st_size for file in oracle.live_files(table))
     properties = {"self-optimizing.enabled": "true", "self-optimizing.target-size": str(largest * 5 // 2)}
-    with table.refresh().transaction() as transaction:
-        transaction.set_properties(properties)
+    world.set_properties(properties)
     runtime = world.refresh()
 
     def request() -> None:

@@ -184,8 +184,7 @@ def two_tasks(world: World, **properties: str) -> str:
 
 def say(world: World, **properties: str) -> TableRuntime:
     """Set properties of the table, and let the coordinator look at it."""
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties(properties)
+    world.set_properties(properties)
     return world.refresh()
 
 
@@ -220,6 +219,8 @@ def test_a_new_group_and_defaults_of_the_catalog_count_for_the_process_that_runs
 def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str) -> None:
     process = two_tasks(world)
     (running,) = world.poll(world.optimizer())
+    assert not world.table().enabled
+    assert world.optimizing.cancel_unwanted(world.table().table_id) is None, "a request is carried through"
     if by == "property":
         say(world, **{"self-optimizing.enabled": "false"})
     else:
@@ -233,12 +234,6 @@ def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str)
     assert world.optimizing.ack(running.attempt.task_id.process_id, [running.attempt]) == [None]
 
 
-def test_a_request_for_a_table_that_is_only_observed_is_carried_through(world: World) -> None:
-    two_tasks(world)
-    assert not world.table().enabled
-    assert world.optimizing.cancel_unwanted(world.table().table_id) is None
-
-
 def test_what_commits_already_is_not_ended_by_switching_off(world: World) -> None:
     process = two_tasks(world)
     world.run_all(process)
@@ -247,23 +242,18 @@ def test_what_commits_already_is_not_ended_by_switching_off(world: World) -> Non
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
-def test_a_process_reads_no_more_than_its_groups_input_limit(world: World) -> None:
+def test_a_group_limits_what_a_process_reads_and_the_memory_of_its_optimizers(world: World) -> None:
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(4):
         writer.append(table, [row(number, part) for part in "abc"])
-    world.groups.update("default", GroupChange(properties={"max-input-file-size-per-thread": "1"}))
+    world.groups.update("default", GroupChange(properties={"max-input-file-size-per-thread": "1", "memory": "512"}))
     previewed = world.tables.preview(TABLE, OptimizingType.MINOR, False)
     assert len(previewed.plan.tasks) == 1
     assert len(world.tasks(world.begin(OptimizingType.MINOR))) == 1
-
-
-def test_an_optimizer_must_have_the_memory_that_its_group_asks_for(world: World) -> None:
-    world.groups.update("default", GroupChange(properties={"memory": "512"}))
-    with pytest.raises(
-        InvalidArgument, match=r"'default' asks for 512 MB of memory for each thread, .* has 511 MB"
-    ) as e:
+    asks = "'default' asks for 512 MB of memory for each thread, .* has 511 MB"
+    with pytest.raises(InvalidArgument, match=asks) as refused:
         world.optimizer(threads=2, memory_bytes=2 * 511 * MIB)
-    assert e.value.hint == "Start it with --memory 512MB, or in another group."
+    assert refused.value.hint == "Start it with --memory 512MB, or in another group."
     world.optimizer(threads=2, memory_bytes=2 * 512 * MIB)
 
 
@@ -290,22 +280,16 @@ def begin(world: World, where: str, kind: OptimizingType | None = OptimizingType
     return begun.process_id
 
 
-def test_a_plan_and_a_process_have_the_chosen_partition_only(world: World, table: Table) -> None:
+def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stays(world: World, table: Table) -> None:
+    rows = oracle.live_rows(table)
+    assert len(rows) == 6
     preview = world.tables.preview(TABLE, OptimizingType.FULL, False, "part = 'a'")
     assert preview.partition_paths == ("part=a",)
     assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
-    process = begin(world, "part = 'a'")
-    assert {task.partition for task in world.tasks(process)} == {"part=a"}
-    assert world.process(process).where == "part = 'a'"
-
-
-def test_a_delete_that_other_partitions_need_stays_though_all_of_the_plan_is_rewritten(
-    world: World, table: Table
-) -> None:
-    rows = oracle.live_rows(table)
-    assert len(rows) == 6
-    for where, data_files, delete_files in (("part = 'a'", 5, 1), ("part = 'b'", 2, 0)):
-        process = begin(world, where)
+    for part, data_files, delete_files in (("a", 5, 1), ("b", 2, 0)):
+        process = begin(world, f"part = '{part}'")
+        assert {task.partition for task in world.tasks(process)} == {f"part={part}"}
+        assert world.process(process).where == f"part = '{part}'"
         world.run_all(process)
         assert world.committing.commit(process) is ProcessStatus.SUCCESS
         table.refresh()

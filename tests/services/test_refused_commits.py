@@ -275,25 +275,17 @@ def test_a_table_made_anew_with_fewer_commits_ends_the_process_and_is_free_at_on
         assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
 
 
-def test_a_table_made_anew_between_loading_and_validating_ends_the_process(world: World, process: str) -> None:
-    head = IcebergTable.head
-
-    def late(self: IcebergTable, planned_snapshot_id: int, planned_sequence_number: int = 0) -> object:
-        made_anew(world)
-        return head(self, planned_snapshot_id, planned_sequence_number)
-
-    world.iceberg.table(head=late)
-
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.process(process).failure_code == CommitConflict.code
-
-
-def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of_it_is_removed(
-    world: World, process: str
+@pytest.mark.parametrize("step", ["head", "send"])
+def test_a_table_made_anew_before_validating_or_sending_ends_the_process_and_nothing_of_it_is_removed(
+    world: World, process: str, step: str
 ) -> None:
-    there = set[str]()
-    world.iceberg.before_sending(lambda: there.update(files_below(made_anew(world))))
+    plain, there = getattr(IcebergTable, step), set[str]()
 
+    def late(self: IcebergTable, *given: object) -> object:
+        there.update(files_below(made_anew(world)))
+        return plain(self, *given)
+
+    world.iceberg.table(**{step: late})
     assert world.committing.commit(process) is ProcessStatus.FAILED
     assert world.process(process).failure_code == CommitConflict.code
     assert files_below(world.catalog.load_table("db.t")) == there
@@ -348,7 +340,7 @@ def test_what_was_known_of_the_dropped_table_is_forgotten_and_what_people_said_o
     table = made_anew(world)
     world.later(timedelta(minutes=5).total_seconds())
 
-    runtime = world.tables.refresh(world.table().table_id)
+    runtime = world.refresh()
 
     assert (runtime.uuid, runtime.enabled_override) == (str(table.metadata.table_uuid), True)
     assert (runtime.failures, runtime.retry_at, runtime.last_optimized_at) == (0, None, None)

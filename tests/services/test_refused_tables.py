@@ -144,8 +144,8 @@ def refusals(world: World) -> set[tuple[str, str]]:
     return found
 
 
-def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
-    make_small_files(catalog, properties=CHANGE_STORE)
+def test_every_entry_refuses_a_change_store_and_looking_stays(world: World) -> None:
+    make_small_files(world.catalog, properties=CHANGE_STORE)
     message = (
         "the table is not a plain Iceberg table: it is a table of Amoro's Mixed-Iceberg format:"
         " table-format=MIXED_ICEBERG, its change store (mixed-format.table-store=change)"
@@ -169,8 +169,8 @@ def add_file_of_mixed_format(table: Table, number: int, kind: str = "I") -> None
     commit(table, lambda head: Change((file,)), "main")
 
 
-def test_every_entry_refuses_a_store_that_only_its_files_tell_of(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
+def test_every_entry_refuses_a_store_that_only_its_files_tell_of(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
     for number in range(4):
         add_file_of_mixed_format(table, number, "ED" if number == 3 else "I")
     [(reason, message)] = refusals(world)
@@ -233,8 +233,8 @@ MEASURED = Schema(
 )
 
 
-def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", MEASURED)
+def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", MEASURED)
     for number in range(3):
         writer.append(table, [{"id": number, "ratio": math.nan if number else 1.0}])
     writer.row_delta(table, equality_deletes=[NAN])
@@ -247,16 +247,15 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
     assert (verified.files, verified.problems) == (4, ())
 
 
-def test_a_delete_by_a_double_that_an_overwrite_left_behind_refuses_nothing(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", MEASURED)
+def test_a_delete_by_a_double_that_an_overwrite_left_behind_refuses_nothing(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", MEASURED)
     writer.append(table, [{"id": 0, "ratio": math.nan}])
     writer.row_delta(table, equality_deletes=[NAN])
     writer.remove_files(table, [file.path for file in oracle.live_files(table) if file.content == oracle.DATA])
     for number in range(3):
         writer.append(table, [{"id": number, "ratio": math.nan}])
     before = oracle.live_rows(table)
-    process = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    world.optimized(OptimizingType.FULL)
     oracle.assert_same_rows(before, oracle.live_rows(table))
 
 
@@ -267,9 +266,9 @@ NAMED = Schema(NestedField(1, "uid", UUIDType(), required=False), NestedField(2,
     ("numbers", "disputed"), [((1, 2**127 + 1), 1), ((1, 2), 0)], ids=["both sides of 80…", "one side"]
 )
 def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_receipt_and_verification(
-    world: World, catalog: SqlCatalog, numbers: tuple[int, int], disputed: int
+    world: World, numbers: tuple[int, int], disputed: int
 ) -> None:
-    table = writer.make_table(catalog, "db.t", NAMED)
+    table = writer.make_table(world.catalog, "db.t", NAMED)
     keys = [uuid.UUID(int=number) for number in numbers]
     for key in keys:
         writer.append(table, [{"uid": key, "value": "old"}, {"uid": uuid.UUID(int=key.int + 5), "value": "kept"}])
@@ -278,8 +277,7 @@ def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_rece
     assert sum(before.values()) == 2
     preview = world.tables.preview(TABLE, OptimizingType.FULL, False)
     assert preview.disputed_deletes == disputed
-    process = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    process = world.optimized(OptimizingType.FULL)
     oracle.assert_same_rows(before, oracle.live_rows(table))
     receipt = world.receipt(process)
     assert receipt.disputed_deletes == disputed
@@ -328,24 +326,21 @@ def kinds(table: Table) -> set[str]:
 @pytest.mark.parametrize("file_format", ["avro", "ORC"])
 @pytest.mark.parametrize("by", ["table", "catalog"])
 def test_a_table_that_welcomes_parquet_is_rewritten_as_such_and_keeps_its_writers_format(
-    world: World, catalog: SqlCatalog, file_format: str, by: str
+    world: World, file_format: str, by: str
 ) -> None:
-    table = small_files(catalog, file_format, **(WELCOME if by == "table" else {}))
+    table = small_files(world.catalog, file_format, **(WELCOME if by == "table" else {}))
     if by == "catalog":
         world.catalogs.update("cat", CatalogChange({f"table.{key}": value for key, value in WELCOME.items()}))
     assert kinds(table) == {file_format.lower()}
     before = oracle.live_rows(table)
-    process = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    world.optimized(OptimizingType.FULL)
     assert kinds(table) == {"parquet"}
     oracle.assert_same_rows(before, oracle.live_rows(table))
     assert table.properties["write.format.default"] == file_format
 
 
-def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
-    world: World, catalog: SqlCatalog
-) -> None:
-    small_files(catalog, "avro")
+def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(world: World) -> None:
+    small_files(world.catalog, "avro")
     with pytest.raises(TableRefused) as refused:
         world.begin(OptimizingType.FULL)
     assert (refused.value.reason, refused.value.message, refused.value.hint) == (
@@ -359,8 +354,8 @@ def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
 
 
 @pytest.mark.parametrize("value", ["orc", "parquet, avro"])
-def test_another_format_is_refused_with_key_and_value(world: World, catalog: SqlCatalog, value: str) -> None:
-    small_files(catalog, "parquet", **{"self-optimizing.write-format": value})
+def test_another_format_is_refused_with_key_and_value(world: World, value: str) -> None:
+    small_files(world.catalog, "parquet", **{"self-optimizing.write-format": value})
     message = (
         f"property self-optimizing.write-format has the malformed value {value!r}:"
         " expected parquet, the only format that is written"
@@ -411,7 +406,7 @@ def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after
 
 
 def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world: World, process: str) -> None:
-    world.tables.refresh(world.table().table_id)
+    world.refresh()
     facts: TableFacts = world.tables_of.open(TABLE).facts
     as_format(world, "paimon")
     assert world.committing.commit(process) is ProcessStatus.FAILED

@@ -90,8 +90,7 @@ def test_a_table_is_only_observed_until_any_yes_makes_it_pending(world: World, b
     assert runtime.status_reason.endswith("observed only: it was never enabled")
     match by:
         case "property":
-            with world.catalog.load_table("db.t").transaction() as change:
-                change.set_properties({"self-optimizing.enabled": "true"})
+            world.set_properties({"self-optimizing.enabled": "true"})
         case "command":
             world.tables.set_enabled(runtime.identifier, True)
         case "catalog":
@@ -115,8 +114,7 @@ def test_a_property_that_forbids_it_refuses_enable_too_and_says_how_to_remove_it
         world.tables.require_optimizable(name)
     assert world.tables.set_enabled(name, True).enabled
     assert world.tables.require_optimizable(name).enabled
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.enabled": "false"})
+    world.set_properties({"self-optimizing.enabled": "false"})
     with pytest.raises(TableRefused, match=r"cat\.db\.t is switched off by the table's property"):
         world.tables.set_enabled(name, True)
 
@@ -131,8 +129,7 @@ def test_properties_are_set_by_one_commit_and_those_of_others_are_kept(world: Wo
     assert table.refresh().properties["owner"] == "ann"
 
     def faster() -> None:
-        with table.refresh().transaction() as change:
-            change.set_properties({f"other.{len(sent)}": str(len(sent))})
+        world.set_properties({f"other.{len(sent)}": str(len(sent))})
 
     sent = world.iceberg.before_sending(faster, faster)
     assert world.tables.set_properties(name, wanted, dry_run=False) == changes
@@ -223,7 +220,7 @@ def test_a_dropped_table_is_gone_for_who_asks_and_later_known_since_when(world: 
 
 def test_one_table_under_two_names_is_refused_under_the_later_one(world: World) -> None:
     small_files(world)
-    world.tables.refresh(world.table().table_id)
+    world.refresh()
     world.catalog.register_table("db.twin", world.catalog.load_table("db.t").metadata_location)
     twin = world.refresh("cat.db.twin")
     assert (twin.status, twin.refusal) == (OptimizingStatus.REFUSED, "duplicate")
@@ -256,8 +253,7 @@ def test_a_refresh_leaves_a_busy_table_to_its_process(world: World) -> None:
     small_files(world, **{"self-optimizing.enabled": "true"})
     world.begin(OptimizingType.MINOR)
     before = world.table()
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.target-size": "big"})
+    world.set_properties({"self-optimizing.target-size": "big"})
     after = world.tables.refresh(before.table_id)
     assert after.status is OptimizingStatus.MINOR_OPTIMIZING
     assert world.store.read(lambda db: tables.get(db, before.table_id)).status is OptimizingStatus.MINOR_OPTIMIZING
@@ -268,12 +264,10 @@ def test_a_filter_leaves_files_out_and_a_malformed_one_refuses_the_table(world: 
     runtime = world.refresh()
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.IDLE, None)
     assert runtime.summary.data_files == 3
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.filter": "id >"})
+    world.set_properties({"self-optimizing.filter": "id >"})
     runtime = world.refresh()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.filter": "id < 100"})
+    world.set_properties({"self-optimizing.filter": "id < 100"})
     runtime = world.refresh()
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)
 
@@ -310,8 +304,7 @@ def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(world: World)
     with world.catalog.load_table("db.t").transaction() as change:
         change.remove_properties("self-optimizing.evaluation.fallback-interval")
     assert world.refresh().status is OptimizingStatus.REFUSED
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties(FALLBACK)
+    world.set_properties(FALLBACK)
     assert world.refresh().status is OptimizingStatus.REFUSED
 
 
