@@ -28,7 +28,7 @@ from amoro_core.model.files import ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.task_payload import RewriteOutput, WorkResult
+from amoro_core.model.task_payload import WorkResult
 from amoro_core.planning.clustering.model import (
     ClusterFacts,
     ClusteringConfig,
@@ -98,8 +98,13 @@ def unsorted(handed: ScheduledTask, rename: bool = True) -> WorkResult:
     """What rewriting the group's files as they are makes, under names that tell the group."""
     given = decode_cluster_input(handed.work.payload)
     made = _done(rewrite, given.rewrite, given, handed)
-    stages = (StageFacts("write", 12, made.rows_written),)
-    output = ClusterOutput(renamed(made, given) if rename else made, b"", stages, 0, 0)
+    if rename:
+        ending = group_suffix(given.group_id) + ".parquet"
+        files = [replace(file, path=file.path.removesuffix(".parquet") + ending) for file in made.data_files]
+        for before, after in zip(made.data_files, files, strict=True):
+            os.rename(before.path.removeprefix("file://"), after.path.removeprefix("file://"))
+        made = replace(made, data_files=tuple(files))
+    output = ClusterOutput(made, b"", (StageFacts("write", 12, made.rows_written),), 0, 0)
     return WorkResult(CLUSTER, encode_cluster_output(output))
 
 
@@ -122,16 +127,6 @@ def _done(engine: Any, work: object, given: ClusterInput, handed: ScheduledTask)
         is_cancelled=lambda: False,
         memory_limit_bytes=512 * 1024 * 1024,
     )
-
-
-def renamed(made: RewriteOutput, given: ClusterInput) -> RewriteOutput:
-    """The same files under names that end in the group's id."""
-    files = []
-    for file in made.data_files:
-        path = file.path.removesuffix(".parquet") + group_suffix(given.group_id) + ".parquet"
-        os.rename(file.path.removeprefix("file://"), path.removeprefix("file://"))
-        files.append(replace(file, path=path))
-    return replace(made, data_files=tuple(files))
 
 
 def work_on(

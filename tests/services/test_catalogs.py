@@ -1,7 +1,7 @@
 """Catalogs: changed, removed, looked over, known by their files, and what is known of them without asking."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,6 @@ from amoro_core.scheduling.policy import REFRESH_INTERVAL, RESTING_LEAST, RESTIN
 from amoro_core.services.catalogs import CatalogChange, CatalogService
 from amoro_core.services.discovery import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
 from amoro_core.store import catalogs, tables
-from amoro_core.store.database import Store
 from tests.dashboard import states
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
@@ -55,17 +54,14 @@ def test_a_name_without_catalog_is_told_as_that_where_none_or_several_are_known(
 
 def test_an_update_changes_what_it_names_and_nothing_else(world: World) -> None:
     before = world.catalogs.get("cat")
-    change = CatalogChange({"table.self-optimizing.enabled": "true"}, allowed_locations=("s3://b/", "s3://a/"))
-    after = world.catalogs.update("cat", change)
-    expected = {**dict(before.properties), "table.self-optimizing.enabled": "true"}
-    assert (dict(after.properties), after.allowed_locations) == (expected, ("s3://b/", "s3://a/"))
+    key = "table.self-optimizing.enabled"
+    after = world.catalogs.update("cat", CatalogChange({key: "true"}, allowed_locations=("s3://b/", "s3://a/")))
+    assert dict(after.properties) == {**dict(before.properties), key: "true"}
+    assert after.allowed_locations == ("s3://b/", "s3://a/")
     assert world.catalogs.get("cat") == after
-    back = CatalogChange(
-        removed_properties=frozenset({"table.self-optimizing.enabled"}), removed_locations=frozenset({"s3://b/"})
-    )
-    assert world.catalogs.update("cat", back) == replace(
-        before, properties=tuple(sorted(before.properties)), allowed_locations=("s3://a/",)
-    )
+    back = CatalogChange(removed_properties=frozenset({key}), removed_locations=frozenset({"s3://b/"}))
+    kept = replace(before, properties=tuple(sorted(before.properties)), allowed_locations=("s3://a/",))
+    assert world.catalogs.update("cat", back) == kept
 
 
 def test_a_change_made_while_ours_is_tested_wins_and_is_shown_to_the_condition(world: World) -> None:
@@ -91,20 +87,24 @@ def test_an_update_that_does_not_work_or_is_wrong_is_not_kept(world: World) -> N
             world.catalogs.update("cat", CatalogChange(allowed_locations=("/data", prefix)))
         with pytest.raises(InvalidArgument, match=words):
             world.catalogs.add(replace(before, name="other", allowed_locations=(prefix,)))
-    with pytest.raises(CatalogUnavailable):
-        world.catalogs.update("cat", CatalogChange({"type": "rest", "uri": "http://127.0.0.1:9"}))
-    with pytest.raises(CatalogMisconfigured, match="strict-locations has the malformed value 'maybe'"):
-        world.catalogs.update("cat", CatalogChange({"strict-locations": "maybe"}))
-    with pytest.raises(InvalidArgument, match="catalog 'cat' has no property 'nope' to remove"):
-        world.catalogs.update("cat", CatalogChange(removed_properties=frozenset({"nope"})))
-    with pytest.raises(InvalidArgument, match="catalog 'cat' has no allowed location 's3://x' to remove"):
-        world.catalogs.update("cat", CatalogChange(removed_locations=frozenset({"s3://x"})))
+    wrong = frozenset({"wrong"})
+    for change, error, words in (
+        (CatalogChange({"type": "rest", "uri": "http://127.0.0.1:9"}), CatalogUnavailable, None),
+        (CatalogChange({"strict-locations": "wrong"}), CatalogMisconfigured, "has the malformed value 'wrong'"),
+        (CatalogChange({"table-filter": "(a"}), InvalidArgument, "table-filter is not a regular expression"),
+        (CatalogChange(removed_properties=wrong), InvalidArgument, "'cat' has no property 'wrong' to remove"),
+        (CatalogChange(removed_locations=wrong), InvalidArgument, "has no allowed location 'wrong' to remove"),
+        (CatalogChange(removed_site_files=wrong), InvalidArgument, "has no file 'wrong' to remove"),
+        (CatalogChange(site_files={"hive-site.xml": "<!DOCTYPE x><configuration/>"}), InvalidArgument, None),
+        (CatalogChange(site_files={"site.yaml": "py-catalog-impl: os.path\n"}), CatalogUnavailable, None),
+        (CatalogChange(site_files={"site.yaml": "table-filter: (a\n"}), InvalidArgument, None),
+    ):
+        with pytest.raises(error, match=words):
+            world.catalogs.update("cat", change)
     assert world.catalogs.list_catalogs() == [before]
 
 
-def test_settings_allow_locations_for_every_kind_of_catalog_and_those_of_pyiceberg_are_not_changed(
-    world: World,
-) -> None:
+def test_settings_allow_locations_of_every_catalog_and_those_of_pyiceberg_are_not_changed(world: World) -> None:
     def rules(name: str) -> CatalogRules:
         return CatalogRules(name, (f"s3://{name}",), strict_locations=True)
 
@@ -168,18 +168,9 @@ def test_names_and_patterns_mean_tables_in_their_order_each_once_and_nothing_is_
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = open_store(tmp_path / "amoro.db")
-    made.write(lambda db: states.fill(db, 3))
-    yield made
-    made.close()
-
-
-def test_the_last_answer_of_a_catalog_counts_and_its_tables_are_counted_up_to_a_bound(
-    store: Store, limits: Limits
-) -> None:
-    now = [NOON]
+def test_the_last_answer_of_a_catalog_counts_and_tables_up_to_a_bound(tmp_path: Path, limits: Limits) -> None:
+    now, store = [NOON], open_store(tmp_path / "amoro.db")
+    store.write(lambda db: states.fill(db, 3))
     service = services(store, lambda: now[0]).catalogs
 
     def look(after: AmoroError | None) -> tuple[object, ...]:
@@ -198,6 +189,7 @@ def test_the_last_answer_of_a_catalog_counts_and_its_tables_are_counted_up_to_a_
         looks = service.looks(["other", "lake"])
         shown = [(one.catalog, one.tables, one.tables_is_exact) for one in looks]
         assert shown == [("other", 0, True), ("lake", *counted)]
+    store.close()
 
 
 # Configuration files of catalogs: kept, used beneath the catalog's own properties, shown without secrets
@@ -228,25 +220,8 @@ def test_own_properties_win_over_files_and_a_removed_file_says_nothing_any_more(
     assert (known["s3.region"], known["type"]) == ("us", "sql")
     world.catalogs.update("cat", CatalogChange(removed_site_files=frozenset({"z.yaml"})))
     assert dict(world.catalogs.get("cat").properties)["s3.region"] == "eu"
-    with pytest.raises(InvalidArgument, match=r"has no file 'z\.yaml' to remove"):
-        world.catalogs.update("cat", CatalogChange(removed_site_files=frozenset({"z.yaml"})))
     world.catalogs.update("cat", CatalogChange(removed_site_files=frozenset({"s3.yaml"})))
     assert "s3.region" not in dict(world.catalogs.get("cat").properties)
-
-
-@pytest.mark.parametrize(
-    ("files", "error"),
-    [
-        ({"hive-site.xml": "<!DOCTYPE x><configuration/>"}, InvalidArgument),
-        ({"site.yaml": "py-catalog-impl: os.path\n"}, CatalogUnavailable),
-        ({"site.yaml": "table-filter: (a\n"}, InvalidArgument),
-    ],
-)
-def test_a_file_that_is_refused_changes_nothing(world: World, files: dict[str, str], error: type[AmoroError]) -> None:
-    before = world.catalogs.get("cat")
-    with pytest.raises(error):
-        world.catalogs.update("cat", CatalogChange(site_files=files))
-    assert world.catalogs.get("cat") == before
 
 
 # Catalogs are looked over: what changed is refreshed at once, what did not is not loaded; clocks count as before
@@ -277,25 +252,16 @@ def keep(world: World, runtime: TableRuntime) -> None:
     world.store.write(lambda db: tables.save(db, runtime))
 
 
-def test_a_table_that_did_not_change_is_not_due_for_hours(world: World, two: tuple[str, str]) -> None:
+def test_a_table_is_not_due_for_hours_unless_it_changed(world: World, two: tuple[str, str]) -> None:
     assert world.discovery.compare("cat") == Compared(0, 2)
     for name in two:
-        resting_at = world.table(name).refresh_at
-        assert resting_at is not None
-        assert START + RESTING_LEAST <= resting_at <= START + RESTING_MOST
-    world.later(RESTING_LEAST.total_seconds() - 1)
-    assert world.discovery.compare("cat") == Compared(0, 0)
-    assert due(world) == []
-
-
-def test_a_table_that_changed_is_due_at_once_and_told_of_once(world: World, two: tuple[str, str]) -> None:
-    world.discovery.compare("cat")
+        assert START + RESTING_LEAST <= world.table(name).refresh_at <= START + RESTING_MOST
     writer.append(world.catalog.load_table("db.b"), [row(2)])
-    world.later(30)
+    world.later(RESTING_LEAST.total_seconds() - 1)
     changed = world.table("cat.db.b").table_id
     assert world.discovery.compare("cat") == Compared(1, 0)
     assert due(world) == [changed]
-    # As if its refresh had failed: it is tried again in its own time.
+    # As if its refresh had failed: it is told of once, and tried again in its own time.
     keep(world, replace(world.table("cat.db.b"), refresh_at=world.now + REFRESH_INTERVAL))
     assert world.discovery.compare("cat") == Compared(0, 0)
     assert due(world) == []
@@ -307,7 +273,7 @@ def test_a_table_that_changed_is_due_at_once_and_told_of_once(world: World, two:
     assert world.discovery.compare("cat") == Compared(0, 1)
 
 
-def test_a_table_rests_no_longer_than_until_something_comes_due_and_a_refused_one_not_at_all(
+def test_a_table_rests_until_something_comes_due_and_a_refused_one_not_at_all(
     world: World, two: tuple[str, str]
 ) -> None:
     first, second = (world.table(name) for name in two)
@@ -336,7 +302,7 @@ def test_what_came_due_since_a_refresh_ends_the_rest(moment: timedelta, until: t
     assert rests_until(0, refreshed_at, (None, START + moment), START) == (None if until is None else START + until)
 
 
-def test_tables_are_refreshed_soon_after_a_restart_or_when_their_catalog_is_configured_anew(
+def test_after_a_restart_or_with_another_configuration_tables_are_refreshed_soon(
     world: World, two: tuple[str, str]
 ) -> None:
     world.discovery.compare("cat")
@@ -364,14 +330,12 @@ def test_while_a_catalog_can_not_be_looked_over_tables_are_refreshed_in_their_us
     world.discovery.compare("cat")
 
     world.iceberg.catalog(locations=raising(CatalogUnavailable("a test's catalog is down")))
-    for seconds in (0, 299):
+    for seconds, rest in ((0, True), (299, True), (1, False)):
         world.later(seconds)
         with pytest.raises(CatalogUnavailable):
             world.discovery.compare("cat")
-        assert [world.table(name).refresh_at for name in two] > [world.now + RESTING_LEAST / 2] * 2
-    world.later(1)
-    with pytest.raises(CatalogUnavailable):
-        world.discovery.compare("cat")
+        resting = [world.table(name).refresh_at > world.now + RESTING_LEAST / 2 for name in two]
+        assert resting == [rest] * 2
     world.later(301)
     assert len(due(world)) == 2
 

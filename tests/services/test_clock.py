@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -51,14 +52,10 @@ class Place:
         self.table = writer.make_table(self.world.catalog, "db.t", SCHEMA, BY_PART)
         writer.append(self.table, [row(1, "a")])
 
-    def set(self, **properties: str) -> None:
-        self.world.set_properties({key.replace("_", "."): value for key, value in properties.items()})
-
-    def enable(self) -> None:
-        self.set(**{"self-optimizing.enabled": "true"})
-
-    def refresh(self) -> None:
-        self.world.tables.refresh(self.world.table().table_id)
+    def enable(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Switch it on by the table's properties, which are looked at."""
+        self.world.set_properties({"self-optimizing.enabled": "true", **more})
+        self.world.refresh()
 
     def is_due_for(self, name: str) -> bool:
         return any(one == name for _, one, _ in self.world.maintaining.list_due())
@@ -88,18 +85,18 @@ def place(new_world: Callable[..., World]) -> Place:
 
 
 def test_the_switch_its_default_and_who_enabled_the_table_decide(place: Place) -> None:
-    place.refresh()
+    place.world.refresh()
     assert not place.is_due
     assert place.record.reason == f"off: the table is only observed, and {SWITCH} is not set"
-    place.set(**{SWITCH: "true"})
-    place.refresh()
+    place.world.set_properties({SWITCH: "true"})
+    place.world.refresh()
     assert place.is_due
     place.world.tables.set_enabled(place.world.table().identifier, False)
-    place.refresh()
+    place.world.refresh()
     assert (place.is_due, place.record.reason) == (False, "off: amoro table disable")
     place.world.tables.set_enabled(place.world.table().identifier, True)
-    place.set(**{SWITCH: "false"})
-    place.refresh()
+    place.world.set_properties({SWITCH: "false"})
+    place.world.refresh()
     assert (place.is_due, place.record.reason) == (False, f"off: {SWITCH}=false")
 
 
@@ -113,9 +110,7 @@ def test_the_switch_its_default_and_who_enabled_the_table_decide(place: Place) -
 def test_what_forbids_to_delete_forbids_it_to_commands_too(
     place: Place, properties: dict[str, str], words: str
 ) -> None:
-    place.enable()
-    place.set(**properties)
-    place.refresh()
+    place.enable(properties)
     assert not place.is_due
     assert words in place.record.reason
     with pytest.raises(TableRefused, match=words) as refused:
@@ -128,14 +123,13 @@ def test_what_forbids_to_delete_forbids_it_to_commands_too(
 
 def test_it_runs_once_in_its_interval_give_or_take_a_tenth_also_where_it_found_nothing(place: Place) -> None:
     place.enable()
-    place.refresh()
     place.world.committing.commit(place.begin(EVALUATION))
-    place.refresh()
+    place.world.refresh()
     assert not place.is_due
     place.world.later(0.89 * HOUR_S)
     assert not place.is_due
     place.world.later(0.22 * HOUR_S)
-    place.refresh()
+    place.world.refresh()
     assert place.is_due
     place.found = 0
     seen = len(place.action.seen)
@@ -145,9 +139,7 @@ def test_it_runs_once_in_its_interval_give_or_take_a_tenth_also_where_it_found_n
 
 def test_a_window_holds_it_back_until_it_opens(place: Place) -> None:
     """The world begins at noon, UTC."""
-    place.enable()
-    place.set(**{"maintenance.window": "22:00-06:00", "maintenance.zone": "Europe/Berlin"})
-    place.refresh()
+    place.enable({"maintenance.window": "22:00-06:00", "maintenance.zone": "Europe/Berlin"})
     assert not place.is_due
     place.world.later(8.9 * HOUR_S)
     assert not place.is_due
@@ -164,8 +156,8 @@ def test_a_window_holds_it_back_until_it_opens(place: Place) -> None:
 def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> None:
     place.enable()
     place.world.committing.commit(place.begin())
-    place.set(**{"maintenance.window": "11:00-11:30"})
-    place.refresh()
+    place.world.set_properties({"maintenance.window": "11:00-11:30"})
+    place.world.refresh()
     (facts,) = place.world.store.read(lambda db: pending_deletions.list_facts(db))
     next_at = place.record_of("empty-trash").next_at
     assert facts.purge_at < place.world.now + timedelta(days=2)
@@ -174,7 +166,6 @@ def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> N
 
 def test_the_clock_waits_a_minute_where_something_is_in_the_way(place: Place) -> None:
     place.enable()
-    place.refresh()
     place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.MAINTAIN}))
     place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}), timedelta(hours=1))
     assert place.begin(EVALUATION) == ""
@@ -207,7 +198,6 @@ def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held
     assert world.store.read(lambda db: processes.find_active(db, found.table_id, STORAGE)) is None
     assert world.maintaining.begin(found.table_id, "auto-create-tags", trigger="request").held == ""
     place.enable()
-    place.refresh()
     assert not place.is_due
     place.found = 7
     with pytest.raises(ConfirmationRequired, match=r"more than was confirmed: files 7 \(seen: 5\)"):
@@ -240,9 +230,7 @@ def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) ->
 @pytest.fixture
 def several(place: Place) -> Place:
     """On a table of one old snapshot three actions are due, each in a lane of its own or in another's way."""
-    place.enable()
-    place.set(**{"maintenance.compute-statistics.enabled": "true"})
-    place.refresh()
+    place.enable({"maintenance.compute-statistics.enabled": "true"})
     return place
 
 
@@ -289,7 +277,6 @@ def known(place: Place, name: str) -> Any:
 def failing(place: Place) -> Place:
     """The action of the tests is on, and its planning fails as often as it is tried."""
     place.enable()
-    place.refresh()
     place.action.error = DataFileMissing("m1.avro is gone")
     return place
 
@@ -312,7 +299,7 @@ def test_the_third_failure_in_a_row_pauses_the_action_until_a_command_succeeds(f
     assert kept.paused_for == "3 failures in a row, the last: planning failed: m1.avro is gone"
     failing.world.restart()
     failing.world.later(30 * DAY_S)
-    failing.refresh()
+    failing.world.refresh()
     assert not failing.is_due
     assert failing.begin(EVALUATION) == ""  # nor does one begin that was on its way
     shown = known(failing, NAME)
@@ -322,24 +309,23 @@ def test_the_third_failure_in_a_row_pauses_the_action_until_a_command_succeeds(f
         failing.world.committing.commit(process_id)
     assert (failing.record.paused_at, failing.record.failures) == (None, 0)
     failing.world.later(DAY_S)
-    failing.refresh()
+    failing.world.refresh()
     assert failing.is_due
 
 
 def test_a_change_of_its_properties_ends_the_pause(place: Place) -> None:
     place.enable()
-    place.refresh()
     place.world.iceberg.table(history=raising(DataFileMissing("m1.avro is gone")))
     for _ in range(3):
         place.world.later(DAY_S)
         with pytest.raises(DataFileMissing):
             place.world.maintaining.begin(place.world.table().table_id, EXPIRY, trigger=EVALUATION)
-    place.set(**{"clean-orphan-file.enabled": "false"})  # another action's
-    place.refresh()
+    place.world.set_properties({"clean-orphan-file.enabled": "false"})  # another action's
+    place.world.refresh()
     assert place.record_of(EXPIRY).paused_at is not None
-    place.set(**{"snapshot.keep.duration": "7d"})
+    place.world.set_properties({"snapshot.keep.duration": "7d"})
     assert known(place, EXPIRY).is_due  # seen before it is kept
-    place.refresh()
+    place.world.refresh()
     assert place.record_of(EXPIRY).paused_at is None
     assert place.is_due_for(EXPIRY)
 
@@ -389,6 +375,7 @@ def test_three_runs_that_lost_what_they_had_planned_pause(world: World, table: T
     kept = paused_after_three(world, CommitConflict("nothing of it is there any more"))
     assert (kept.failures, kept.fruitless) == (0, 3)
     assert kept.paused_for.startswith("3 runs in a row changed nothing though there was something to do, the last: ")
+    assert "other writers were faster" in kept.paused_for
 
 
 def test_a_trash_of_which_nothing_can_be_deleted_is_paused(place: Place) -> None:

@@ -59,7 +59,6 @@ from tests.services.test_undoing import files_of, undo
 from tests.services.world import World, make_small_files
 from tests.tiers import sample
 
-NOTHING_ELSE = {"self-optimizing.cluster.partial-progress": "false"}
 SCHEDULED = ClusterOptions(schedule_only=True)
 CALL = Call(Principal("admin", Role.ADMIN))
 
@@ -118,7 +117,7 @@ def sort_orders(world: World) -> set[int | None]:
 
 
 def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> None:
-    with_property(world, NOTHING_ELSE)
+    with_property(world, {"self-optimizing.cluster.partial-progress": "false"})
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
     assert work_on(world, process_id, optimizer, 5) == 5
@@ -147,7 +146,8 @@ def test_a_table_whose_clustering_keeps_failing_is_failing_until_it_is_enabled_o
         request = admin_pb.GetTableRequest(table="cat.db.t", known_only=True)
         return get_table(world.services, request, CALL), [one.table for one in found] == ["cat.db.t"]
 
-    with_property(world, {**NOTHING_ELSE, "self-optimizing.execute.num-retries": "0"})
+    all_at_once = {"self-optimizing.cluster.partial-progress": "false"}
+    with_property(world, {**all_at_once, "self-optimizing.execute.num-retries": "0"})
     world.refresh()
     optimizer = clusterer(world)
     for _ in range(2):
@@ -326,15 +326,6 @@ def test_two_processes_do_not_run_beside_each_other_and_the_second_is_started_la
         world.starting.start(second)
 
 
-def test_a_blocker_keeps_a_plan_from_being_made_and_from_being_started(world: World) -> None:
-    process_id = cluster_with(world, Grouping(most=2), SCHEDULED)
-    world.blockers.block(world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}), reason="a load")
-    with pytest.raises(TableBlocked):
-        world.starting.start(process_id)
-    with pytest.raises(TableBlocked):
-        cluster_with(world, Grouping(), SCHEDULED)
-
-
 def test_expiry_keeps_the_base_of_a_plan_that_waits(world: World) -> None:
     process_id = cluster_with(world, Grouping(), SCHEDULED)
     base = world.process(process_id).snapshot_id
@@ -386,6 +377,11 @@ def test_writers_that_ask_are_refused_until_the_process_ends_where_the_table_say
     held = world.blockers.block(table_id, writing, reason="a load").blocker
     with pytest.raises(TableBlocked, match="a load"):
         world.starting.start(process_id)
+    world.blockers.release(held.blocker_id)
+    held = world.blockers.block(table_id, frozenset({BlockedOperation.OPTIMIZE})).blocker
+    for begin in (lambda: world.starting.start(process_id), lambda: cluster_with(world, Grouping(), SCHEDULED)):
+        with pytest.raises(TableBlocked):
+            begin()
     world.blockers.release(held.blocker_id)
     world.starting.start(process_id)
     with pytest.raises(TableBlocked, match=f"process {process_id} orders rows"):
@@ -460,19 +456,7 @@ def _table(world: World, name: str, files: int) -> None:
     writer.append(table, [row(number) for number in range(files)], files)
 
 
-def counted(world: World, process_id: str) -> tuple[int, int]:
-    """The groups that were committed, and those that were dropped."""
-    figures = {one.name: one.value for one in world.receipt(process_id).more if one.unit == "groups"}
-    return figures["groups_committed"], figures["groups_dropped"]
-
-
 # Receipts
-
-
-def group_inputs_of(world: World, process_id: str, number: int) -> tuple[str, ...]:
-    """The data files of one group."""
-    payload = world.store.read(lambda db: tasks.read_input(db, TaskId(process_id, number)))
-    return Cluster().data_files(payload)
 
 
 @pytest.mark.parametrize("partial_progress", ["true", "false"])
@@ -482,7 +466,9 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(flat_world: Wor
     with_property(flat_world, {**gives_way, "self-optimizing.cluster.partial-progress": partial_progress})
     process_id = cluster_with(flat_world, Grouping())
     optimizer, table = clusterer(flat_world), table_of(flat_world)
-    first, third = (group_inputs_of(flat_world, process_id, number) for number in (1, 3))
+    read = flat_world.store.read
+    payloads = [read(lambda db, at=at: tasks.read_input(db, TaskId(process_id, at))) for at in (1, 3)]
+    first, third = (Cluster().data_files(payload) for payload in payloads)
     touched = next(one.record["id"] for one in oracle.live_rows_with_positions(table) if one.path == first[0])
     writer.delete_where(table, lambda item: item["id"] == touched)
     writer.remove_files(table, third[:1])
@@ -493,7 +479,8 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(flat_world: Wor
     assert work_on(flat_world, process_id, optimizer) == 3
     process = flat_world.process(process_id)
     assert (process.status, process.failure_code) == (ProcessStatus.PARTIAL, CommitConflict.code)
-    assert counted(flat_world, process_id) == (2, 2)
+    figures = {one.name: one.value for one in process.receipt.more if one.unit == "groups"}
+    assert (figures["groups_committed"], figures["groups_dropped"]) == (2, 2)
     oracle.assert_same_rows(before, oracle.live_rows(table))
 
 
@@ -628,15 +615,12 @@ def test_whatever_place_it_dies_at_each_group_is_committed_once(
 # Deletes by position that come while files are clustered, whose rows stand in another order in the outputs
 
 
-SEND = IcebergTable.send
-GIVE_WAY = {"self-optimizing.cluster.update-strategy": "give-way"}
-
-
 @pytest.fixture
 def pair_world(new_world: Callable[..., World], grouping: Grouping) -> World:
     """A table of four files of a row each in one partition, of which two are in a group."""
     made = new_world()
-    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART, properties=GIVE_WAY)
+    properties = {"self-optimizing.cluster.update-strategy": "give-way"}
+    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
     for number in range(4):
         writer.append(table, [row(number, "a")])
     return made
@@ -669,7 +653,7 @@ def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(pair_world: W
     def send(self: IcebergTable, payload: bytes) -> None:
         if pair_world.tasks(process_id)[1].status is not TaskStatus.SUCCESS:
             assert pair_world.optimizing.complete(optimizer, second.attempt, unsorted(second))
-        SEND(self, payload)
+        IcebergTable.send(self, payload)
 
     pair_world.iceberg.table(send=send)
     assert pair_world.committing.commit(process_id) is ProcessStatus.PARTIAL
@@ -697,9 +681,6 @@ def test_a_result_that_claims_to_tell_where_rows_went_is_not_believed(pair_world
 # Taking back clustering, which commits several times: every group as one more snapshot, or nothing at all
 
 
-Step = Callable[[Table], object]
-
-
 @pytest.fixture
 def parts_world(new_world: Callable[..., World], grouping: Grouping) -> World:
     made = new_world()
@@ -715,7 +696,7 @@ def table_of(world: World) -> Table:
     return world.catalog.load_table("db.t")
 
 
-def clustered(world: World, between: Step = lambda table: None) -> str:
+def clustered(world: World, between: Callable[[Table], object] = lambda table: None) -> str:
     """A process whose first two groups are committed, then something else happens, then the other groups."""
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
@@ -727,7 +708,7 @@ def clustered(world: World, between: Step = lambda table: None) -> str:
     return process_id
 
 
-BETWEEN: dict[str, Step] = {
+BETWEEN: dict[str, Callable[[Table], object]] = {
     "nothing": lambda table: None,
     "rows were appended": lambda table: writer.append(table, [row(50, "a"), row(51, "c")]),
     "other rows were upserted": lambda table: writer.upsert(table, [row(60, "a"), row(160, "b")], ["id"]),

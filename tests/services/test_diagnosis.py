@@ -46,7 +46,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def configured(tmp_path: Path, **catalogs: Mapping[str, str]) -> None:
     """The configuration of pyiceberg has these catalogs."""
-    (tmp_path / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": catalogs}))
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        yaml.safe_dump({"catalog": {name: dict(one) for name, one in catalogs.items()}})
+    )
 
 
 def finding(home: Path, name: str) -> Finding:

@@ -71,14 +71,12 @@ def test_a_group_stays_while_it_is_used(world: World) -> None:
     made(world, "t", **{"self-optimizing.group": "nightly"})
     with pytest.raises(IllegalState, match="'nightly' is used by 1 table; it stays"):
         world.groups.remove("nightly")
-    registered = world.optimizers.register(
-        group="nightly", threads=3, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)
-    )
+    optimizer = world.optimizer(3, group="nightly")
     with pytest.raises(IllegalState, match="'nightly' is used by 1 optimizer; it stays"):
         world.groups.remove("nightly")
     view = world.groups.get("nightly")
     assert (view.optimizers, view.threads, view.tables) == (1, 3, 1)
-    world.optimizing.dismiss(registered.optimizer.optimizer_id, "done", lost=False)
+    world.optimizing.dismiss(optimizer, "done", lost=False)
 
 
 def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(world: World) -> None:
@@ -119,9 +117,7 @@ def test_a_draining_optimizer_is_known_by_its_prefix_after_a_restart_too_until_i
         world.optimizers.drain("01997")
 
 
-def test_a_policy_that_is_plugged_in_orders_its_group_and_holds_nobody_up_where_it_fails_or_is_gone(
-    world: World,
-) -> None:
+def test_a_policy_that_is_plugged_in_orders_its_group_and_holds_nobody_up_where_it_fails(world: World) -> None:
     def newest_first(table: PendingTable, now: datetime) -> int:
         return -table.table_id
 
@@ -622,9 +618,7 @@ def test_on_demand_an_instance_comes_with_the_work_and_leaves_when_it_is_idle(wo
     containers.keep("g")
     assert len(yard.alive) == 1
 
-    beat = timedelta(seconds=10)
-    registered = world.optimizers.register(group="g", threads=1, memory_bytes=1, labels={}, heartbeat_interval=beat)
-    optimizer = registered.optimizer.optimizer_id
+    optimizer = world.optimizer(1, group="g")
     yard.live = [LiveOptimizer(optimizer, resource_id)]
     (handed,) = world.optimizing.poll(optimizer, "g", (1,))
     world.optimizing.ack(optimizer, [handed.attempt])

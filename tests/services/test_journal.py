@@ -31,7 +31,7 @@ from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.metrics import OPTIMIZING_TYPES, ConditionService, MeteringService
+from amoro_core.services.metrics import OPTIMIZING_TYPES, MeteringService
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.services.time_series import Range
 from amoro_core.store import events, processes, tasks
@@ -61,26 +61,40 @@ def told(world: World, *kinds: EventKind) -> list[tuple[str, str]]:
     return [(one.kind.value, one.text) for one in found]
 
 
-def test_each_attempt_of_a_task_is_kept_and_the_one_that_runs_is_listed(world: World, planned: str) -> None:
+def test_the_life_of_a_process_and_each_attempt_of_its_tasks_are_told_in_order(world: World, planned: str) -> None:
     optimizer = world.optimizer()
     assert outcomes(world, planned) == []
-    world.run_one(optimizer, Failure("AMORO-1", "no disk"))
+    world.run_one(optimizer, Failure("AMORO-1", "password=hunter2 is wrong"))
     (handed,) = world.poll(optimizer)
-    assert outcomes(world, planned) == [(1, 1, AttemptOutcome.FAILED), (1, 2, AttemptOutcome.RUNNING)]
+    attempts = [(1, 1, AttemptOutcome.FAILED), (1, 2, AttemptOutcome.RUNNING)]
+    assert outcomes(world, planned) == attempts
     world.later(60)
     world.optimizing.dismiss(optimizer, "silent", lost=True)
-    other = world.optimizer()
-    world.run_one(other)
-    assert outcomes(world, planned) == [
-        (1, 1, AttemptOutcome.FAILED),
-        (1, 2, AttemptOutcome.LOST),
-        (1, 3, AttemptOutcome.SUCCESS),
-    ]
+    world.run_all(planned, other := world.optimizer())
+    attempts[1:] = [(1, 2, AttemptOutcome.LOST), (1, 3, AttemptOutcome.SUCCESS)]
+    assert outcomes(world, planned) == attempts
     _, page = world.services.journal.attempts(planned, Window(100))
     lost = page.items[1]
     assert (lost.thread.optimizer_id, lost.scheduled_at, lost.acked_at) == (optimizer, START, None)
     assert (lost.finished_at, lost.failure, lost.input_rows) == (world.now, "silent", 3)
     assert handed.attempt == lost.attempt
+
+    assert world.committing.commit(planned) is ProcessStatus.SUCCESS
+    lately = [one for one in told(world) if one[0] != EventKind.LEADER_CHANGED]
+    assert lately == [
+        ("found", "cat.db.t was found"),
+        ("planned", lately[1][1]),
+        ("joined", f"optimizer {optimizer} joined group default with 2 threads"),
+        ("failed", "attempt 1 of task 1 failed: [AMORO-1] password=*** is wrong"),
+        ("lost", "attempt 2 of task 1 was lost: silent"),
+        ("lost", f"optimizer {optimizer} was lost: silent"),
+        ("joined", f"optimizer {other} joined group default with 2 threads"),
+        ("committed", f"minor committed snapshot {world.table_head()}: 3 data files became 1, 3 rows"),
+    ]
+    assert lately[1][1].startswith("minor planned: ")
+    page, _ = world.services.journal.events(EventFilter(process_id=planned[:8]), None, Window(10))
+    assert [one.kind for one in page.items] == ["committed", "lost", "failed", "planned"]
+    assert {(one.about.table, one.about.process_id) for one in page.items} == {("cat.db.t", planned)}
 
 
 def test_a_write_that_is_taken_back_tells_nothing(world: World, planned: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,26 +111,6 @@ def test_a_write_that_is_taken_back_tells_nothing(world: World, planned: str, mo
     assert told(world) == before
     assert world.complete(optimizer, handed.attempt, made)
     assert outcomes(world, planned) == [(1, 1, AttemptOutcome.SUCCESS)]
-
-
-def test_the_life_of_a_process_is_told_in_order(world: World, planned: str) -> None:
-    optimizer = world.optimizer()
-    world.run_one(optimizer, Failure("AMORO-1", "password=hunter2 is wrong"))
-    world.run_all(planned, optimizer)
-    assert world.committing.commit(planned) is ProcessStatus.SUCCESS
-    snapshot = world.table_head()
-    lately = [one for one in told(world) if one[0] != EventKind.LEADER_CHANGED]
-    assert lately == [
-        ("found", "cat.db.t was found"),
-        ("planned", lately[1][1]),
-        ("joined", f"optimizer {optimizer} joined group default with 2 threads"),
-        ("failed", "attempt 1 of task 1 failed: [AMORO-1] password=*** is wrong"),
-        ("committed", f"minor committed snapshot {snapshot}: 3 data files became 1, 3 rows"),
-    ]
-    assert lately[1][1].startswith("minor planned: ")
-    page, _ = world.services.journal.events(EventFilter(process_id=planned[:8]), None, Window(10))
-    assert [one.kind for one in page.items] == [EventKind.COMMITTED, EventKind.FAILED, EventKind.PLANNED]
-    assert {(one.about.table, one.about.process_id) for one in page.items} == {("cat.db.t", planned)}
 
 
 def test_optimizers_that_are_lost_or_leave_and_starts_of_coordinators_are_told(world: World) -> None:
@@ -151,19 +145,17 @@ def test_what_becomes_of_a_table_is_told_even_when_it_is_gone(world: World) -> N
 # What has ended is kept for a while; what is active stays
 
 
-TABLES = ("table_process", "task_runtime", "task_payload", "commit_attempt")
-
-
 def counts(world: World) -> list[int]:
-    def count(db: Connection) -> list[int]:
-        return [db.select(f"SELECT count(*) AS rows FROM {name}")[0]["rows"] for name in TABLES]
+    """How many rows there are of processes, tasks, payloads and commits."""
 
-    return world.store.read(count)
+    def count(db: Connection, table: str) -> int:
+        return db.select(f"SELECT count(*) AS rows FROM {table}")[0]["rows"]
+
+    tables = ("table_process", "task_runtime", "task_payload", "commit_attempt")
+    return world.store.read(lambda db: [count(db, one) for one in tables])
 
 
-def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts_in_chunks(
-    world: World, limits: Limits
-) -> None:
+def test_what_ended_longer_ago_goes_in_chunks_with_all_that_is_its_own(world: World, limits: Limits) -> None:
     limits(trimmed_at_once=2)
     make_small_files(world.catalog)
     for _ in range(4):
@@ -183,14 +175,11 @@ def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts_in_chun
 # What is sampled, what is counted where it happens, and what is read of it
 
 
-Values = dict[tuple[str, str], list[int]]
-
-
 def hour(world: World) -> Range:
     return Range(world.now - timedelta(hours=1), world.now + timedelta(minutes=1), 60)
 
 
-def sums(world: World) -> Values:
+def sums(world: World) -> dict[tuple[str, str], list[int]]:
     """The sums of every series by name and label, minute by minute."""
     found, _ = world.services.sampling.read((), None, hour(world))
     return {(one.name, one.label): [point.sum for point in one.points] for one in found}
@@ -215,9 +204,7 @@ def test_a_minute_is_sampled_once_and_time_without_a_coordinator_is_a_gap(world:
     assert points("rows-rewritten") == [(timedelta(minutes=minute), 0) for minute in (0, 1, 11)]
 
 
-def test_levels_are_those_of_the_moment_and_the_backlog_is_as_old_as_the_oldest_pending_table(
-    world: World, planned: str
-) -> None:
+def test_levels_and_the_age_of_the_backlog_are_those_of_the_moment(world: World, planned: str) -> None:
     optimizer = world.optimizer(threads=3)
     sampler = world.services.sampling
     world.later(45)
@@ -267,12 +254,12 @@ def test_more_groups_than_are_kept_leave_out_those_without_work(world: World, li
     limits(sampled_groups=2)
     for name in ("a", "b", "z"):
         world.groups.create(ResourceGroup(name))
-    world.optimizers.register(group="z", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10))
+    world.optimizer(1, group="z")
     world.services.sampling.sample()
     assert {label for name, label in sums(world) if name == "threads"} == {"z", "a"}
 
 
-def test_numbers_of_a_table_are_kept_when_an_evaluation_has_changed_them_and_the_setting_says_so(world: World) -> None:
+def test_numbers_of_a_table_are_kept_when_they_have_changed_and_the_setting_says_so(world: World) -> None:
     table = make_small_files(world.catalog, 1)
     name, table_id = parse_table("cat.db.t"), world.table().table_id
     wanted = Range(START - timedelta(hours=1), START + timedelta(hours=5), 3600)
@@ -529,26 +516,6 @@ def test_a_catalog_that_does_not_answer_is_down_until_it_does(world: World, mete
         world.tables_of.open(parse_table("cat.db.t"))
     assert values(metering, metrics.CATALOG_UP) == {("cat",): 0}
     assert values(metering, metrics.CATALOG_ERRORS) == {("cat",): 2}
-
-
-def test_a_commit_that_is_put_off_ten_times_in_a_row_is_a_condition(world: World, metering: MeteringService) -> None:
-    conditions = ConditionService(metering.meters.samples, lambda: world.now)
-
-    def raised() -> list[str]:
-        return [one.text for one in conditions.look()[0] if one.condition.name == "commit-delayed"]
-
-    small_files(world)
-    process_id = world.begin_and_run(FULL)
-    with world.iceberg.catalog(load=raising(CatalogUnavailable("no route to host"))):
-        for _ in range(10):
-            assert raised() == []
-            with pytest.raises(CatalogUnavailable):
-                world.committing.commit(process_id)
-            world.later(60)
-        assert raised() == ["Processes of full whose commit or clean-up is put off again and again: 1"]
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    world.later(60)
-    assert raised() == []
 
 
 def test_tables_have_series_of_their_own_where_their_group_says_so_until_the_state_database_fails(

@@ -35,7 +35,6 @@ from tests.services.test_maintaining import begin as begin_tag
 from tests.services.world import World, make_small_files
 
 DAY = timedelta(days=1)
-SEND = IcebergTable.send
 
 
 @pytest.fixture
@@ -129,16 +128,14 @@ def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(world
     def send(self: IcebergTable, payload: bytes) -> None:
         if next(lost):
             return  # taken for landed, since the tag is where the commit would have it
-        SEND(self, payload)
+        IcebergTable.send(self, payload)
 
     world.iceberg.table(send=send)
     renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=5))
     assert ends(table, held.lease.tag) == renewed.lease.expires_at
 
 
-def test_a_tag_that_loses_to_other_commits_is_made_in_the_end_and_not_renewed_once_it_has_expired(
-    world: World, table: Table
-) -> None:
+def test_a_tag_that_loses_to_others_is_made_in_the_end_and_not_renewed_once_expired(world: World, table: Table) -> None:
     world.iceberg.before_sending(*[raising(CommitConflict("somebody was faster"))] * 2)
     held = take(world, ids(table)[0])
     assert set(tags(table)) == {held.lease.tag}
@@ -187,7 +184,7 @@ def test_beside_an_unknown_commit_the_table_gets_no_tag(world: World, table: Tab
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_lease_of_a_table_that_is_gone_is_released_and_tags_of_another_of_its_name_are_left_alone(
+def test_a_lease_of_a_table_that_is_gone_is_released_and_tags_of_another_left_alone(
     world: World, table: Table, is_made_anew: bool
 ) -> None:
     held = take(world, ids(table)[0])
@@ -261,9 +258,7 @@ def test_a_long_reading_renews_its_lease(world: World, leased: Table) -> None:
     assert len(ends) >= 2
 
 
-def test_a_reading_that_fails_leaves_no_lease_and_one_whose_lease_was_released_stops(
-    world: World, leased: Table
-) -> None:
+def test_a_reading_that_fails_leaves_no_lease_and_without_its_lease_it_stops(world: World, leased: Table) -> None:
     with pytest.raises(KeyError):
         verify_while(world, raising(KeyError("a fault of ours")))
     assert leases(world) == []
@@ -277,9 +272,7 @@ def test_a_reading_that_fails_leaves_no_lease_and_one_whose_lease_was_released_s
         verify_while(world, release)
 
 
-def test_it_waits_for_an_expiry_that_is_under_way_but_not_for_ever_nor_for_somebody_who_has_gone(
-    world: World, leased: Table
-) -> None:
+def test_it_waits_for_an_expiry_but_not_for_ever_nor_for_somebody_who_has_gone(world: World, leased: Table) -> None:
     process = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request").process_id
     waits: list[float] = []
     world.leasing.wait = waits.append

@@ -34,8 +34,6 @@ from tests.iceberg.catalog_services import Metastore, served
 from tests.listening import SECRET, Server, receiving
 from tests.services.world import World, make_small_files
 
-CONDITION = (EventKind.CONDITION_RAISED, EventKind.CONDITION_CLEARED)
-
 
 @pytest.fixture
 def receiver() -> Iterator[Server]:
@@ -185,7 +183,8 @@ def test_a_listener_gets_its_kinds_of_its_tables_and_changes_are_kept_for_who_as
 ) -> None:
     table = make_small_files(world.catalog)
     world.refresh()
-    asked = (EventKind.SCHEMA_CHANGED, EventKind.TABLE_CHANGED, *CONDITION)
+    conditions = (EventKind.CONDITION_RAISED, EventKind.CONDITION_CLEARED)
+    asked = (EventKind.SCHEMA_CHANGED, EventKind.TABLE_CHANGED, *conditions)
     writer.append(table, [row(7)])
     world.refresh()
     alert = ActiveAlert(next(one for one in CONDITIONS if not one.when.by), (), 1.0, world.now)

@@ -221,9 +221,10 @@ def set_clock(hours: int) -> Callable[[World], None]:
 
 
 def restarted(world: World) -> None:
-    """Every lease has its whole time again."""
+    """Every lease has its whole time again, from the first look on."""
     world.later(2 * HOUR_S)
     world.restart()
+    sweep(world)
 
 
 @pytest.mark.parametrize("happen", [set_clock(-24), set_clock(24), restarted], ids=["back", "forth", "restart"])
@@ -251,9 +252,7 @@ def test_a_clock_that_is_set_neither_ends_nor_prolongs_anybodys_time(
     assert world.optimizing.abandoned(optimizer, [acked.attempt]) == [acked.attempt]
 
 
-def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_the_ack_and_none_for_the_completion(
-    world: World,
-) -> None:
+def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_their_acks_alone(world: World) -> None:
     process = two_partitions(world)
     old = world.optimizer()
     handed, unacked = world.poll(old, 1, 2)
@@ -276,9 +275,7 @@ def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_the_ack_and
     assert world.complete(new, unacked.attempt, world.execute(unacked))
 
 
-def test_a_silent_optimizer_is_lost_after_a_whole_timeout_also_since_a_restart_and_its_token_unknown(
-    world: World,
-) -> None:
+def test_a_silent_optimizer_is_lost_after_a_whole_timeout_also_since_a_restart(world: World) -> None:
     optimizer = world.optimizer()
     world.later(3600)
     assert world.optimizers.silent() == [optimizer]
@@ -304,13 +301,9 @@ def test_a_silent_optimizer_is_lost_after_a_whole_timeout_also_since_a_restart_a
 
 def test_a_heartbeat_interval_of_the_timeout_is_refused(world: World) -> None:
     with pytest.raises(InvalidArgument, match="60 s is not below the coordinator's timeout of 60 s"):
-        world.optimizers.register(
-            group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=60)
-        )
+        world.optimizer(heartbeat_interval=timedelta(seconds=60))
     with pytest.raises(GroupNotFound, match="'other'"):
-        world.optimizers.register(
-            group="other", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)
-        )
+        world.optimizer(group="other")
 
 
 def test_a_failed_task_is_retried_until_its_runs_are_used_up(world: World) -> None:
@@ -341,33 +334,6 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
     view = world.optimizing.find_process(process)
     assert view.process.status is ProcessStatus.FAILED
     assert view.process.failure.startswith("task 1 lost 3 attempts on 3 optimizers")
-
-
-@pytest.mark.parametrize("stage", ["planned", "scheduled", "acked", "completed", "all completed", "failed"])
-def test_every_stage_survives_a_restart(world: World, stage: str) -> None:
-    process = two_partitions(world)
-    before = world.rows()
-    optimizer = world.optimizer()
-    handed = world.poll(optimizer, 1) if stage in ("scheduled", "acked") else []
-    if stage == "acked":
-        world.optimizing.ack(optimizer, [handed[0].attempt])
-    if stage in ("completed", "all completed"):
-        world.run_one(optimizer)
-    if stage == "all completed":
-        world.run_one(optimizer)
-    if stage == "failed":
-        world.run_one(optimizer, Failure("AMORO-1001", "no"))
-    kept = world.tasks(process)
-    world.restart()
-    assert world.tasks(process) == kept
-    if handed:
-        if stage == "scheduled":
-            assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
-        assert world.complete(optimizer, handed[0].attempt, world.execute(handed[0]))
-    world.run_all(process, optimizer)
-    assert world.heard.commits == [process]
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, world.rows())
 
 
 def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan_and_requests_in_vain(world: World) -> None:
@@ -462,35 +428,15 @@ def test_results_beside_what_cannot_be_taken_count(world: World) -> None:
     world.optimizing.dismiss(other, "not heard of", lost=False)
     assert done(world, other, stale) == (False, [])
     assert done(world, one, Attempt(TaskId("p-nothing", 1), 1)) == (False, [])
-    assert done(world, one, mine[0], 1) == (True, [(1, 4, 2)])
+    reports = [Report(one, mine[1], WorkResult("another", b"")), Report(one, mine[0], RED)]
     with pytest.raises(InvalidArgument):
-        world.optimizing.complete(one, mine[1], WorkResult("another", b""))
-    assert done(world, one, mine[0]) == (True, []), "the same once more"
+        world.optimizing.report(reports, PollRequest(one, "default", (1, 2)))
+    assert statuses_of(world, process) == [SUCCESS, ACKED, ACKED, PLANNED, PLANNED, PLANNED], "nothing is scheduled"
+    assert done(world, one, mine[0], 1) == (True, [(1, 4, 2)]), "the same once more"
     both = [Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED)]
     assert world.optimizing.report(both) == ReportReply((True, True))
     assert not world.optimizing.complete(other, refused, Refusal(KIND, "no"))
     assert statuses_of(world, process) == [SUCCESS, SUCCESS, PLANNED, SCHEDULED, PLANNED, PLANNED]
-
-
-def test_a_call_with_a_result_that_cannot_be_taken_keeps_the_others_and_schedules_nothing(world: World) -> None:
-    process = plan(world, 3)
-    optimizer = painter(world)
-    first, second = acked(world, optimizer, 1, 2)
-    reports = [Report(optimizer, first, WorkResult("another", b"")), Report(optimizer, second, RED)]
-    with pytest.raises(InvalidArgument):
-        world.optimizing.report(reports, PollRequest(optimizer, "default", (1, 2)))
-    assert statuses_of(world, process) == [ACKED, SUCCESS, PLANNED]
-
-
-def test_a_result_that_overtakes_its_ack_changes_nothing_and_counts_after_it(world: World) -> None:
-    process = plan(world, 1)
-    optimizer = painter(world)
-    (attempt,) = scheduled(world, optimizer, 1)
-    assert done(world, optimizer, attempt) == (False, [])
-    assert statuses_of(world, process) == [SCHEDULED]
-    assert None not in world.optimizing.ack(optimizer, [attempt])
-    assert done(world, optimizer, attempt) == (True, [])
-    assert statuses_of(world, process) == [SUCCESS]
 
 
 def test_what_is_not_committed_does_not_count_and_counts_when_it_is_repeated(world: World) -> None:
@@ -522,7 +468,10 @@ def test_what_is_not_committed_does_not_count_and_counts_when_it_is_repeated(wor
 def test_what_is_stored_and_not_answered_is_accepted_again_and_its_thread_gets_its_task_anew(world: World) -> None:
     process = plan(world, 2)
     optimizer = painter(world)
-    (attempt,) = acked(world, optimizer, 1)
+    (attempt,) = scheduled(world, optimizer, 1)
+    assert done(world, optimizer, attempt) == (False, []), "a result that overtakes its ack changes nothing"
+    assert statuses_of(world, process)[0] is SCHEDULED
+    assert world.optimizing.ack(optimizer, [attempt]) == [{}]
     failpoints.arm("complete.after_store=fail")
     with pytest.raises(InjectedFault):
         done(world, optimizer, attempt, 1)

@@ -50,14 +50,6 @@ def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
     return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
 
 
-def test_a_plan_saves_what_lists_say(world: World) -> None:
-    make_small_files(world.catalog, 5, {"self-optimizing.minor.trigger.file-count": "2"})
-    saving = world.refresh().saving
-    plan = plan_table(world.services, pb.PlanTableRequest(table="cat.db.t"), Call(Principal("admin", Role.ADMIN)))
-    assert (plan.saved_files, plan.saved_bytes) == (saving.files, saving.bytes)
-    assert (saving.files, saving.bytes) == (4, plan.files.data_bytes)
-
-
 def test_optimizing_waits_for_its_window_and_a_request_does_not(world: World) -> None:
     """The world begins at noon, UTC; the window is open from 21:00 to 05:00, UTC."""
     night = {"self-optimizing.window": "22:00-06:00", "maintenance.zone": "Europe/Berlin"}
@@ -308,9 +300,7 @@ def test_the_files_of_a_process_are_taken_under_every_name_of_its_table(world: W
     assert world.store.read(lambda db: reserved_files(db, another, "another", *given[2:])).paths == {}
 
 
-def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs_and_a_part_leaves_the_rest_due(
-    world: World, table: Table
-) -> None:
+def test_what_was_asked_for_in_vain_is_not_told_and_a_part_leaves_the_rest_due(world: World, table: Table) -> None:
     world.tables.set_enabled(TABLE, True)
     before = world.table()
     assert "fragment" in before.status_reason or "small files" in before.status_reason
@@ -328,9 +318,7 @@ def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs_and_a_pa
 # Plans that people have seen are kept: for ten minutes, a hundred of them, over a restart, each for its table
 
 
-def test_the_newest_hundred_plans_are_kept_each_for_its_table_alone_for_ten_minutes_and_no_longer(
-    tmp_path: Path,
-) -> None:
+def test_the_newest_hundred_plans_are_kept_for_their_tables_for_ten_minutes(tmp_path: Path) -> None:
     now = [START]
     store = open_store(tmp_path / "amoro.db")
     service = services(store, lambda: now[0]).planning

@@ -50,14 +50,12 @@ from tests.services.rigs import reaching
 from tests.services.world import World
 from tests.tiers import sample
 
-SEND = IcebergTable.send
 PROPERTIES = {
     "maintenance.expire-snapshots.trash-keep": "0",
     "maintenance.clean-orphan-files.trash-keep": "0",
     "clean-orphan-file.min-existing-time-minutes": "0",
+    "maintenance.rewrite-manifests.min-count": "2",
 }
-CONFIRMED = Options(confirmed=True)
-DAY_S = 86400
 
 
 class Scene:
@@ -83,27 +81,21 @@ class Scene:
         path.write_bytes(content)
         return path
 
-    def age(self, days: float = 5) -> None:
+    def age(self) -> None:
+        """Every file is five days old."""
         for path in self.root.rglob("*"):
             if path.is_file():
-                os.utime(path, (time.time() - days * DAY_S,) * 2)
-
-    def old_snapshots(self) -> None:
-        aged(self.table, 30)
+                os.utime(path, (time.time() - 5 * 86400,) * 2)
 
     def run(self, *names: str) -> None:
         """Each to its end, however it ends."""
         for name in names:
             with suppress(AmoroError):
                 table_id = self.world.table().table_id
-                begun = self.world.maintaining.begin(table_id, name, trigger="request", options=CONFIRMED)
+                options = Options(confirmed=True)
+                begun = self.world.maintaining.begin(table_id, name, trigger="request", options=options)
                 if begun.process_id:
                     self.world.committing.commit(begun.process_id)
-
-    def rewrite_manifests(self) -> None:
-        with self.table.transaction() as change:
-            change.set_properties({"maintenance.rewrite-manifests.min-count": "2"})
-        self.run("rewrite-manifests")
 
     def clean(self) -> None:
         self.run("clean-orphan-files", "empty-trash")
@@ -114,19 +106,14 @@ class Scene:
     def gone(self, paths: Iterable[str | Path]) -> set[str]:
         return {str(path) for path in paths if not Path(local_path(str(path))).exists()}
 
-    def lost(self) -> set[str]:
-        metadata = self.table.refresh().metadata
-        return self.gone((*reached(metadata), self.table.metadata_location))
-
 
 # Expiry
 
 
 def branch_at_count_0(scene: Scene) -> set[str]:
     writer.create_branch(scene.table, "audit", scene.table.metadata.snapshots[1].snapshot_id)
-    with scene.table.transaction() as change:
-        change.set_properties({"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
-    scene.old_snapshots()
+    scene.world.set_properties({"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
+    aged(scene.table, 30)
     keep = snapshots._keep
 
     def not_of_refs(stay: Any, ids: Any, ground: Any, reason: str) -> None:
@@ -142,7 +129,7 @@ def branch_at_count_0(scene: Scene) -> set[str]:
 
 def tag_made_meanwhile(scene: Scene) -> set[str]:
     first = scene.table.metadata.snapshots[0].snapshot_id
-    scene.old_snapshots()
+    aged(scene.table, 30)
     made: list[str] = []
 
     def send(table: IcebergTable, payload: bytes) -> None:
@@ -150,7 +137,7 @@ def tag_made_meanwhile(scene: Scene) -> set[str]:
             made.append("kept")
             writer.create_tag(scene.table, "kept", first)
         if scene.guarded:
-            SEND(table, payload)
+            IcebergTable.send(table, payload)
         elif first in {one.snapshot_id for one in scene.table.refresh().metadata.snapshots}:  # as pyiceberg sends it
             removal = RemoveSnapshotsUpdate(snapshot_ids=[first])
             catalog, now = scene.world.catalog, scene.table.refresh()
@@ -163,8 +150,8 @@ def tag_made_meanwhile(scene: Scene) -> set[str]:
 
 def another_table_of_the_name(scene: Scene) -> set[str]:
     """With the same snapshots: it was copied."""
-    scene.old_snapshots()
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
+    aged(scene.table, 30)
+    begun = scene.world.begin_action("expire-snapshots")
     copied = {**json.loads(Path(local_path(scene.table.metadata_location)).read_bytes()), "table-uuid": str(uuid4())}
     path = scene.put("metadata/00099-copy.metadata.json", json.dumps(copied).encode())
     scene.world.catalog.drop_table("db.t")
@@ -172,7 +159,7 @@ def another_table_of_the_name(scene: Scene) -> set[str]:
     before = {str(one.snapshot_id) for one in scene.table.metadata.snapshots}
     scene.off(committing, "open_planned", lambda tables, case: tables.open(case.runtime.identifier))
     with suppress(AmoroError):
-        scene.world.committing.commit(begun.process_id)
+        scene.world.committing.commit(begun)
     return before - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
 
 
@@ -192,7 +179,7 @@ def base_of_a_process(scene: Scene) -> set[str]:
     base = scene.world.table_head()
     scene.world.begin(OptimizingType.FULL)
     writer.append(scene.table, [row(50)])
-    scene.old_snapshots()
+    aged(scene.table, 30)
     scene.off(snapshots, "_keep_needed", lambda *_: None)
     scene.expire()
     return {str(base)} - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
@@ -200,7 +187,7 @@ def base_of_a_process(scene: Scene) -> set[str]:
 
 def live_in_an_older_snapshot(scene: Scene) -> set[str]:
     writer.create_tag(scene.table, "old", scene.table.metadata.snapshots[0].snapshot_id)
-    scene.rewrite_manifests()
+    scene.run("rewrite-manifests")
     writer.remove_files(scene.table, [one.path for one in oracle.live_files(scene.table)])
     writer.append(scene.table, [row(6)])
     return _without_what_stays(scene)
@@ -215,7 +202,7 @@ def added_again(scene: Scene) -> set[str]:
 
 def carried_over(scene: Scene) -> set[str]:
     """Manifests rewritten into one, and the snapshot between expired by hand."""
-    scene.rewrite_manifests()
+    scene.run("rewrite-manifests")
     middle = scene.world.table_head()
     writer.append(scene.table, [row(5)])
     writer.expire_snapshots(scene.table, [middle])
@@ -223,10 +210,10 @@ def carried_over(scene: Scene) -> set[str]:
 
 
 def _without_what_stays(scene: Scene) -> set[str]:
-    scene.old_snapshots()
+    aged(scene.table, 30)
     scene.off(reachable, "_live", lambda *_: reachable.NO_KEYS)
     scene.expire()
-    return scene.lost()
+    return scene.gone((*reached(scene.table.refresh().metadata), scene.table.metadata_location))
 
 
 # Orphans
@@ -328,7 +315,7 @@ def rewritten_by_a_zombie(scene: Scene) -> set[str]:
 
 
 def live_set_empty(scene: Scene) -> set[str]:
-    scene.old_snapshots()
+    aged(scene.table, 30)
     head = scene.table.refresh().current_snapshot()
     needed = {one.path for one in oracle.live_files(scene.table)}
     schema, _ = oracle.read_avro(head.manifest_list)
@@ -346,13 +333,13 @@ def live_set_empty(scene: Scene) -> set[str]:
 
 def forgotten_by_a_restart(scene: Scene) -> set[str]:
     """The other way round: what was condemned is not forgotten."""
-    scene.old_snapshots()
+    aged(scene.table, 30)
     before = reached(scene.table.metadata)
     scene.off(pending_deletions, "add_many", lambda db, batches: None)
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
+    begun = scene.world.begin_action("expire-snapshots")
     failpoints.arm("clear.after_done=fail")
     with suppress(failpoints.InjectedFault):
-        scene.world.committing.commit(begun.process_id)
+        scene.world.committing.commit(begun)
     failpoints.arm("")
     scene.world.restart()
     scene.run("empty-trash")
@@ -362,10 +349,9 @@ def forgotten_by_a_restart(scene: Scene) -> set[str]:
 
 def rows_counted_from_our_own_commit(scene: Scene) -> set[str]:
     said = {"data-expire.field": "value", "data-expire.retention-time": "10d", "data-expire.level": "file"}
-    with scene.table.transaction() as change:
-        change.set_properties(said)
+    scene.world.set_properties(said)
     writer.append(scene.table, [row(9, "c", f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%d}")])
-    scene.old_snapshots()
+    aged(scene.table, 30)
     assert scene.world.optimize(OptimizingType.FULL)
     scene.off(data_expiry, "_brought_data", lambda snapshot: True)
     scene.run("expire-data")
@@ -378,8 +364,7 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
     writer.upsert(scene.table, [row(1, "a", "new")], ["id"])
     deleted = scene.world.table_head()
     writer.remove_files(scene.table, old)
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, file_removal.DANGLING, trigger="request")
-    assert begun.process_id
+    begun = scene.world.begin_action(file_removal.DANGLING)
     planned = scene.table.refresh().metadata.current_snapshot_id
     writer.rollback(scene.table, deleted)
     rows = oracle.live_rows(scene.table)
@@ -398,7 +383,7 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
     scene.off(IcebergTable, "head", headed)
     scene.off(file_removal, "dangling_deletes", of_the_plan)
     with suppress(AmoroError):
-        scene.world.committing.commit(begun.process_id)
+        scene.world.committing.commit(begun)
     return {str(one) for one in oracle.live_rows(scene.table) - rows}
 
 
@@ -590,8 +575,7 @@ def test_what_went_on_after_the_copy_is_neither_done_again_nor_lost(place: Place
 def test_files_that_an_undo_brought_back_are_kept_by_the_guard(place: Place, due_at_once: bool) -> None:
     """The copy has them waiting, or due, to be deleted."""
     if not due_at_once:
-        with place.table.transaction() as change:
-            change.set_properties({"maintenance.expire-snapshots.trash-keep": "1d"})
+        place.world.set_properties({"maintenance.expire-snapshots.trash-keep": "1d"})
     every = {one.snapshot_id: oracle.live_rows(place.table, one.snapshot_id) for one in place.table.metadata.snapshots}
     process_id = place.run("expire-snapshots")
     place.world.store.backup(place.copy)
@@ -614,8 +598,7 @@ def test_files_that_an_undo_brought_back_are_kept_by_the_guard(place: Place, due
 
 def test_what_was_restored_from_the_trash_and_committed_is_kept(place: Place) -> None:
     """An orphan of the copy is a live file by now."""
-    with place.table.transaction() as change:
-        change.set_properties({"maintenance.clean-orphan-files.trash-keep": "1d"})
+    place.world.set_properties({"maintenance.clean-orphan-files.trash-keep": "1d"})
     live = next(one.path for one in oracle.live_files(place.table) if one.content == 0)
     writer.remove_files(place.table, [live])
     aged(place.table, 30)

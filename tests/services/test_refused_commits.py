@@ -276,7 +276,7 @@ def test_a_table_made_anew_with_fewer_commits_ends_the_process_and_is_free_at_on
 
 
 @pytest.mark.parametrize("step", ["head", "send"])
-def test_a_table_made_anew_before_validating_or_sending_ends_the_process_and_nothing_of_it_is_removed(
+def test_a_table_made_anew_while_its_commit_is_made_ends_the_process_untouched(
     world: World, process: str, step: str
 ) -> None:
     plain, there = getattr(IcebergTable, step), set[str]()

@@ -18,25 +18,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
 
-from amoro_core.errors import TableRefused, WorkFailed
+from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.paging import ALL, Window
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import (
-    ActionRecord,
-    OptimizingStatus,
-    OptimizingType,
-    TableFacts,
-    TableFilter,
-    TableState,
-    parse_table,
-)
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.store import table_listing
 from amoro_core.store.database import Connection
-from amoro_core.transactions.journal import keep_record
-from amoro_core.transactions.table_registry import reset_replaced
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
@@ -382,34 +370,3 @@ def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_kept_tho
     assert world.discovery.explore("cat").disposed == ()
     found = world.tables.refresh(table_id)
     assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
-
-
-def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after_a_death_in_between(
-    world: World, table: Table
-) -> None:
-    table_id = world.refresh().table_id
-    world.catalog.drop_table("db.t")
-    made = writer.make_table(world.catalog, "db.t", SCHEMA)
-    as_format(world, "paimon")
-    failing = ActionRecord(table_id, CLUSTER, failures=3, failure_code=WorkFailed.code)
-    world.store.write(lambda db: keep_record(db, ActionRecord(table_id, CLUSTER), failing, world.now))
-
-    def listed() -> int:
-        return world.store.read(lambda db: table_listing.count(db, TableFilter(state=TableState.FAILING), 9))
-
-    assert listed() == 1
-    world.store.write(lambda db: reset_replaced(db, table_id, str(made.metadata.table_uuid), world.now))
-    assert listed() == 0
-    world.restart()
-    found = world.tables.refresh(table_id)
-    assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
-
-
-def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world: World, process: str) -> None:
-    world.refresh()
-    facts: TableFacts = world.tables_of.open(TABLE).facts
-    as_format(world, "paimon")
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert "is known as a table of the format iceberg" in world.process(process).failure
-    world.iceberg.restore()
-    assert world.tables_of.open(TABLE).facts == facts

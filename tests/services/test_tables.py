@@ -1,7 +1,6 @@
 """Finding tables, evaluating and enabling them, and looking when events of changes come."""
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -236,19 +235,6 @@ def test_unknown_names_say_so(world: World) -> None:
     assert error.value.hint == "Did you mean cat?"
 
 
-def test_a_due_interval_evaluates_again_without_a_new_commit(world: World) -> None:
-    small_files(world, count=2, **{"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "12"})
-    assert world.optimize().value == "success"
-    writer.append(world.catalog.load_table("db.t"), [row(7)])
-    runtime = world.refresh()
-    assert runtime.status is OptimizingStatus.IDLE
-    assert runtime.next_due_at is not None
-    world.now = runtime.next_due_at
-    world.later(0.001)
-    runtime = world.tables.refresh(runtime.table_id)
-    assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)
-
-
 def test_a_refresh_leaves_a_busy_table_to_its_process(world: World) -> None:
     small_files(world, **{"self-optimizing.enabled": "true"})
     world.begin(OptimizingType.MINOR)
@@ -410,24 +396,6 @@ class Looks:
         return True
 
 
-class Stopped(threading.Timer):
-    """Never begins by itself."""
-
-    def start(self) -> None: ...
-
-
-def stopped_timers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Timer]:
-    """The timers that are made from now on, to be let run out by the test."""
-    made: list[threading.Timer] = []
-
-    def make(interval_s: float, function: Callable[[], None]) -> threading.Timer:
-        made.append(Stopped(interval_s, function))
-        return made[-1]
-
-    monkeypatch.setattr("amoro_core.services.discovery.threading.Timer", make)
-    return made
-
-
 TABLES = {
     made.identifier: made for made in (replace(builders.runtime(f"t{number}"), table_id=number) for number in (1, 2))
 }
@@ -443,7 +411,18 @@ def found(identifier: TableIdentifier) -> TableRuntime:
 def test_events_of_one_while_are_one_look_for_each_table_and_a_fault_in_it_ends_no_later_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks, timers, faults = Looks(), stopped_timers(monkeypatch), list[OSError]()
+    looks, timers, faults = Looks(), list[Any](), list[OSError]()
+
+    class Timer:
+        """Runs out when the test says so."""
+
+        def __init__(self, interval_s: float, function: Callable[[], None]) -> None:
+            self.interval, self.function = interval_s, function
+            timers.append(self)
+
+        def start(self) -> None: ...
+
+    monkeypatch.setattr("amoro_core.services.discovery.threading.Timer", Timer)
 
     def look(table_id: int, catalog: str) -> bool:
         if faults:
@@ -467,21 +446,13 @@ def test_events_of_one_while_are_one_look_for_each_table_and_a_fault_in_it_ends_
     assert looks.begun[2:] == [(1, "cat")]
 
 
-def test_an_event_during_a_look_leads_to_another_one() -> None:
-    looks = Looks()
-    looks.busy = {1}
-    hearing = ChangeNotificationService(found, looks.look, coalesced_s=0.01)
-    hearing.changed(FIRST, "", "the token op")
-    wait_until(lambda: looks.begun, "the look has begun")
-    assert looks.begun == [(1, "cat")]
-    hearing.stop()
-
-
-def test_a_look_that_an_event_caused_and_that_found_nothing_is_repeated_once_later() -> None:
+def test_a_look_beside_another_or_that_found_nothing_is_repeated_once_later() -> None:
     looks, begun_s = Looks(), time.monotonic()
+    looks.busy = {1}
 
     def look(table_id: int, catalog: str) -> bool:
-        looks.look(table_id, catalog)
+        if not looks.look(table_id, catalog):
+            return False
         if table_id == 2:
             hearing.note_changes(2, 1)
         hearing.refreshed(table_id)

@@ -233,15 +233,9 @@ class World:
         return handed
 
     def optimizer(self, threads: int = 2, **more: object) -> str:
-        """Register an optimizer of the default group."""
-        registered = self.optimizers.register(
-            group="default",
-            threads=threads,
-            labels={},
-            heartbeat_interval=timedelta(seconds=10),
-            **{"memory_bytes": 1, **more},
-        )
-        return registered.optimizer.optimizer_id
+        """Register an optimizer, of the default group unless another is named."""
+        usual = {"group": "default", "memory_bytes": 1, "labels": {}, "heartbeat_interval": timedelta(seconds=10)}
+        return self.optimizers.register(threads=threads, **{**usual, **more}).optimizer.optimizer_id
 
     def poll(self, optimizer: str, *threads: int) -> list[ScheduledTask]:
         return self.optimizing.poll(optimizer, "default", threads or (1,))
