@@ -510,14 +510,9 @@ def test_what_a_commit_added_is_never_cleaned_even_where_the_table_was_made_anew
 # Taking a process back before its commit
 
 
-def two_tasks(world: World) -> str:
-    make_two_partitions(world.catalog)
-    return world.begin(OptimizingType.MINOR)
-
-
 def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_removed(world: World) -> None:
-    process = two_tasks(world)
-    before = world.rows()
+    make_two_partitions(world.catalog)
+    process, before = world.begin(OptimizingType.MINOR), world.rows()
     optimizer = world.optimizer()
     done = world.run_one(optimizer)
     running = world.take(optimizer)

@@ -336,6 +336,33 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
     assert view.process.failure.startswith("task 1 lost 3 attempts on 3 optimizers")
 
 
+@pytest.mark.parametrize("stage", ["planned", "scheduled", "acked", "completed", "all completed", "failed"])
+def test_every_stage_survives_a_restart(world: World, stage: str) -> None:
+    process = two_partitions(world)
+    before = world.rows()
+    optimizer = world.optimizer()
+    handed = world.poll(optimizer, 1) if stage in ("scheduled", "acked") else []
+    if stage == "acked":
+        world.optimizing.ack(optimizer, [handed[0].attempt])
+    if stage in ("completed", "all completed"):
+        world.run_one(optimizer)
+    if stage == "all completed":
+        world.run_one(optimizer)
+    if stage == "failed":
+        world.run_one(optimizer, Failure("AMORO-1001", "no"))
+    kept = world.tasks(process)
+    world.restart()
+    assert world.tasks(process) == kept
+    if handed:
+        if stage == "scheduled":
+            assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
+        assert world.complete(optimizer, handed[0].attempt, world.execute(handed[0]))
+    world.run_all(process, optimizer)
+    assert world.heard.commits == [process]
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, world.rows())
+
+
 def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan_and_requests_in_vain(world: World) -> None:
     # Three undersized files, which only a major rewrites.
     table = make_small_files(world.catalog)

@@ -175,7 +175,12 @@ def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(world: World, 
         return caught.value.message
 
     said: list[str] = []
-    world.iceberg.before_sending(lambda: said.append(refused()) or raising(CommitUnknown("503"))())
+
+    def meanwhile() -> None:
+        said.append(refused())
+        raise CommitUnknown("503")
+
+    world.iceberg.before_sending(meanwhile)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.commits(process)
     sent = f"its commit was sent (attempt 1, snapshot {attempt.snapshot_id})"
@@ -204,11 +209,7 @@ def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
         with pytest.raises(type(error)):
             world.committing.commit(process)
         now = world.process(process)
-        assert (now.status, now.failure, now.delay is not None and now.delay.tries) == (
-            ProcessStatus.COMMIT_UNKNOWN,
-            "no answer",
-            tries,
-        )
+        assert (now.status, now.failure, now.delay.tries) == (ProcessStatus.COMMIT_UNKNOWN, "no answer", tries)
     assert now.waiting.startswith(f"waiting to know whether it was committed: {error.message}, next try at ")
     assert shown(world, process) == now.waiting
     assert world.outcomes(process) == [UNKNOWN]

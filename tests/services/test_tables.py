@@ -150,6 +150,7 @@ def test_properties_are_set_by_one_commit_and_those_of_others_are_kept(world: Wo
         ("write.py-location-provider.impl", "os.system", "is not changed here"),
         ("self-optimizing.enabled", "maybe", "malformed value 'maybe'"),
         ("self-optimizing.minor.trigger.commits", "0", "expected a whole number of at least 1"),
+        ("self-optimizing.priority", "10", "expected a whole number of at least 0 and at most 9"),
         ("self-optimizing.qouta", "0.2", "self-optimizing.qouta is not known"),
     ],
 )
