@@ -643,7 +643,7 @@ def test_on_demand_an_instance_comes_with_the_work_and_leaves_when_it_is_idle(wo
     assert job.resource.cause == "it had no task for 20 s"
 
 
-def test_jobs_are_the_latest_starts_with_the_causes_of_their_ends(
+def test_a_killed_instance_is_replaced_and_jobs_are_the_latest_starts_with_the_causes_of_their_ends(
     world: World, yard: Yard, containers: ContainerService
 ) -> None:
     yard.broken = "no room"
@@ -656,9 +656,14 @@ def test_jobs_are_the_latest_starts_with_the_causes_of_their_ends(
     (optimizer,) = yard.live
     world.later(5)
     containers.keep("g")
-    containers.kill(optimizer.resource_id)
-    end_all(world, yard)
+    killed = containers.kill(optimizer.resource_id)
+    assert killed.instance.resource.state is ResourceState.STOPPING
+    assert yard.asked() == ["stop handle-1 True"]
+    yard.alive.clear()
+    world.later(5)
     containers.keep("g")
+    assert yard.asked() == [f"dismiss {optimizer.optimizer_id}"], "what it held is given up"
+    assert (states(containers), containers.find("g").failed_starts) == (["starting"], 0)
     world.later(5)
     page = containers.jobs("g", Window(2))
     assert [one.resource.cause for one in page.items] == ["", "it was killed by a command"]
@@ -702,20 +707,6 @@ def test_an_instance_is_found_by_its_id_or_its_optimizers_and_its_container_aske
     with pytest.raises(InvalidArgument, match=r"more than one optimizer .* with 'optimizer': "):
         containers.kill("optimizer")
     assert yard.asked() == []
-
-
-def test_a_killed_instance_is_ended_by_force_and_replaced_and_what_it_held_given_up(
-    world: World, yard: Yard, running: ContainerService
-) -> None:
-    (optimizer,) = yard.live
-    killed = running.kill(optimizer.resource_id)
-    assert killed.instance.resource.state is ResourceState.STOPPING
-    assert yard.asked() == ["stop handle-1 True"]
-    yard.alive.clear()
-    world.later(1)
-    running.keep("g")
-    assert yard.asked() == [f"dismiss {optimizer.optimizer_id}"]
-    assert (states(running), running.find("g").failed_starts) == (["starting"], 0)
 
 
 def test_an_instance_that_is_killed_while_it_is_started_is_ended_once_it_has_a_handle(

@@ -2,11 +2,9 @@
 
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -462,36 +460,6 @@ def test_a_blocker_taken_while_a_plan_is_made_makes_the_plan_lose(world: World) 
     assert world.table().refresh_at is None
     assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
     assert files(table) == {"a": 1, "b": 1}
-
-
-def test_of_blockers_and_plans_that_race_none_has_what_the_other_has(world: World) -> None:
-    make(world)
-    table_id = world.table().table_id
-
-    def tried(start: Barrier, act: Any) -> Any:
-        start.wait()
-        try:
-            return act()
-        except TableBusy:
-            return None
-
-    def plan() -> str | None:
-        return world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR).process_id
-
-    with ThreadPoolExecutor(2) as pool:
-        for turn in range(12):
-            start = Barrier(2)
-            planned = pool.submit(tried, start, plan)
-            held = tried(start, lambda turn=turn: block_part(world, yields=turn % 3 == 0))
-            process = planned.result()
-            running = process is not None and world.status(process) is ProcessStatus.RUNNING
-            there = [one for one in world.tasks(process) if one.partition == "part=a"] if running else []
-            if held is not None:
-                assert {one.status for one in there} <= {TaskStatus.CANCELED}
-                world.blockers.release(held)
-            if running:
-                world.optimizing.cancel(process, "again")
-    assert world.blockers.list_active() == []
 
 
 def test_partitions_of_other_specs_are_blocked_where_they_may_have_such_rows(world: World) -> None:
