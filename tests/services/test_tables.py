@@ -33,7 +33,6 @@ from amoro_core.model.tables import (
 )
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.discovery import COALESCED_S, REPEATED_S, ChangeNotificationService
-from amoro_core.store import tables
 from tests.acceptance.processes import wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
@@ -72,9 +71,13 @@ def test_exploring_adds_tables_and_disposes_of_those_that_are_gone_or_of_another
     assert world.tables.list_tables() == []
 
 
-def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
-    small_files(world)
-    world.begin_and_run(OptimizingType.MINOR)
+def test_a_busy_table_is_left_to_its_process_and_not_disposed_while_it_commits(world: World) -> None:
+    small_files(world, **{"self-optimizing.enabled": "true"})
+    process_id = world.begin(OptimizingType.MINOR)
+    world.set_properties({"self-optimizing.target-size": "big"})
+    assert world.refresh().status is OptimizingStatus.MINOR_OPTIMIZING
+    assert world.table().status is OptimizingStatus.MINOR_OPTIMIZING
+    world.run_all(process_id)
     world.catalog.drop_table("db.t")
     assert world.discovery.explore("cat").disposed == ()
     assert world.table().status is OptimizingStatus.COMMITTING
@@ -234,16 +237,6 @@ def test_unknown_names_say_so(world: World) -> None:
     with pytest.raises(CatalogNotFound, match="'cta' is not known") as error:
         world.catalogs.get("cta")
     assert error.value.hint == "Did you mean cat?"
-
-
-def test_a_refresh_leaves_a_busy_table_to_its_process(world: World) -> None:
-    small_files(world, **{"self-optimizing.enabled": "true"})
-    world.begin(OptimizingType.MINOR)
-    before = world.table()
-    world.set_properties({"self-optimizing.target-size": "big"})
-    after = world.tables.refresh(before.table_id)
-    assert after.status is OptimizingStatus.MINOR_OPTIMIZING
-    assert world.store.read(lambda db: tables.get(db, before.table_id)).status is OptimizingStatus.MINOR_OPTIMIZING
 
 
 def test_a_filter_leaves_files_out_and_a_malformed_one_refuses_the_table(world: World) -> None:
