@@ -5,12 +5,12 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from amoro_core.actions import clustering
-from amoro_core.actions.clustering import Cluster
-from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.files.storage.io import open_access
 from amoro_core.model.clustering import (
     AS_CONFIGURED,
     CLUSTER,
@@ -28,7 +28,7 @@ from amoro_core.model.files import ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.task_payload import RewriteOutput, WorkResult
+from amoro_core.model.task_payload import WorkResult
 from amoro_core.planning.clustering.model import (
     ClusterFacts,
     ClusteringConfig,
@@ -97,48 +97,36 @@ def cluster_with(world: World, grouping: Grouping, options: ClusterOptions = AS_
 def unsorted(handed: ScheduledTask, rename: bool = True) -> WorkResult:
     """What rewriting the group's files as they are makes, under names that tell the group."""
     given = decode_cluster_input(handed.work.payload)
-    made = rewrite(
-        given.rewrite,
-        _access(given),
-        handed.attempt,
-        on_progress=lambda done, total: None,
-        is_cancelled=lambda: False,
-        memory_limit_bytes=512 * 1024 * 1024,
-    )
-    stages = (StageFacts("write", 12, made.rows_written),)
-    output = ClusterOutput(renamed(made, given) if rename else made, b"", stages, 0, 0)
+    made = _done(rewrite, given.rewrite, given, handed)
+    if rename:
+        ending = group_suffix(given.group_id) + ".parquet"
+        files = [replace(file, path=file.path.removesuffix(".parquet") + ending) for file in made.data_files]
+        for before, after in zip(made.data_files, files, strict=True):
+            os.rename(before.path.removeprefix("file://"), after.path.removeprefix("file://"))
+        made = replace(made, data_files=tuple(files))
+    output = ClusterOutput(made, b"", (StageFacts("write", 12, made.rows_written),), 0, 0)
     return WorkResult(CLUSTER, encode_cluster_output(output))
 
 
 def ordered(handed: ScheduledTask) -> WorkResult:
     """What clustering the group's files makes."""
     given = decode_cluster_input(handed.work.payload)
-    made = cluster(
-        given,
-        _access(given),
+    return WorkResult(CLUSTER, encode_cluster_output(_done(cluster, given, given, handed)))
+
+
+def _done(engine: Any, work: object, given: ClusterInput, handed: ScheduledTask) -> Any:
+    table = given.rewrite.table
+    access = open_access(
+        {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
+    )
+    return engine(
+        work,
+        access,
         handed.attempt,
         on_progress=lambda done, total: None,
         is_cancelled=lambda: False,
         memory_limit_bytes=512 * 1024 * 1024,
     )
-    return WorkResult(CLUSTER, encode_cluster_output(made))
-
-
-def _access(given: ClusterInput) -> FileAccess:
-    table = given.rewrite.table
-    return open_access(
-        {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
-    )
-
-
-def renamed(made: RewriteOutput, given: ClusterInput) -> RewriteOutput:
-    """The same files under names that end in the group's id."""
-    files = []
-    for file in made.data_files:
-        path = file.path.removesuffix(".parquet") + group_suffix(given.group_id) + ".parquet"
-        os.rename(file.path.removeprefix("file://"), path.removeprefix("file://"))
-        files.append(replace(file, path=path))
-    return replace(made, data_files=tuple(files))
 
 
 def work_on(
@@ -171,9 +159,7 @@ def clusterer(world: World) -> str:
 
 def with_property(world: World, properties: Mapping[str, str]) -> None:
     """Set properties of the table, as its owner does."""
-    table = world.catalog.load_table("db.t")
-    with table.transaction() as change:
-        change.set_properties(dict(properties))
+    world.set_properties(properties)
 
 
 def summary_of(world: World) -> dict[str, object]:
@@ -181,6 +167,3 @@ def summary_of(world: World) -> dict[str, object]:
     snapshot = world.catalog.load_table("db.t").current_snapshot()
     said = dict(snapshot.summary.additional_properties)
     return {key: json.loads(value) if value[:1] in "{[" else value for key, value in said.items()}
-
-
-__all__ = ["Cluster", "Grouping"]

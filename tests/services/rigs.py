@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -216,32 +216,16 @@ class RiggedIceberg:
             stack.callback(taken.pop, name, None)
         return stack
 
-    def check(self, catalog: CatalogConfig) -> None:
-        self.plain.check(catalog)
-
-    def commits_refused(self, catalog: CatalogConfig) -> str | None:
-        return self.plain.commits_refused(catalog)
-
-    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
-        return self._call("list_tables", catalog)
-
-    def locations(
-        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
-    ) -> Mapping[tuple[str, ...], str] | None:
-        return self._call("locations", catalog, names)
-
-    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
-        return self.plain.is_unchanged(catalog, identifier, metadata_location)
+    def __getattr__(self, name: str) -> Any:
+        """What is not rigged is as it is."""
+        instead = self._taken[IcebergFormat].get(name)
+        return getattr(self.plain, name) if instead is None else partial(instead, self.plain)
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> IcebergTable:
-        table: IcebergTable = self._call("load", catalog, identifier)
+        instead = self._taken[IcebergFormat].get("load", IcebergFormat.load)
+        table: IcebergTable = instead(self.plain, catalog, identifier)
         table.__class__ = self._table
         return table
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        if (instead := self._taken[IcebergFormat].get(name)) is not None:
-            return instead(self.plain, *arguments)
-        return getattr(self.plain, name)(*arguments)
 
 
 DECODED = "manifests decoded"

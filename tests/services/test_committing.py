@@ -1,105 +1,94 @@
 """Committing: at most once, reconciled after every kind of end, cancelled before it, and what each leaves behind."""
 
-import re
-from collections import Counter
+from collections import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import Counter
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Operation
 
 from amoro_core.admin.processes import find_process
 from amoro_core.documents.formatting import detail_lines
-from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, IllegalState, TableNotFound, TableRefused
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, IllegalState, TableNotFound
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CommitOutcome, Figure, OptimizerThread, ProcessStatus, Receipt, TaskStatus
+from amoro_core.model.processes import CommitOutcome, Figure, ProcessStatus, Receipt, TaskStatus
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
 from amoro_core.store import tables
 from amoro_core.transactions.process_context import retry_commit
-from amoro_core.validation import view
 from tests.engine import oracle, writer, writer3
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.manifests import entries_of, manifests_in
 from tests.services.rigs import dying_at, raising
-from tests.services.world import START, World, make_small_files, make_two_partitions
+from tests.services.world import START, World, make_two_partitions
 
-SEND = IcebergTable.send
+CONFLICT, DONE = CommitOutcome.CONFLICT, CommitOutcome.DONE
+REFUTED, UNKNOWN = CommitOutcome.REFUTED, CommitOutcome.UNKNOWN
 UNHEARD = raising(CommitUnknown("503"))
 
 
-def data_files(world: World) -> set[str]:
-    root = Path(world.catalog.load_table("db.t").location().removeprefix("file://"))
-    return {str(path) for path in (root / "data").rglob("*.parquet")}
-
-
-def referenced(world: World) -> set[str]:
+def stray_files(world: World) -> set[Path]:
+    """Data files in the table's directory that no snapshot has."""
     table = world.catalog.load_table("db.t")
-    return {
-        file.path.removeprefix("file://")
-        for snapshot in table.metadata.snapshots
-        for file in oracle.live_files(table, snapshot.snapshot_id)
-    }
+    named = {file.path for one in table.metadata.snapshots for file in oracle.live_files(table, one.snapshot_id)}
+    root = Path(table.location().removeprefix("file://"))
+    return {path for path in (root / "data").rglob("*.parquet") if f"file://{path}" not in named}
 
 
-def test_committing_again_does_nothing(world: World, process: str) -> None:
-    world.committing.commit(process)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.clearing.clean_up(process) == ()
-    assert world.snapshots_of(process) == 1
+def died(point: str) -> Callable[[World, str], None]:
+    def end(world: World, process: str) -> None:
+        with dying_at(point):
+            world.committing.commit(process)
+        assert world.outcomes(process) == [CommitOutcome.SENT]
+
+    return end
 
 
-def test_a_commit_that_was_only_written_down_when_the_coordinator_died_is_made_anew_beside_others(
-    world: World, process: str
+def unheard(*, arrives: bool) -> Callable[[World, str], None]:
+    def end(world: World, process: str) -> None:
+        world.commit_unknown(process, arrives=arrives)
+        assert world.table().status is OptimizingStatus.COMMITTING
+
+    return end
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "overtaken"])
+@pytest.mark.parametrize(
+    ("first", "landed"),
+    [
+        (died("commit.after_intent"), False),
+        (died("commit.after_send"), True),
+        (unheard(arrives=False), False),
+        (unheard(arrives=True), True),
+    ],
+    ids=["written down", "sent", "lost", "not answered"],
+)
+def test_a_commit_of_which_nothing_is_known_is_found_sent_again_or_made_anew_once(
+    world: World, process: str, first: Callable[[World, str], None], landed: bool, others: bool
 ) -> None:
-    with dying_at("commit.after_intent"):
-        world.committing.commit(process)
-    assert world.process(process).status is ProcessStatus.COMMITTING
-    writer.append(world.catalog.load_table("db.t"), [row(50, "a")])
-    world.restart()
+    first(world, process)
+    assert world.clearing.clean_up(process) == ()
+    if others:
+        writer.append(world.catalog.load_table("db.t"), [row(70, "a")])
     before = world.rows()
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.outcomes(process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert (world.rows(), world.snapshots_of(process)) == (before, 1)
-
-
-def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(world: World, process: str) -> None:
-    def applied_and_killed(self: IcebergTable, payload: bytes) -> None:
-        SEND(self, payload)
-        raise KeyboardInterrupt
-
-    before = world.rows()
-    with world.iceberg.table(send=applied_and_killed), pytest.raises(KeyboardInterrupt):
-        world.committing.commit(process)
     world.restart()
-
-    with (
-        world.iceberg.catalog(load=raising(TableRefused("format version 4 is not handled", reason="format-version"))),
-        pytest.raises(TableRefused),
-    ):
+    with world.iceberg.lose_answers(arrives=True):  # nor does anybody hear of the next sending
         world.committing.commit(process)
-    assert world.status(process) is ProcessStatus.COMMITTING
-    assert world.outcomes(process) == [CommitOutcome.SENT]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    oracle.assert_same_rows(before, world.rows())
+    is_refuted = others and not landed
+    assert world.outcomes(process) == ([REFUTED, DONE] if is_refuted else [DONE])
     assert world.snapshots_of(process) == 1
-
-
-def test_a_concurrent_upsert_keeps_deleting_what_was_rewritten(world: World, process: str) -> None:
-    table = world.catalog.load_table("db.t")
-    writer.upsert(table, [row(0, "a", "newest")], ["id"])
-    writer.append(table, [row(61)])
-    before = world.rows()
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert not is_refuted or not any(present(world.commits(process)[0].metadata_files))
     oracle.assert_same_rows(before, world.rows())
 
 
@@ -112,7 +101,7 @@ def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World
     before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, world.rows())
-    assert data_files(world) == referenced(world)
+    assert stray_files(world) == set()
     figures = {one.name: one.value for one in world.process(process).receipt.figures}
     assert figures.get("rows_carried_over", 0) == hit
     summary = table.refresh().current_snapshot().summary
@@ -182,19 +171,6 @@ def test_a_receipt_names_the_deletes_of_others_that_were_carried_over(world: Wor
     assert ours != first.snapshot_id
 
 
-def test_many_deletes_of_others_are_named_up_to_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "MOST_CARRIED", 2)
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    for number in range(2):
-        writer.append(table, [row(10 * number + at) for at in range(10)])
-    process_id = world.begin_and_run(OptimizingType.FULL)
-    for number in range(4):
-        writer.delete_where(table, lambda item, number=number: item["id"] == number)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    carried = world.receipt(process_id).carried
-    assert (len(carried), carried[-1]) == (3, "those in 2 more files")
-
-
 @pytest.mark.parametrize("by_columns", [True, False])
 def test_entries_of_removed_files_are_never_taken_for_live_ones(world: World, by_columns: bool) -> None:
     """Manifests of nothing but DELETED entries, and files that were added again after these, in one list."""
@@ -245,8 +221,12 @@ def test_no_footer_is_read_again_when_another_writer_was_faster(world: World, pr
     world.iceberg.table(file_facts=counted)
     world.iceberg.before_sending(*[lambda: writer.append(world.catalog.load_table("db.t"), [row(60)])] * 3)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.outcomes(process) == [CommitOutcome.CONFLICT] * 3 + [CommitOutcome.DONE]
+    assert world.outcomes(process) == [CONFLICT] * 3 + [DONE]
     assert len(read) == len(set(read)) == 2
+    *lost, last = world.commits(process)
+    assert [one.number for one in (*lost, last)] == [1, 2, 3, 4]
+    assert not any(present(tuple(path for one in lost for path in one.metadata_files)))
+    assert all(present(last.files))
 
 
 def test_a_refused_commit_fails_with_the_reason_and_lets_the_table_alone_until_one_succeeds(
@@ -255,11 +235,11 @@ def test_a_refused_commit_fails_with_the_reason_and_lets_the_table_alone_until_o
     before = world.rows()
     world.iceberg.before_sending(raising(CommitRefused("403 forbidden")))
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    view = world.optimizing.find_process(process)
-    assert (view.process.failure_code, view.process.failure) == (CommitRefused.code, "403 forbidden")
+    ended = world.process(process)
+    assert (ended.failure_code, ended.failure) == (CommitRefused.code, "403 forbidden")
     assert world.outcomes(process) == [CommitOutcome.REFUSED]
     oracle.assert_same_rows(before, world.rows())
-    assert data_files(world) == referenced(world)
+    assert stray_files(world) == set()
     runtime, (attempt,) = world.table(), world.commits(process)
     assert (runtime.failures, runtime.retry_at) == (1, START + timedelta(minutes=1))
     assert not any(present((*attempt.files, *attempt.metadata_files)))
@@ -267,51 +247,20 @@ def test_a_refused_commit_fails_with_the_reason_and_lets_the_table_alone_until_o
     assert (world.table().failures, world.table().retry_at) == (0, None)
 
 
-def test_an_answer_that_was_lost_after_the_commit_landed_is_reconciled(world: World, process: str) -> None:
-    world.iceberg.lose_answers(arrives=True)
-    before = world.rows()
-    assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    assert world.table().status is OptimizingStatus.COMMITTING
-    assert world.clearing.clean_up(process) == ()
+def test_a_commit_stays_unknown_until_somebody_answers_and_is_sent_again_byte_for_byte(
+    world: World, process: str
+) -> None:
+    sent = world.iceberg.before_sending(*[UNHEARD] * 3)
+    for _ in range(3):
+        assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
+        assert world.outcomes(process) == [UNKNOWN]
+        assert world.clearing.clean_up(process) == ()
+        world.restart()
+        assert world.heard.commits == [process]
+    (attempt,) = world.commits(process)
+    assert all(present((*attempt.files, *attempt.metadata_files)))
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert (world.snapshots_of(process), world.outcomes(process)) == (1, [CommitOutcome.DONE])
-    oracle.assert_same_rows(before, world.rows())
-
-
-def test_an_unknown_commit_that_did_not_land_is_sent_again_byte_for_byte(world: World, process: str) -> None:
-    sent = world.iceberg.before_sending(UNHEARD)
-    before = world.rows()
-    assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    world.restart()
-    assert world.heard.commits == [process]
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert len(sent) == 2
-    assert sent[0] == sent[1]
-    assert (world.snapshots_of(process), world.outcomes(process)) == (1, [CommitOutcome.DONE])
-    oracle.assert_same_rows(before, world.rows())
-
-
-def test_an_unknown_commit_is_refuted_once_others_have_passed_it(world: World, process: str) -> None:
-    world.iceberg.before_sending(UNHEARD)
-    assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    writer.append(world.catalog.load_table("db.t"), [row(70)])
-    before = world.rows()
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.outcomes(process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert world.snapshots_of(process) == 1
-    assert not any(present(world.commits(process)[0].metadata_files))
-    oracle.assert_same_rows(before, world.rows())
-
-
-def test_a_coordinator_that_died_after_sending_finds_its_commit(world: World, process: str) -> None:
-    before = world.rows()
-    with dying_at("commit.after_send"):
-        world.committing.commit(process)
-    assert world.outcomes(process) == [CommitOutcome.SENT]
-    world.restart()
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert (world.snapshots_of(process), world.outcomes(process)) == (1, [CommitOutcome.DONE])
-    oracle.assert_same_rows(before, world.rows())
+    assert (len(sent), len(set(sent))) == (4, 1)
 
 
 @pytest.mark.parametrize("harm", ["truncated", "missing", "shortened"])
@@ -334,33 +283,20 @@ def test_a_result_that_was_harmed_is_never_committed(world: World, process: str,
 # What is left behind by each end of a commit: the process, the table's runtime, attempts and files
 
 
-CONFLICT, DONE, REFUTED, UNKNOWN = (
-    CommitOutcome.CONFLICT,
-    CommitOutcome.DONE,
-    CommitOutcome.REFUTED,
-    CommitOutcome.UNKNOWN,
-)
-
-
-def head_of(world: World) -> Snapshot:
-    snapshot = world.catalog.load_table("db.t").current_snapshot()
-    assert snapshot is not None
-    return snapshot
-
-
 def present(paths: tuple[str, ...]) -> list[bool]:
     return [Path(path.removeprefix("file://")).exists() for path in paths]
 
 
 def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world: World, process: str) -> None:
-    base, changes = head_of(world), world.heard.changes
+    base, changes = world.table_head(), world.heard.changes
     before, before_rows = oracle.live_files(world.catalog.load_table("db.t")), world.rows()
     world.later(2.5)
 
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
     oracle.assert_same_rows(before_rows, world.rows())
-    head, after = head_of(world), oracle.live_files(world.catalog.load_table("db.t"))
+    table = world.catalog.load_table("db.t")
+    head, after = table.current_snapshot(), oracle.live_files(table)
     named = {key: head.summary[key] for key in ("snapshot.producer", "amoro.process-id", "amoro.optimizing-type")}
     assert named == {"snapshot.producer": "OPTIMIZE", "amoro.process-id": process, "amoro.optimizing-type": "minor"}
     assert world.process(process).receipt == Receipt(
@@ -374,7 +310,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
         rows_before=7,
         rows_after=7,
         snapshot_id=head.snapshot_id,
-        base_snapshot_id=base.snapshot_id,
+        base_snapshot_id=base,
         duration_ms=2500,
         more=(
             Figure("files_copied", 10, "files"),
@@ -396,51 +332,11 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
     assert (attempt.number, attempt.created_at, attempt.groups) == (1, START + timedelta(seconds=2.5), (1, 2))
     assert sorted(attempt.files) == sorted(file.path for file in after)
     assert world.heard.changes == changes + 1
-
-
-def test_only_the_partitions_that_were_committed_count_as_optimized(world: World, process: str) -> None:
-    writer.copy_on_write(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
-
-    assert world.committing.commit(process) is ProcessStatus.PARTIAL
-
-    table_id = world.table().table_id
-    assert list(world.store.read(lambda db: tables.partitions_last_optimized(db, table_id))) == [
-        PartitionKey(0, (b"b",))
-    ]
-
-
-def test_a_process_whose_tasks_run_is_not_committed(world: World, catalog: SqlCatalog) -> None:
-    make_small_files(catalog)
-    running = world.begin(OptimizingType.MINOR)
-
-    assert world.committing.commit(running) is ProcessStatus.RUNNING
-    assert world.commits(running) == ()
-
-
-def test_manifests_of_a_conflict_go_and_the_next_attempt_counts_on(world: World, process: str) -> None:
-    world.iceberg.before_sending(lambda: writer.append(world.catalog.load_table("db.t"), [row(60)]))
-
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-    first, second = world.commits(process)
-    assert [(one.number, one.outcome) for one in (first, second)] == [(1, CONFLICT), (2, DONE)]
-    assert not any(present(first.metadata_files))
-    assert all(present(second.files))
-
-
-def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, process: str) -> None:
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.commit.timeout": "100"})
-    world.tables.refresh(world.table().table_id)
-    world.iceberg.table(send=raising(CommitConflict("409")))
-
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-
-    tried = world.outcomes(process)
-    assert tried == [CONFLICT] * len(tried)
-    failed = world.process(process)
-    assert failed.failure_code == CommitConflict.code
-    assert re.match(rf"other writers were faster {len(tried)} times? in ", failed.failure)
+    assert (world.clearing.clean_up(process), world.snapshots_of(process)) == ((), 1)
+    with pytest.raises(IllegalState, match=f"process {process} has ended already: success"):
+        world.optimizing.cancel(process, "no")
+    assert world.heard.left_over == []
 
 
 def test_tries_are_repeated_at_once_and_then_after_growing_waits() -> None:
@@ -468,7 +364,7 @@ def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, pro
     failure = world.process(process).failure
     assert world.process(process).failure_code == CommitConflict.code
     oracle.assert_same_rows(before, world.rows())
-    assert data_files(world) == referenced(world)
+    assert stray_files(world) == set()
     assert (world.table().failures, world.table().retry_at) == (0, None)
     assert failure.count("is no longer live, and of file:///") == 2
     assert failure.endswith(" (The next round plans it anew.)")
@@ -519,7 +415,10 @@ def test_tasks_whose_files_an_overwrite_removed_are_cancelled_and_the_others_are
     assert world.committing.commit(process_id) is ProcessStatus.PARTIAL
     oracle.assert_same_rows(before, world.rows())
     assert world.snapshots_of(process_id) == 1
-    assert world.table().failures == 0
+    runtime = world.table()
+    optimized = world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
+    (other,) = {"a", "b"} - {value}
+    assert (runtime.failures, list(optimized)) == (0, [PartitionKey(0, (other.encode(),))])
 
 
 @pytest.mark.parametrize("ending", ["running", "done"])
@@ -575,50 +474,6 @@ def test_nothing_is_cancelled_for_an_older_answer_of_the_catalog_or_a_rollback(w
     assert world.status(process_id) is ProcessStatus.RUNNING
 
 
-def test_a_commit_that_lands_unheard_when_it_is_sent_again_is_found(world: World, process: str) -> None:
-    world.commit_unknown(process, arrives=False)
-    world.iceberg.lose_answers(arrives=True)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.outcomes(process) == [DONE]
-
-
-def test_a_commit_stays_unknown_and_keeps_its_files_as_long_as_nobody_answers(world: World, process: str) -> None:
-    world.iceberg.before_sending(*[UNHEARD] * 3)
-
-    for _ in range(3):
-        assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-        assert world.outcomes(process) == [UNKNOWN]
-        assert world.clearing.clean_up(process) == ()
-    (attempt,) = world.commits(process)
-    assert all(present((*attempt.files, *attempt.metadata_files)))
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-
-def test_in_format_1_manifests_of_a_refuted_attempt_stay_since_it_may_come_back(
-    world: World, catalog: SqlCatalog
-) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA, format_version=1)
-    for number in range(3):
-        writer.append(table, [row(number)])
-    process = world.begin_and_run(OptimizingType.MINOR)
-    world.iceberg.before_sending(UNHEARD)
-    assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    writer.append(table, [row(70)])
-
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-    first, second = world.commits(process)
-    assert (first.outcome, second.outcome) == (REFUTED, DONE)
-    assert all(present(first.metadata_files))
-
-
-def test_a_table_that_is_gone_fails_the_process(world: World, process: str) -> None:
-    world.catalog.drop_table("db.t")
-
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.process(process).failure_code == TableNotFound.code
-
-
 def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_nothing_of_it_is_removed(
     world: World, process: str
 ) -> None:
@@ -656,17 +511,13 @@ def test_what_a_commit_added_is_never_cleaned_even_where_the_table_was_made_anew
 # Taking a process back before its commit
 
 
-def two_tasks(world: World) -> str:
-    make_two_partitions(world.catalog)
-    return world.begin(OptimizingType.MINOR)
-
-
 def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_removed(world: World) -> None:
-    process = two_tasks(world)
-    before = world.rows()
+    make_two_partitions(world.catalog)
+    process, before = world.begin(OptimizingType.MINOR), world.rows()
     optimizer = world.optimizer()
     done = world.run_one(optimizer)
     running = world.take(optimizer)
+    assert (world.committing.commit(process), world.commits(process)) == (ProcessStatus.RUNNING, ())
     view = world.optimizing.cancel(process[:13], "somebody cancelled it")
     how_far = "somebody cancelled it; 1 of 2 tasks done"
     assert (view.process.status, view.process.failure) == (ProcessStatus.CLOSED, how_far)
@@ -683,33 +534,25 @@ def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_rem
     oracle.assert_same_rows(before, world.rows())
 
 
-def test_a_process_that_has_ended_can_not_be_cancelled(world: World) -> None:
-    process = two_tasks(world)
-    world.run_all(process)
+def test_a_concurrent_upsert_keeps_deleting_what_was_rewritten(world: World, process: str) -> None:
+    table = world.catalog.load_table("db.t")
+    writer.upsert(table, [row(0, "a", "newest")], ["id"])
+    writer.append(table, [row(61)])
+    before = world.rows()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    with pytest.raises(IllegalState, match=f"process {process} has ended already: success"):
-        world.optimizing.cancel(process, "no")
-    assert world.heard.left_over == []
+    oracle.assert_same_rows(before, world.rows())
 
 
-def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: World) -> None:
-    process = two_tasks(world)
-    optimizer = world.optimizer()
-    started = world.now
-    (handed,) = world.poll(optimizer, 2)
-    world.later(1)
-    world.optimizing.ack(optimizer, [handed.attempt])
-    world.later(3)
-    assert world.complete(optimizer, handed.attempt, world.execute(handed))
-    (held,) = world.poll(optimizer, 1)
-    world.optimizing.cancel(process, "no")
-    world.optimizing.dismiss(optimizer, "gone", lost=False)
-    world.restart()
+def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, process: str) -> None:
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.commit.timeout": "100"})
+    world.tables.refresh(world.table().table_id)
+    world.iceberg.table(send=raising(CommitConflict("409")))
 
-    done, canceled = world.tasks(process)
+    assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    assert (done.status, done.ended_on, done.input_rows) == (TaskStatus.SUCCESS, OptimizerThread(optimizer, 2), 4)
-    times = (done.scheduled_at, done.acked_at, done.finished_at)
-    assert times == tuple(started + timedelta(seconds=seconds) for seconds in (0, 1, 4))
-    assert (canceled.status, canceled.ended_on) == (TaskStatus.CANCELED, OptimizerThread(optimizer, 1))
-    assert (canceled.task_id, canceled.scheduled_at) == (held.attempt.task_id, world.now)
+    tried = world.outcomes(process)
+    assert tried == [CONFLICT] * len(tried)
+    failed = world.process(process)
+    assert failed.failure_code == CommitConflict.code
+    assert re.match(rf"other writers were faster {len(tried)} times? in ", failed.failure)

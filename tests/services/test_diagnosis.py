@@ -5,12 +5,13 @@ import resource
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
@@ -43,9 +44,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield made
 
 
-def configured(tmp_path: Path, name: str, **properties: str) -> None:
-    lines = "".join(f"    {key}: {value}\n" for key, value in properties.items())
-    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  {name}:\n{lines}")
+def configured(tmp_path: Path, **catalogs: Mapping[str, str]) -> None:
+    """The configuration of pyiceberg has these catalogs."""
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        yaml.safe_dump({"catalog": {name: dict(one) for name, one in catalogs.items()}})
+    )
 
 
 def finding(home: Path, name: str) -> Finding:
@@ -60,12 +63,9 @@ def test_settings_are_said_as_they_are_written_with_who_said_them(home: Path, mo
     assert finding(home, "settings") == Finding("settings", True, said)
     (home / "amoro.yaml").write_text("prot: 1\n")
     assert not finding(home, "settings").ok
-
-
-def test_what_the_system_says_of_no_file_in_particular_names_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", raising(OSError(28, "No space left on device")))
     found = finding(home, "state directory")
-    assert (found.ok, found.detail) == (False, "No space left on device")
+    assert (found.ok, found.detail) == (False, "No space left on device"), "it names no file"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_the_system_says_of_no_file_in_particular_names_none(home: Path, mo
 def test_a_missing_extra_is_named_with_how_to_install_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, properties: dict[str, str]
 ) -> None:
-    configured(home.parent, "lake", **properties)
+    configured(home.parent, lake=properties)
     adapters = (f"pyiceberg.catalog.{properties['type']}", f"amoro_core.iceberg.catalog.{properties['type']}")
     for name in [name for name in sys.modules if name.split(".")[0] == module or name in adapters]:
         monkeypatch.delitem(sys.modules, name)
@@ -88,23 +88,8 @@ def test_a_missing_extra_is_named_with_how_to_install_it(
     assert (found.ok, found.fix) == (False, f"pip install 'pyiceberg[{extra}]'")
 
 
-def test_a_catalog_that_hangs_is_named_and_the_others_are_looked_at_all_the_same(
-    home: Path, catalog: SqlCatalog, tmp_path: Path
-) -> None:
-    (home / "amoro.yaml").write_text("catalog-timeout: 2s\n")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        configured(tmp_path, "a_silent", type="rest", uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with (tmp_path / ".pyiceberg.yaml").open("a") as file:
-            file.write(f"  cat:\n    type: sql\n    uri: {catalog.properties['uri']}\n")
-        found = {item.name: item for item in diagnose(home, None)}
-    assert not found["catalog a_silent"].ok
-    assert "answer within 2 s (catalog-timeout)" in found["catalog a_silent"].detail
-    assert found["catalog cat"] == Finding("catalog cat", True, "answers (pyiceberg)")
-    close_catalogs()
-
-
-def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_told(
-    home: Path, catalog: SqlCatalog, tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
+def test_catalogs_that_hang_are_named_and_the_others_are_looked_at_all_the_same(
+    home: Path, catalog: SqlCatalog, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hangs outside of its requests, say in loading a client, no limit of requests ends."""
     over, ask = threading.Event(), doctor._catalog
@@ -116,18 +101,20 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
         return Finding("too late", True, "")
 
     monkeypatch.setattr(doctor, "_catalog", hang)
-    limits(catalogs_of_doctor=1.2)
-    configured(tmp_path, "a_stuck", **{**catalog.properties, "type": "sql"})
-    with (tmp_path / ".pyiceberg.yaml").open("a") as file:
-        file.write(f"  cat:\n    type: sql\n    uri: {catalog.properties['uri']}\n")
-    try:
-        found = {item.name: item for item in diagnose(home, None)}
-    finally:
-        over.set()
-    assert (found["catalog a_stuck"].ok, found["catalog a_stuck"].detail) == (
-        False,
-        "hangs: there was no answer within 1.2 s",
-    )
+    limits(catalogs_of_doctor=2.2)
+    (home / "amoro.yaml").write_text("catalog-timeout: 1s\n")
+    sql = {"type": "sql", "uri": catalog.properties["uri"]}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        rest = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        configured(home.parent, a_silent=rest, a_stuck=sql, cat=sql)
+        try:
+            found = {item.name: item for item in diagnose(home, None)}
+        finally:
+            over.set()
+    assert not found["catalog a_silent"].ok
+    assert "answer within 1 s (catalog-timeout)" in found["catalog a_silent"].detail
+    stuck = found["catalog a_stuck"]
+    assert (stuck.ok, stuck.detail) == (False, "hangs: there was no answer within 2.2 s")
     assert found["catalog cat"] == Finding("catalog cat", True, "answers (pyiceberg)")
     close_catalogs()
 
@@ -144,27 +131,20 @@ def test_too_few_open_files_are_named(home: Path) -> None:
     assert "ulimit -n 4096" in found.fix
 
 
-def test_a_catalog_that_answers_and_one_that_can_only_be_shown(home: Path, catalog: SqlCatalog, tmp_path: Path) -> None:
-    configured(tmp_path, "cat", **{**catalog.properties, "type": "sql"})
-    assert finding(home, "catalog cat") == Finding("catalog cat", True, "answers (pyiceberg)")
-    configured(tmp_path, "files", type="hadoop", warehouse=tmp_path.as_uri())
-    found = finding(home, "catalog files")
-    assert not found.ok
-    assert "can't compare and set" in found.detail
-
-
-def test_a_sql_catalog_under_another_name_than_its_writers_is_told_theirs(
-    home: Path, catalog: SqlCatalog, tmp_path: Path
+def test_a_catalog_that_can_only_be_shown_and_one_under_another_name_than_its_writers_are_told(
+    home: Path, catalog: SqlCatalog
 ) -> None:
-    uri = catalog.properties["uri"]
-    configured(tmp_path, "mine", type="sql", uri=uri)
+    sql = {"type": "sql", "uri": catalog.properties["uri"]}
+    files = {"type": "hadoop", "warehouse": home.parent.as_uri()}
+    configured(home.parent, mine=sql, cat=sql, files=files)
+    shown = finding(home, "catalog files")
+    assert (shown.ok, "can't compare and set" in shown.detail) == (False, True)
     assert finding(home, "catalog mine").detail == "answers (pyiceberg)"
     catalog.create_namespace_if_not_exists("db")
     catalog.create_table("db.t", Schema())
     said = "it has no table, but its database has tables of cat: a table belongs to its catalog's name"
     assert finding(home, "catalog mine") == Finding("catalog mine", True, f"answers (pyiceberg); {said}")
-    configured(tmp_path, "cat", type="sql", uri=uri)
-    assert finding(home, "catalog cat").detail == "answers (pyiceberg)"
+    assert finding(home, "catalog cat") == Finding("catalog cat", True, "answers (pyiceberg)")
 
 
 # A coordinator with a catalog that never answers: the others are found, planned and committed all the same
@@ -176,17 +156,21 @@ def test_a_catalog_that_never_answers_holds_up_no_other(
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     silent = socket.create_server(("127.0.0.1", 0))
     # It would be given up after two minutes, which is longer than what is waited for below.
-    configured(tmp_path, "a_silent", type="rest", uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
+    configured(tmp_path, a_silent={"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"})
     make_small_files(catalog, 12, properties={"self-optimizing.enabled": "true"})
     with running(tmp_path / "home", replace(Settings(), port=0)) as coordinator, ExitStack() as ends:
         ends.callback(silent.close)
         silent.settimeout(60)
         ends.callback(silent.accept()[0].close)  # it was asked, and says nothing
-        coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        coordinator.catalogs.add(as_config(catalog))
         coordinator._loops.explore_now()
         runtime = wait_until(lambda: next(iter(coordinator.tables.list_tables("cat")), None), "the table is found")
         assert runtime.identifier == parse_table("cat.db.t")
         wait_until(lambda: coordinator.optimizing.active_process(runtime.table_id), "it is planned")
+
+
+def as_config(catalog: SqlCatalog) -> CatalogConfig:
+    return CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items()))
 
 
 def fragments(catalog: SqlCatalog, name: str) -> None:
@@ -210,14 +194,10 @@ def test_commits_that_hang_in_one_catalog_hold_up_no_other(tmp_path: Path, catal
     fragments(catalog, "db.t")
     server = RestServer(beneath)
     server.proxy.plan(*[Fault(Applied.NEVER, Cut.HANG)] * COMMIT_THREADS)
-    slow = CatalogConfig(
-        "slow", (("type", "rest"), ("uri", server.uri), ("warehouse", beneath.properties["warehouse"]))
-    )
-    quick = CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items()))
-    settings = replace(Settings(), port=0)
-    home = tmp_path / "home"
+    said = {"type": "rest", "uri": server.uri, "warehouse": beneath.properties["warehouse"]}
+    configs, settings = [CatalogConfig("slow", tuple(said.items())), as_config(catalog)], replace(Settings(), port=0)
     # The server ends first, so that what hangs in it ends.
-    with running(home, settings, watch=False, threads=2, catalogs=[slow, quick]) as coordinator, server:
+    with running(tmp_path / "home", settings, watch=False, threads=2, catalogs=configs) as coordinator, server:
         hung = [begun(coordinator, f"slow.{name}") for name in names]
         wait_until(lambda: len(server.proxy.sent) == COMMIT_THREADS, "every thread of that catalog hangs")
         process = begun(coordinator, "cat.db.t")

@@ -8,21 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 
 from amoro_core.bootstrap.composition import _digest
-from amoro_core.errors import (
-    CommitConflict,
-    CommitRefused,
-    CommitUnknown,
-    InvalidArgument,
-    LeaseNotFound,
-    SnapshotNotFound,
-    TableBusy,
-    TableNotFound,
-)
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, InvalidArgument, LeaseNotFound, TableBusy
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import PROCESS_ID
@@ -45,7 +35,6 @@ from tests.services.test_maintaining import begin as begin_tag
 from tests.services.world import World, make_small_files
 
 DAY = timedelta(days=1)
-SEND = IcebergTable.send
 
 
 @pytest.fixture
@@ -67,6 +56,10 @@ def tags(table: Table) -> dict[str, SnapshotRef]:
     return {name: ref for name, ref in table.refresh().metadata.refs.items() if name != "main"}
 
 
+def leased_tags(world: World) -> list[str]:
+    return [one.lease.tag for one in world.leasing.page().items]
+
+
 def ends(table: Table, name: str) -> datetime:
     """When whoever goes by the specification lets the tag go: its age counts from its snapshot's time."""
     ref = tags(table)[name]
@@ -75,13 +68,26 @@ def ends(table: Table, name: str) -> datetime:
     return datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC)
 
 
-def test_the_tag_is_on_the_snapshot_and_ends_with_the_lease(world: World, table: Table) -> None:
+def test_the_tag_is_on_the_snapshot_ends_with_the_lease_moves_with_it_and_goes(world: World, table: Table) -> None:
     first, *_ = ids(table)
     held = take(world, first, timedelta(days=3))
     assert held.lease.tag == f"lease-{held.lease.lease_id}"
     assert {name: ref.snapshot_id for name, ref in tags(table).items()} == {held.lease.tag: first}
     assert ends(table, held.lease.tag) == held.lease.expires_at == world.now + timedelta(days=3)
-    assert [one.lease.tag for one in world.leasing.page().items] == [held.lease.tag]
+    assert leased_tags(world) == [held.lease.tag]
+    world.later(3600)
+    renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=2))
+    assert ends(table, held.lease.tag) == renewed.lease.expires_at == world.now + timedelta(days=2)
+    # What somebody removed is made again, and is no obstacle to releasing.
+    table.refresh().manage_snapshots().remove_tag(held.lease.tag).commit()
+    world.leasing.renew(held.lease.lease_id)
+    assert set(tags(table)) == {held.lease.tag}
+    world.leasing.release(held.lease.lease_id)
+    assert (tags(table), leased_tags(world)) == ({}, [])
+    again = take(world, first)
+    table.refresh().manage_snapshots().remove_tag(again.lease.tag).commit()
+    world.leasing.release(again.lease.lease_id)
+    assert leased_tags(world) == []
 
 
 def test_another_maintainer_keeps_to_it_until_the_lease_ends(world: World, table: Table, tmp_path: Path) -> None:
@@ -105,27 +111,6 @@ def test_another_maintainer_keeps_to_it_until_the_lease_ends(world: World, table
     other.close()
 
 
-def test_renewing_moves_the_tag_s_end_and_releasing_takes_it_away(world: World, table: Table) -> None:
-    first, *_ = ids(table)
-    held = take(world, first)
-    world.later(3600)
-    renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=2))
-    assert ends(table, held.lease.tag) == renewed.lease.expires_at == world.now + timedelta(days=2)
-    world.leasing.release(held.lease.lease_id)
-    assert (tags(table), list(world.leasing.page().items)) == ({}, [])
-
-
-def test_a_tag_that_somebody_removed_is_made_again_and_is_no_obstacle_to_releasing(world: World, table: Table) -> None:
-    first, *_ = ids(table)
-    held = take(world, first)
-    table.refresh().manage_snapshots().remove_tag(held.lease.tag).commit()
-    world.leasing.renew(held.lease.lease_id)
-    assert set(tags(table)) == {held.lease.tag}
-    table.refresh().manage_snapshots().remove_tag(held.lease.tag).commit()
-    world.leasing.release(held.lease.lease_id)
-    assert list(world.leasing.page().items) == []
-
-
 def test_a_name_that_somebody_moved_to_another_snapshot_is_left_to_him(world: World, table: Table) -> None:
     first, second, _ = ids(table)
     held = take(world, first)
@@ -143,37 +128,40 @@ def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(world
     def send(self: IcebergTable, payload: bytes) -> None:
         if next(lost):
             return  # taken for landed, since the tag is where the commit would have it
-        SEND(self, payload)
+        IcebergTable.send(self, payload)
 
     world.iceberg.table(send=send)
     renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=5))
     assert ends(table, held.lease.tag) == renewed.lease.expires_at
 
 
-def test_a_tag_that_loses_to_other_commits_is_made_in_the_end(world: World, table: Table) -> None:
+def test_a_tag_that_loses_to_others_is_made_in_the_end_and_not_renewed_once_expired(world: World, table: Table) -> None:
     world.iceberg.before_sending(*[raising(CommitConflict("somebody was faster"))] * 2)
     held = take(world, ids(table)[0])
     assert set(tags(table)) == {held.lease.tag}
+    world.later(DAY.total_seconds())
+    with pytest.raises(LeaseNotFound):
+        world.leasing.renew(held.lease.lease_id)
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_of_a_tag_that_may_have_landed_the_table_tells(world: World, table: Table, arrives: bool) -> None:
-    world.iceberg.lose_answers(arrives=arrives)
-    if arrives:
+def test_of_a_tag_that_may_have_landed_the_table_tells(world: World, table: Table) -> None:
+    with world.iceberg.lose_answers(arrives=False):
+        with pytest.raises(CommitUnknown, match=r"tag lease-.* may be there, until"):
+            take(world, ids(table)[0])
+        assert leased_tags(world) == []
+    with world.iceberg.lose_answers(arrives=True):
         held = take(world, ids(table)[0])
-        assert set(tags(table)) == {held.lease.tag}
-        return
-    with pytest.raises(CommitUnknown, match=r"tag lease-.* may be there, until"):
-        take(world, ids(table)[0])
-    assert list(world.leasing.page().items) == []
+    assert set(tags(table)) == {held.lease.tag}
 
 
 @pytest.mark.parametrize("error", [CommitRefused("no right"), CommitConflict("somebody was faster")])
 def test_a_tag_that_can_t_be_made_leaves_no_lease(world: World, table: Table, error: Exception) -> None:
+    with pytest.raises(InvalidArgument, match="a tag keeps one snapshot"):
+        world.leasing.take(world.table(), ids(table)[0], "bob", since=True, as_tag=True)
     world.iceberg.table(send=raising(error))
     with pytest.raises(type(error)):
         take(world, ids(table)[0])
-    assert (tags(table), list(world.leasing.page().items)) == ({}, [])
+    assert (tags(table), leased_tags(world)) == ({}, [])
 
 
 def test_beside_an_unknown_commit_the_table_gets_no_tag(world: World, table: Table) -> None:
@@ -192,68 +180,25 @@ def test_beside_an_unknown_commit_the_table_gets_no_tag(world: World, table: Tab
         with pytest.raises(TableBusy, match=f"the commit of process {process_id} was applied"):
             call()
     assert set(tags(table)) == {held.lease.tag}
-    assert [one.lease.lease_id for one in world.leasing.page().items] == [held.lease.lease_id]
+    assert leased_tags(world) == [held.lease.tag]
 
 
-def test_a_tag_keeps_one_snapshot_and_not_all_newer_ones(world: World, table: Table) -> None:
-    with pytest.raises(InvalidArgument, match="a tag keeps one snapshot"):
-        world.leasing.take(world.table(), ids(table)[0], "bob", since=True, as_tag=True)
-
-
-def test_one_that_has_expired_is_not_renewed_by_its_tag(world: World, table: Table) -> None:
-    held = take(world, ids(table)[0])
-    world.later(DAY.total_seconds())
-    with pytest.raises(LeaseNotFound):
-        world.leasing.renew(held.lease.lease_id)
-
-
-def test_a_lease_of_a_table_that_is_gone_is_released(world: World, catalog: SqlCatalog, table: Table) -> None:
-    held = take(world, ids(table)[0])
-    catalog.drop_table("db.t")
-    assert world.leasing.release(held.lease.lease_id).lease == held.lease
-    assert list(world.leasing.page().items) == []
-
-
-def test_the_tags_of_a_table_that_has_the_name_by_now_are_left_alone(
-    world: World, catalog: SqlCatalog, table: Table
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_lease_of_a_table_that_is_gone_is_released_and_tags_of_another_left_alone(
+    world: World, table: Table, is_made_anew: bool
 ) -> None:
     held = take(world, ids(table)[0])
-    catalog.drop_table("db.t")
-    other = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
-    writer.append(other, [row(1, "a")])
-    other.manage_snapshots().create_tag(ids(other)[0], held.lease.tag).commit()
-    world.leasing.release(held.lease.lease_id)
-    assert set(tags(other)) == {held.lease.tag}
+    world.catalog.drop_table("db.t")
+    if is_made_anew:
+        table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+        writer.append(table, [row(1, "a")])
+        table.manage_snapshots().create_tag(ids(table)[0], held.lease.tag).commit()
+    assert world.leasing.release(held.lease.lease_id).lease == held.lease
+    assert leased_tags(world) == []
+    assert not is_made_anew or set(tags(table)) == {held.lease.tag}
 
 
 # What we read ourselves we lease: an expiry that runs meanwhile keeps the snapshots that are compared
-
-
-class Meanwhile:
-    """A verification in which something happens once while rows are read."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.happens: Callable[[], None] = lambda: None
-
-    def read(
-        self, work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]
-    ) -> RowsDigest:
-        happens, self.happens = self.happens, lambda: None
-        happens()
-        return _digest(work, access, lineage, is_cancelled)
-
-    def verify(self) -> Verification:
-        service = VerifyingService(self.world.tables_of, self.read, self.world.leasing)
-        return service.verify(TABLE, None, None, lambda: False)
-
-    def leases(self) -> list[Any]:
-        return list(self.world.leasing.page().items)
-
-
-@pytest.fixture
-def meanwhile(world: World) -> Meanwhile:
-    return Meanwhile(world)
 
 
 @pytest.fixture
@@ -266,63 +211,78 @@ def leased(world: World) -> Table:
     return aged(made, 30)
 
 
-def test_an_expiry_that_runs_meanwhile_keeps_both_snapshots(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+def leases(world: World) -> list[Any]:
+    return [one.lease for one in world.leasing.page().items]
+
+
+def verify_while(world: World, happens: Callable[[], object]) -> Verification:
+    """A verification during which something happens each time before rows are read."""
+
+    def read(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
+        happens()
+        return _digest(work, access, lineage, is_cancelled)
+
+    return VerifyingService(world.tables_of, read, world.leasing).verify(TABLE, None, None, lambda: False)
+
+
+def test_an_expiry_that_runs_meanwhile_keeps_both_snapshots(world: World, leased: Table) -> None:
     _, before, after, head = ids(leased)
     seen: list[Any] = []
 
     def happen() -> None:
-        seen.extend(meanwhile.leases())
-        expire(world)
+        if not seen:
+            seen.extend(leases(world))
+            expire(world)
 
-    meanwhile.happens = happen
-    found = meanwhile.verify()
+    found = verify_while(world, happen)
     (held,) = seen
-    assert (held.lease.snapshot_id, held.lease.is_since, held.lease.holder) == (before, True, "amoro verify")
-    assert held.lease.expires_at == world.now + timedelta(hours=1)
+    assert (held.snapshot_id, held.is_since, held.holder) == (before, True, "amoro verify")
+    assert held.expires_at == world.now + timedelta(hours=1)
     assert ids(leased) == [before, after, head]
     assert found.is_sound
     assert [(one.span.before, one.span.after) for one in found.comparisons] == [(before, after)]
-    assert meanwhile.leases() == []
+    assert leases(world) == []
     expire(world)
     assert ids(leased) == [head]
 
 
-def test_a_long_reading_renews_its_lease(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+def test_a_long_reading_renews_its_lease(world: World, leased: Table) -> None:
     ends: list[timedelta] = []
 
-    def read(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    def happen() -> None:
+        ends.append(leases(world)[0].expires_at - world.now)
         world.later(timedelta(hours=1).total_seconds() / 2)
-        assert not is_cancelled()
-        ends.append(meanwhile.leases()[0].lease.expires_at - world.now)
-        return _digest(work, access, lineage, is_cancelled)
 
-    VerifyingService(world.tables_of, read, world.leasing).verify(TABLE, None, None, lambda: False)
+    verify_while(world, happen)
     assert ends == [timedelta(hours=1)] * len(ends)
     assert len(ends) >= 2
 
 
-def test_a_reading_that_fails_leaves_no_lease(world: World, leased: Table, meanwhile: Meanwhile) -> None:
-    meanwhile.happens = raising(KeyError("a fault of ours"))
+def test_a_reading_that_fails_leaves_no_lease_and_without_its_lease_it_stops(world: World, leased: Table) -> None:
     with pytest.raises(KeyError):
-        meanwhile.verify()
-    assert meanwhile.leases() == []
+        verify_while(world, raising(KeyError("a fault of ours")))
+    assert leases(world) == []
 
-
-def test_a_reading_whose_lease_was_released_stops_instead_of_reading_what_may_go(
-    world: World, leased: Table, meanwhile: Meanwhile
-) -> None:
-    def happen() -> None:
-        world.leasing.release(meanwhile.leases()[0].lease.lease_id)
+    def release() -> None:
+        for held in leases(world):
+            world.leasing.release(held.lease_id)
         world.later(timedelta(hours=1).total_seconds())
 
-    meanwhile.happens = happen
     with pytest.raises(LeaseNotFound):
-        meanwhile.verify()
+        verify_while(world, release)
 
 
-def test_it_waits_for_an_expiry_that_is_under_way(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+def test_it_waits_for_an_expiry_but_not_for_ever_nor_for_somebody_who_has_gone(world: World, leased: Table) -> None:
     process = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request").process_id
     waits: list[float] = []
+    world.leasing.wait = waits.append
+    with pytest.raises(TableBusy, match="is removing snapshots"):
+        verify(world)
+    assert sum(waits) == 60
+    waits.clear()
+    with pytest.raises(TableBusy), world.leasing.reading(TABLE, ids(leased)[-1:], "bob", lambda: True):
+        pass
+    assert waits == []
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
@@ -330,44 +290,31 @@ def test_it_waits_for_an_expiry_that_is_under_way(world: World, leased: Table, m
             world.optimizing.cancel(process, "by hand")
 
     world.leasing.wait = wait
-    assert meanwhile.verify().is_sound
+    assert verify(world).is_sound
     assert waits == [0.5] * 3
-
-
-def test_it_does_not_wait_for_ever_nor_for_somebody_who_has_gone(
-    world: World, leased: Table, meanwhile: Meanwhile
-) -> None:
-    world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
-    waits: list[float] = []
-    world.leasing.wait = waits.append
-    with pytest.raises(TableBusy, match="is removing snapshots"):
-        meanwhile.verify()
-    assert sum(waits) == 60
-    waits.clear()
-    with pytest.raises(TableBusy), world.leasing.reading(TABLE, ids(leased)[-1:], "bob", lambda: True):
-        pass
-    assert waits == []
 
 
 def test_one_snapshot_is_leased_by_itself_and_nothing_where_nobody_expires_it_or_the_state_is_only_read(
     world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def reading(snapshots: list[int], name: str = "cat.db.t") -> Any:
+        return world.leasing.reading(parse_table(name), snapshots, "bob", lambda: False)
+
     head = ids(leased)[-1]
-    with world.leasing.reading(TABLE, [head], "bob", lambda: False):
-        (held,) = world.leasing.page().items
-        assert (held.lease.snapshot_id, held.lease.is_since) == (head, False)
-    with pytest.raises(InvalidArgument, match="no snapshot 5"), world.leasing.reading(TABLE, [5], "bob", lambda: False):
+    with reading([head]):
+        assert [(one.snapshot_id, one.is_since) for one in leases(world)] == [(head, False)]
+    with pytest.raises(InvalidArgument, match="no snapshot 5"), reading([5]):
         pass
     other = writer.make_table(world.catalog, "db.other", SCHEMA)
     writer.append(other, [row(1)])
-    with world.leasing.reading(parse_table("cat.db.other"), ids(other), "bob", lambda: False) as keep:
-        world.later(timedelta(days=1).total_seconds())
+    with reading(ids(other), "cat.db.other") as keep:
+        world.later(DAY.total_seconds())
         keep()
-        assert list(world.leasing.page().items) == []
+        assert leases(world) == []
     store = ReadingStore.open(Path(world.home) / "amoro.db")
     monkeypatch.setattr(world.leasing, "store", store)
-    with world.leasing.reading(TABLE, ids(leased), "bob", lambda: False):
-        assert list(world.leasing.page().items) == []
+    with reading(ids(leased)):
+        assert leases(world) == []
     store.close()
 
 
@@ -377,22 +324,8 @@ def test_one_snapshot_is_leased_by_itself_and_nothing_where_nobody_expires_it_or
 TABLE = parse_table("cat.db.t")
 
 
-@pytest.fixture
-def verifying(world: World) -> VerifyingService:
-    return world.verifying
-
-
-def verify(service: VerifyingService, before: int | None = None, after: int | None = None) -> Verification:
-    return service.verify(TABLE, before, after, lambda: False)
-
-
-def table_with_deletes(catalog: SqlCatalog, properties: dict[str, str] | None = None) -> Table:
-    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=properties)
-    for first in (0, 100):
-        writer.append(table, [row(first + number, part) for number in range(10) for part in "ab"])
-    writer.upsert(table, [row(3, "a", "new")], ["id"])
-    writer.delete_where(table, lambda record: record["id"] == 105)
-    return table
+def verify(world: World, before: int | None = None) -> Verification:
+    return world.verifying.verify(TABLE, before, None, lambda: False)
 
 
 def replace_files(table: Table, rows: list[dict[str, object]]) -> None:
@@ -402,10 +335,12 @@ def replace_files(table: Table, rows: list[dict[str, object]]) -> None:
     commit(table, lambda head: Change(added, frozenset(file.path for file in files), summary={PROCESS_ID: "careless"}))
 
 
-def test_an_optimizing_with_writers_before_and_after_it_is_proven(
-    world: World, catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    table = table_with_deletes(catalog)
+def test_an_optimizing_with_writers_before_and_after_it_is_proven(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for first in (0, 100):
+        writer.append(table, [row(first + number, part) for number in range(10) for part in "ab"])
+    writer.upsert(table, [row(3, "a", "new")], ["id"])
+    writer.delete_where(table, lambda record: record["id"] == 105)
     process = world.begin_and_run(OptimizingType.FULL)
     writer.append(table, [row(500, "a"), row(501, "b")])
     writer.upsert(table, [row(101, "b", "newer")], ["id"])
@@ -415,7 +350,7 @@ def test_an_optimizing_with_writers_before_and_after_it_is_proven(
     writer.delete_where(table, lambda record: record["id"] == 500)
     head = table.refresh().metadata.current_snapshot_id
 
-    found = verify(verifying)
+    found = verify(world)
 
     assert found.is_sound
     assert found.selection.snapshot_id == head
@@ -441,87 +376,52 @@ def test_an_optimizing_with_writers_before_and_after_it_is_proven(
     ids=["lost", "added", "changed", "one twice and one lost"],
 )
 def test_a_rewrite_that_does_not_keep_every_row_is_found(
-    catalog: SqlCatalog, verifying: VerifyingService, rows: list[dict[str, object]], counts: tuple[int, int]
+    world: World, rows: list[dict[str, object]], counts: tuple[int, int]
 ) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
     writer.append(table, [row(number) for number in range(10)], files=2)
     replace_files(table, rows)
-    found = verify(verifying)
+    found = verify(world)
     (partition,) = found.comparisons[0].partitions
     assert (partition.before.rows, partition.after.rows) == counts
     assert (partition.is_equal, found.is_sound, found.problems) == (False, False, ())
 
 
-def test_a_row_that_moved_to_another_partition_is_found(catalog: SqlCatalog, verifying: VerifyingService) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+def test_a_row_that_moved_to_another_partition_is_found(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     writer.append(table, [row(1, "a"), row(2, "b")])
     replace_files(table, [row(1, "b"), row(2, "b")])
-    assert [one.is_equal for one in verify(verifying).comparisons[0].partitions] == [False, False]
+    assert [one.is_equal for one in verify(world).comparisons[0].partitions] == [False, False]
 
 
-def optimized(world: World, catalog: SqlCatalog) -> tuple[Table, Path]:
-    """A table that was optimized to one file, which is not compressed."""
+def test_a_rewritten_file_that_is_changed_cut_or_gone_is_a_problem_with_its_name(world: World) -> None:
     plain = {"write.parquet.compression-codec": "uncompressed"}
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=plain)
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=plain)
     for number in range(3):
         writer.append(table, [row(number, value=f"value-{number}")])
     assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
-    (file,) = oracle.live_files(table)
-    return table, Path(local_path(file.path))
-
-
-def test_a_changed_byte_of_a_rewritten_file_is_found(
-    world: World, catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    _, path = optimized(world, catalog)
-    assert verify(verifying).is_sound
+    (path,) = (Path(local_path(file.path)) for file in oracle.live_files(table))
     content = path.read_bytes()
     assert content.count(b"value-1") >= 1
-    path.write_bytes(content.replace(b"value-1", b"value-7"))
-    found = verify(verifying)
-    assert not found.is_sound
-    (problem,) = found.problems
-    assert path.name in problem
-    assert "CRC checksum verification failed" in problem
-
-
-def test_a_rewritten_file_that_is_gone_or_cut_is_a_problem_with_its_name(
-    world: World, catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    _, path = optimized(world, catalog)
-    content = path.read_bytes()
-    path.write_bytes(content[:-10])
-    cut = verify(verifying)
-    assert not cut.is_sound
-    assert any(f"has {len(content) - 10} bytes, but the manifest says {len(content)}" in text for text in cut.problems)
-    path.unlink()
-    gone = verify(verifying)
-    assert not gone.is_sound
-    assert [text for text in gone.problems if str(path) in text and "does not exist" in text] == list(gone.problems)
-
-
-def test_a_file_that_no_rewrite_touched_is_looked_for_too(
-    world: World, catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    table, _ = optimized(world, catalog)
+    size = len(content)
+    assert verify(world).is_sound
+    for harmed, words in (
+        (content.replace(b"value-1", b"value-7"), "CRC checksum verification failed"),
+        (content[:-10], f"has {size - 10} bytes, but the manifest says {size}"),
+        (None, "does not exist"),
+    ):
+        if harmed is None:
+            path.unlink()
+        else:
+            path.write_bytes(harmed)
+        found = verify(world)
+        assert not found.is_sound
+        assert any(path.name in problem and words in problem for problem in found.problems), words
+    # One that no rewrite touched is looked for, too.
+    path.write_bytes(content)
     writer.append(table, [row(9)])
     (path,) = (Path(local_path(file.path)) for file in oracle.live_files(table) if file.data_sequence == 5)
-    assert verify(verifying).is_sound
+    assert verify(world).is_sound
     path.unlink()
-    found = verify(verifying)
+    found = verify(world)
     assert (found.comparisons[0].is_equal, found.is_sound) == (True, False)
-
-
-def test_a_table_that_was_never_optimized_has_nothing_to_compare(
-    catalog: SqlCatalog, verifying: VerifyingService
-) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    empty = verify(verifying)
-    assert (empty.is_sound, empty.selection.note) == (True, "the table has no snapshot")
-    writer.append(table, [row(1)])
-    found = verify(verifying)
-    assert (found.is_sound, found.comparisons, found.files) == (True, (), 1)
-    with pytest.raises(SnapshotNotFound):
-        verify(verifying, before=1)
-    with pytest.raises(TableNotFound):
-        verifying.verify(parse_table("cat.db.nope"), None, None, lambda: False)

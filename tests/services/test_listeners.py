@@ -22,7 +22,7 @@ from amoro_core.bootstrap.settings import load_settings
 from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError, NotAllowed, NotFound, WorkFailed
 from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert
-from amoro_core.model.history_events import About, EventFilter, EventKind
+from amoro_core.model.history_events import About, Event, EventFilter, EventKind
 from amoro_core.model.listeners import LAST_WAIT, PAUSED_AFTER, Listener, ListenerCursor, Webhook, signing_key
 from amoro_core.services.listeners import TIMEOUT_S, ListenerService, posting
 from amoro_core.store import events
@@ -33,8 +33,6 @@ from tests.engine.builders import row
 from tests.iceberg.catalog_services import Metastore, served
 from tests.listening import SECRET, Server, receiving
 from tests.services.world import World, make_small_files
-
-CONDITION = (EventKind.CONDITION_RAISED, EventKind.CONDITION_CLEARED)
 
 
 @pytest.fixture
@@ -63,8 +61,11 @@ def happen(world: World, times: int, table: str = "cat.db.t") -> None:
 
 def told(world: World, *kinds: EventKind) -> list[int]:
     """The numbers of the events that are kept."""
-    found = world.store.read(lambda db: events.list_stored_after(db, EventFilter(kinds), 0, 1000))
-    return [event.event_id for event in found]
+    return [event.event_id for event in kept(world, *kinds)]
+
+
+def kept(world: World, *kinds: EventKind) -> list[Event]:
+    return world.store.read(lambda db: events.list_stored_after(db, EventFilter(kinds), 0, 1000))
 
 
 def test_a_webhook_that_fails_for_a_day_is_paused_and_gets_all_signed_and_in_order_once_it_is_resumed(
@@ -101,15 +102,15 @@ def test_a_webhook_that_fails_for_a_day_is_paused_and_gets_all_signed_and_in_ord
     assert receiver.refused == len(waits) + 1
     assert status.cursor.failure == f"[AMORO-1001] http://127.0.0.1:{receiver.server_port} answered HTTP 500"
     listening.deliver(other)
-    assert [event["id"] for event in heard] == [f"{n}-{at}" for n, at in told_with_time(world)][3:]
+    ids = [f"{one.event_id}-{round(one.at.timestamp() * 1000)}" for one in kept(world)]
+    assert [event["id"] for event in heard] == ids[3:]
 
     # What listens is behind, and the other one is told so.
     world.meters.ask_all("listeners", listening.gauges)
     world.services.conditions.look()
     listening.deliver(other)
-    assert [one["data"]["text"] for one in heard if one["type"] == "amoro.condition-raised"] == [
-        "Listener hooks is 1.01d behind"
-    ]
+    raised = [one["data"]["text"] for one in heard if one["type"] == "amoro.condition-raised"]
+    assert raised == ["Listener hooks is 1.01d behind"]
     receiver.status = 204
     world.later(7200)
     listening.deliver(mine)
@@ -120,11 +121,6 @@ def test_a_webhook_that_fails_for_a_day_is_paused_and_gets_all_signed_and_in_ord
     assert listening.statuses()[0].pending is None
     with pytest.raises(NotFound, match="hook'"):
         listening.resume("hook")
-
-
-def told_with_time(world: World) -> list[tuple[int, int]]:
-    found = world.store.read(lambda db: events.list_stored_after(db, EventFilter(), 0, 1000))
-    return [(event.event_id, round(event.at.timestamp() * 1000)) for event in found]
 
 
 def test_what_is_deleted_before_a_listener_got_it_is_counted_until_it_is_resumed(world: World) -> None:
@@ -187,7 +183,8 @@ def test_a_listener_gets_its_kinds_of_its_tables_and_changes_are_kept_for_who_as
 ) -> None:
     table = make_small_files(world.catalog)
     world.refresh()
-    asked = (EventKind.SCHEMA_CHANGED, EventKind.TABLE_CHANGED, *CONDITION)
+    conditions = (EventKind.CONDITION_RAISED, EventKind.CONDITION_CLEARED)
+    asked = (EventKind.SCHEMA_CHANGED, EventKind.TABLE_CHANGED, *conditions)
     writer.append(table, [row(7)])
     world.refresh()
     alert = ActiveAlert(next(one for one in CONDITIONS if not one.when.by), (), 1.0, world.now)

@@ -33,14 +33,13 @@ from amoro_core.store import tasks
 from amoro_core.store.connection import Connection, Parameters, as_stored
 from amoro_core.transactions.task_queue import PollRequest
 from amoro_core.transactions.task_reports import Failure, Refusal, Report, ReportReply
-from tests.engine import oracle, writer
-from tests.engine.builders import SCHEMA, row
+from tests.engine import oracle
 from tests.services.rigs import raising
 from tests.services.world import World, make_small_files, make_two_partitions
 from tests.store import builders
-from tests.work import rewrite_result
 
 ACK, CLOSE = timedelta(seconds=30), timedelta(hours=2)
+HOUR_S = 3600.0
 
 
 def two_partitions(world: World, **properties: str) -> str:
@@ -59,34 +58,15 @@ def statuses(world: World, process: str) -> list[TaskStatus]:
     return [task.status for task in world.tasks(process)]
 
 
-def test_a_table_with_a_process_is_not_planned_again(world: World) -> None:
-    process = two_partitions(world)
-    with pytest.raises(TableBusy, match=process):
-        world.begin(OptimizingType.MINOR)
-    assert world.status(process) is ProcessStatus.RUNNING
-
-
-def test_why_planning_failed_is_told_in_one_line_without_secrets(world: World) -> None:
-    writer.make_table(world.catalog, "db.t", SCHEMA)
+def test_a_plan_that_fails_says_why_in_one_line_without_secrets_and_backs_the_table_off(world: World) -> None:
+    make_small_files(world.catalog, 1)
     table_id = world.table().table_id
-
     world.iceberg.table(scan=raising(RuntimeError("postgresql://u:hunter2@db/x\n says no")))
-    with pytest.raises(RuntimeError, match="says no"):
-        world.planning.begin(table_id, trigger="request")
-    assert world.table().status_reason == "planning failed: postgresql://u:***@db/x says no"
-
-
-def test_a_plan_that_fails_backs_the_table_off(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    table_id = world.table().table_id
-
-    world.iceberg.table(scan=raising(RuntimeError("no luck")))
     for failures, minutes in ((1, 1), (2, 2), (3, 4)):
-        with pytest.raises(RuntimeError, match="no luck"):
+        with pytest.raises(RuntimeError, match="says no"):
             world.planning.begin(table_id, trigger="evaluation")
-        runtime = world.table()
-        assert runtime.status is OptimizingStatus.IDLE
+        runtime, why = world.table(), "planning failed: postgresql://u:***@db/x says no"
+        assert (runtime.status, runtime.status_reason) == (OptimizingStatus.IDLE, why)
         assert (runtime.failures, runtime.retry_at) == (failures, world.now + timedelta(minutes=minutes))
 
 
@@ -121,20 +101,10 @@ def test_a_process_waits_for_an_optimizer_its_work_alone_takes_time_and_its_prog
     assert overview.process(process, {}).figures.input_bytes_done == half.input_bytes
 
 
-def test_a_thread_that_polls_again_lost_the_answer_and_gets_the_task_anew(world: World) -> None:
-    process = two_partitions(world)
-    optimizer = world.optimizer()
-    (first,) = world.poll(optimizer, 1)
-    (second,) = world.poll(optimizer, 1)
-    assert (second.attempt.task_id, second.attempt.number) == (first.attempt.task_id, 2)
-    assert world.optimizing.ack(optimizer, [first.attempt]) == [None]
-    assert world.optimizing.ack(optimizer, [second.attempt]) != [None]
-    task = world.tasks(process)[0]
-    assert (task.status, task.lost_attempts) == (TaskStatus.ACKED, 0)
-
-
 def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None:
     process = two_partitions(world)
+    with pytest.raises(TableBusy, match=process):
+        world.begin(OptimizingType.MINOR)
     slow, quick = world.optimizer(), world.optimizer()
     handed = world.take(slow)
     late = world.execute(handed)
@@ -142,16 +112,11 @@ def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None
     again = world.run_one(quick)
     assert again.attempt.task_id == handed.attempt.task_id
     kept = world.output(again.attempt)
+    assert kept != late
     assert not world.complete(slow, handed.attempt, late)
+    assert not world.complete(quick, again.attempt, late)
     assert world.output(again.attempt) == kept
     assert world.tasks(process)[0].status is TaskStatus.SUCCESS
-
-
-def taken(world: World, optimizer: str, *threads: int) -> list[tuple[Attempt, WorkResult]]:
-    """Acknowledged attempts of these threads, with their results."""
-    handed = world.poll(optimizer, *threads)
-    world.optimizing.ack(optimizer, [one.attempt for one in handed])
-    return [(one.attempt, rewrite_result(world.execute(one))) for one in handed]
 
 
 def test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second(world: World) -> None:
@@ -248,129 +213,97 @@ def test_who_plans_a_table_saves_its_optimizers_another_look(world: World) -> No
     assert world.optimizing.ack(optimizer, [task.attempt]) == [{}]
 
 
-def test_another_result_for_a_completed_attempt_is_absorbed(world: World) -> None:
-    two_partitions(world)
-    optimizer = world.optimizer()
-    handed = world.take(optimizer)
-    first, second = world.execute(handed), world.execute(handed)
-    assert first != second
-    assert world.complete(optimizer, handed.attempt, first)
-    assert not world.complete(optimizer, handed.attempt, second)
-    assert world.output(handed.attempt) == first
+def set_clock(hours: int) -> Callable[[World], None]:
+    def happen(world: World) -> None:
+        world.now += timedelta(hours=hours)
+
+    return happen
 
 
-def hours(count: float) -> float:
-    return count * 3600
+def restarted(world: World) -> None:
+    """Every lease has its whole time again, from the first look on."""
+    world.later(2 * HOUR_S)
+    world.restart()
+    sweep(world)
 
 
-@pytest.mark.parametrize("jump", [-24, 24])
-def test_a_clock_that_is_set_neither_ends_nor_prolongs_anybodys_time(world: World, jump: int) -> None:
+@pytest.mark.parametrize("happen", [set_clock(-24), set_clock(24), restarted], ids=["back", "forth", "restart"])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_anybodys_time(
+    world: World, happen: Callable[[World], None]
+) -> None:
     process = two_partitions(world)
     optimizer = world.optimizer()
     acked, _ = world.poll(optimizer, 1, 2)
     world.optimizing.ack(optimizer, [acked.attempt])
     sweep(world)
-    world.now += timedelta(hours=jump)
-    world.later(30)
-    sweep(world)
-    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.SCHEDULED]
-    assert world.optimizers.silent() == []
-    world.later(0.001)
-    sweep(world)
-    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.PLANNED]
+    happen(world)
+    for seconds, expected, silent in (
+        (30, [TaskStatus.ACKED, TaskStatus.SCHEDULED], []),
+        (0.001, [TaskStatus.ACKED, TaskStatus.PLANNED], []),
+        (30, [TaskStatus.ACKED, TaskStatus.PLANNED], [optimizer]),
+        (2 * HOUR_S - 60.001, [TaskStatus.ACKED, TaskStatus.PLANNED], [optimizer]),
+        (0.001, [TaskStatus.PLANNED, TaskStatus.PLANNED], [optimizer]),
+    ):
+        world.later(seconds)
+        sweep(world)
+        assert (statuses(world, process), world.optimizers.silent()) == (expected, silent)
     taken_back = world.tasks(process)[1]
     assert (taken_back.lost_attempts, taken_back.failure) == (1, "not acknowledged within 30 s")
-    world.later(30)
-    assert world.optimizers.silent() == [optimizer]
-    world.later(hours(2) - 60.001)
-    sweep(world)
-    assert statuses(world, process)[0] is TaskStatus.ACKED
-    world.later(0.001)
-    sweep(world)
-    assert statuses(world, process)[0] is TaskStatus.PLANNED
     assert world.optimizing.abandoned(optimizer, [acked.attempt]) == [acked.attempt]
 
 
-def test_after_a_restart_every_lease_has_its_whole_time_again(world: World) -> None:
-    process = two_partitions(world)
-    optimizer = world.optimizer()
-    acked, _ = world.poll(optimizer, 1, 2)
-    world.optimizing.ack(optimizer, [acked.attempt])
-    sweep(world)
-    world.later(hours(2))
-    world.restart()
-    for later, expected in (
-        (0, [TaskStatus.ACKED, TaskStatus.SCHEDULED]),
-        (30, [TaskStatus.ACKED, TaskStatus.SCHEDULED]),
-        (0.001, [TaskStatus.ACKED, TaskStatus.PLANNED]),
-        (hours(2) - 30.001, [TaskStatus.ACKED, TaskStatus.PLANNED]),
-        (0.001, [TaskStatus.PLANNED, TaskStatus.PLANNED]),
-    ):
-        world.later(later)
-        sweep(world)
-        assert statuses(world, process) == expected
-
-
-def test_an_adopted_attempt_has_a_new_time_for_its_ack_and_none_for_its_completion(world: World) -> None:
+def test_attempts_go_on_under_a_new_registration_with_a_new_time_for_their_acks_alone(world: World) -> None:
     process = two_partitions(world)
     old = world.optimizer()
-    acked, unacked = world.poll(old, 1, 2)
-    world.optimizing.ack(old, [acked.attempt])
+    handed, unacked = world.poll(old, 1, 2)
+    world.optimizing.ack(old, [handed.attempt])
     sweep(world)
-    world.later(hours(2))
-    world.optimizer(running=[acked.attempt, unacked.attempt], previous_id=old)
+    output = world.execute(handed)
+    world.later(2 * HOUR_S)
+    unknown = Attempt(handed.attempt.task_id, 9)
+    new = world.optimizer(running=[handed.attempt, unacked.attempt, unknown], previous_id=old)
+    task = world.tasks(process)[0]
+    assert (task.thread.optimizer_id, task.attempt, task.lost_attempts) == (new, 1, 0)
+    assert world.optimizing.abandoned(new, [handed.attempt, unknown]) == [unknown]
+    assert not world.complete(old, handed.attempt, output)
     sweep(world)
     assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.SCHEDULED]
     world.later(0.001)
     sweep(world)
     assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.SCHEDULED]
+    world.optimizing.ack(new, [unacked.attempt])
+    assert world.complete(new, unacked.attempt, world.execute(unacked))
 
 
-def test_who_was_dismissed_gets_nothing_more_and_counts_no_more(world: World) -> None:
-    process = two_partitions(world)
-    optimizer = world.optimizer(threads=3)
-    world.poll(optimizer, 1)
-    world.optimizing.dismiss(optimizer, "not heard of", lost=True)
-    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
-    with pytest.raises(UnknownToken):
-        world.poll(optimizer, 2)
-    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
-    assert world.groups.get("default").threads == 0
-    world.optimizing.dismiss(optimizer, "once more", lost=True)
-
-
-def test_a_silent_optimizer_is_lost_after_the_timeout_and_its_token_unknown(world: World) -> None:
+def test_a_silent_optimizer_is_lost_after_a_whole_timeout_also_since_a_restart(world: World) -> None:
     optimizer = world.optimizer()
+    world.later(3600)
+    assert world.optimizers.silent() == [optimizer]
+    world.restart()
+    assert [item.optimizer_id for item, _ in world.optimizers.list_optimizers()] == [optimizer]
     world.later(60)
     assert world.optimizers.silent() == []
     world.later(0.001)
     assert world.optimizers.silent() == [optimizer]
     world.optimizers.touch(optimizer, 2, {})
     assert world.optimizers.silent() == []
-    world.optimizers.forget(optimizer)
-    with pytest.raises(UnknownToken):
-        world.optimizers.touch(optimizer, 2, {})
-
-
-def test_nobody_counts_as_lost_before_one_whole_timeout_since_the_restart(world: World) -> None:
-    optimizer = world.optimizer()
-    world.later(3600)
-    world.restart()
-    assert world.optimizers.silent() == []
-    assert [item.optimizer_id for item, _ in world.optimizers.list_optimizers()] == [optimizer]
-    world.later(60.001)
-    assert world.optimizers.silent() == [optimizer]
+    process = two_partitions(world)
+    world.poll(optimizer, 1)
+    for _ in range(2):  # it gets nothing more, and counts no more
+        world.optimizing.dismiss(optimizer, "not heard of", lost=True)
+        assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
+        assert world.groups.get("default").threads == 0
+        with pytest.raises(UnknownToken):
+            world.optimizers.touch(optimizer, 2, {})
+        with pytest.raises(UnknownToken):
+            world.poll(optimizer, 2)
 
 
 def test_a_heartbeat_interval_of_the_timeout_is_refused(world: World) -> None:
     with pytest.raises(InvalidArgument, match="60 s is not below the coordinator's timeout of 60 s"):
-        world.optimizers.register(
-            group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=60)
-        )
+        world.optimizer(heartbeat_interval=timedelta(seconds=60))
     with pytest.raises(GroupNotFound, match="'other'"):
-        world.optimizers.register(
-            group="other", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)
-        )
+        world.optimizer(group="other")
 
 
 def test_a_failed_task_is_retried_until_its_runs_are_used_up(world: World) -> None:
@@ -389,19 +322,6 @@ def test_a_failed_task_is_retried_until_its_runs_are_used_up(world: World) -> No
     assert world.heard.left_over == [process]
 
 
-def test_a_failed_process_leaves_no_output_behind(world: World) -> None:
-    process = two_partitions(world, **{"self-optimizing.execute.num-retries": "0"})
-    optimizer = world.optimizer()
-    done = world.run_one(optimizer)
-    output = world.output(done.attempt)
-    world.run_one(optimizer, Failure("AMORO-1001", "no"))
-    assert world.status(process) is ProcessStatus.FAILED
-    (path,) = [Path(file.path.removeprefix("file://")) for file in output.data_files]
-    assert path.exists()
-    assert world.clearing.clean_up(process) == tuple(file.path for file in output.data_files)
-    assert not path.exists()
-
-
 def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
     process = two_partitions(world)
     for _ in range(3):
@@ -414,33 +334,6 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
     view = world.optimizing.find_process(process)
     assert view.process.status is ProcessStatus.FAILED
     assert view.process.failure.startswith("task 1 lost 3 attempts on 3 optimizers")
-
-
-def test_with_partial_commit_what_succeeded_is_committed(world: World) -> None:
-    process = two_partitions(
-        world, **{"self-optimizing.execute.num-retries": "0", "self-optimizing.allow-partial-commit": "true"}
-    )
-    before = world.rows()
-    optimizer = world.optimizer()
-    world.run_one(optimizer, Failure("AMORO-1001", "no"))
-    world.run_one(optimizer)
-    assert world.heard.commits == [process]
-    assert world.committing.commit(process) is ProcessStatus.PARTIAL
-    oracle.assert_same_rows(before, world.rows())
-
-
-def test_attempts_go_on_under_a_new_registration(world: World) -> None:
-    process = two_partitions(world)
-    old = world.optimizer()
-    handed = world.take(old)
-    unknown = Attempt(handed.attempt.task_id, 9)
-    new = world.optimizer(running=[handed.attempt, unknown], previous_id=old)
-    task = world.tasks(process)[0]
-    assert (task.thread.optimizer_id, task.attempt, task.lost_attempts) == (new, 1, 0)
-    assert world.optimizing.abandoned(new, [handed.attempt, unknown]) == [unknown]
-    output = world.execute(handed)
-    assert not world.complete(old, handed.attempt, output)
-    assert world.complete(new, handed.attempt, output)
 
 
 @pytest.mark.parametrize("stage", ["planned", "scheduled", "acked", "completed", "all completed", "failed"])
@@ -470,34 +363,31 @@ def test_every_stage_survives_a_restart(world: World, stage: str) -> None:
     oracle.assert_same_rows(before, world.rows())
 
 
-def test_what_was_pending_is_pending_again_after_a_request_that_found_nothing(world: World) -> None:
+def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan_and_requests_in_vain(world: World) -> None:
     # Three undersized files, which only a major rewrites.
     table = make_small_files(world.catalog)
     largest = max(Path(file.path.removeprefix("file://")).stat().st_size for file in oracle.live_files(table))
     properties = {"self-optimizing.enabled": "true", "self-optimizing.target-size": str(largest * 5 // 2)}
-    with table.refresh().transaction() as transaction:
-        transaction.set_properties(properties)
-    assert world.refresh().status is OptimizingStatus.PENDING
-    begun = world.planning.begin(world.table().table_id, trigger="request", requested=OptimizingType.MINOR)
-    assert begun.process_id is None
-    assert world.table().status is OptimizingStatus.IDLE
-    assert world.refresh().status is OptimizingStatus.PENDING
-
-
-def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan_and_a_request_that_failed(
-    world: World,
-) -> None:
-    make_small_files(world.catalog, 12, properties={"self-optimizing.enabled": "true"})
+    world.set_properties(properties)
     runtime = world.refresh()
-    assert runtime.status is OptimizingStatus.PENDING
-    world.store.write(lambda db: world.planning._mark_planning(db, runtime.table_id, "evaluation"))
-    assert world.table().status is OptimizingStatus.PLANNING
-    world.restart()
-    assert world.table().status is OptimizingStatus.IDLE
-    assert world.refresh().status is OptimizingStatus.PENDING
-    with world.iceberg.table(scan=lambda self: 1 / 0), pytest.raises(ZeroDivisionError):
-        world.planning.begin(runtime.table_id, trigger="request", requested=OptimizingType.MINOR)
-    assert world.table().status is OptimizingStatus.IDLE
+
+    def request() -> None:
+        begun = world.planning.begin(runtime.table_id, trigger="request", requested=OptimizingType.MINOR)
+        assert begun.process_id is None
+
+    def fail() -> None:
+        with world.iceberg.table(scan=lambda self: 1 / 0), pytest.raises(ZeroDivisionError):
+            world.planning.begin(runtime.table_id, trigger="request", requested=OptimizingType.MINOR)
+
+    def die() -> None:
+        world.store.write(lambda db: world.planning._mark_planning(db, runtime.table_id, "evaluation"))
+        assert world.table().status is OptimizingStatus.PLANNING
+        world.restart()
+
+    for happen in (request, die, fail):
+        assert world.refresh().status is OptimizingStatus.PENDING
+        happen()
+        assert world.table().status is OptimizingStatus.IDLE
     assert world.refresh().status is OptimizingStatus.PENDING
 
 
@@ -565,64 +455,33 @@ def test_results_beside_what_cannot_be_taken_count(world: World) -> None:
     world.optimizing.dismiss(other, "not heard of", lost=False)
     assert done(world, other, stale) == (False, [])
     assert done(world, one, Attempt(TaskId("p-nothing", 1), 1)) == (False, [])
-    assert done(world, one, mine[0], 1) == (True, [(1, 4, 2)])
+    reports = [Report(one, mine[1], WorkResult("another", b"")), Report(one, mine[0], RED)]
     with pytest.raises(InvalidArgument):
-        world.optimizing.complete(one, mine[1], WorkResult("another", b""))
-    assert done(world, one, mine[0]) == (True, []), "the same once more"
+        world.optimizing.report(reports, PollRequest(one, "default", (1, 2)))
+    assert statuses_of(world, process) == [SUCCESS, ACKED, ACKED, PLANNED, PLANNED, PLANNED], "nothing is scheduled"
+    assert done(world, one, mine[0], 1) == (True, [(1, 4, 2)]), "the same once more"
     both = [Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED)]
     assert world.optimizing.report(both) == ReportReply((True, True))
     assert not world.optimizing.complete(other, refused, Refusal(KIND, "no"))
     assert statuses_of(world, process) == [SUCCESS, SUCCESS, PLANNED, SCHEDULED, PLANNED, PLANNED]
 
 
-def test_a_call_with_a_result_that_cannot_be_taken_keeps_the_others_and_schedules_nothing(world: World) -> None:
-    process = plan(world, 3)
-    optimizer = painter(world)
-    first, second = acked(world, optimizer, 1, 2)
-    reports = [Report(optimizer, first, WorkResult("another", b"")), Report(optimizer, second, RED)]
-    with pytest.raises(InvalidArgument):
-        world.optimizing.report(reports, PollRequest(optimizer, "default", (1, 2)))
-    assert statuses_of(world, process) == [ACKED, SUCCESS, PLANNED]
-
-
-def test_a_result_that_overtakes_its_ack_changes_nothing_and_counts_after_it(world: World) -> None:
-    process = plan(world, 1)
-    optimizer = painter(world)
-    (attempt,) = scheduled(world, optimizer, 1)
-    assert done(world, optimizer, attempt) == (False, [])
-    assert statuses_of(world, process) == [SCHEDULED]
-    assert None not in world.optimizing.ack(optimizer, [attempt])
-    assert done(world, optimizer, attempt) == (True, [])
-    assert statuses_of(world, process) == [SUCCESS]
-
-
-class _Commits:
-    """COMMIT fails, as with a full disk or one that is gone, as long as `is_broken`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_broken, execute = False, Connection.execute
-
-        def run(db: Connection, sql: str, *parameters: Parameters) -> int:
-            if sql == "COMMIT" and self.is_broken:
-                raise sqlite3.OperationalError("disk I/O error")
-            return execute(db, sql, *parameters)
-
-        monkeypatch.setattr(Connection, "execute", run)
-
-
-def test_what_is_not_committed_does_not_count_and_counts_when_it_is_repeated(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_committed_does_not_count_and_counts_when_it_is_repeated(world: World) -> None:
     process = plan(world, 2)
     optimizer = painter(world)
     (attempt,) = scheduled(world, optimizer, 1)
-    commits = _Commits(monkeypatch)
+    execute = Connection.execute
+
+    def full(db: Connection, sql: str, *parameters: Parameters) -> int:
+        if sql == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return execute(db, sql, *parameters)
 
     def refused(ask: Callable[[], object]) -> None:
-        commits.is_broken = True
-        with pytest.raises(StoreFailed):
-            ask()
-        commits.is_broken = False
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Connection, "execute", full)
+            with pytest.raises(StoreFailed):
+                ask()
 
     refused(lambda: world.optimizing.ack(optimizer, [attempt]))
     assert statuses_of(world, process) == [SCHEDULED, PLANNED]
@@ -636,13 +495,19 @@ def test_what_is_not_committed_does_not_count_and_counts_when_it_is_repeated(
 def test_what_is_stored_and_not_answered_is_accepted_again_and_its_thread_gets_its_task_anew(world: World) -> None:
     process = plan(world, 2)
     optimizer = painter(world)
-    (attempt,) = acked(world, optimizer, 1)
+    (attempt,) = scheduled(world, optimizer, 1)
+    assert done(world, optimizer, attempt) == (False, []), "a result that overtakes its ack changes nothing"
+    assert statuses_of(world, process)[0] is SCHEDULED
+    assert world.optimizing.ack(optimizer, [attempt]) == [{}]
     failpoints.arm("complete.after_store=fail")
     with pytest.raises(InjectedFault):
         done(world, optimizer, attempt, 1)
     assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
     assert done(world, optimizer, attempt, 1) == (True, [(1, 2, 2)])
     assert statuses_of(world, process) == [SUCCESS, SCHEDULED]
+    task = world.tasks(process)[1]
+    assert world.optimizing.ack(optimizer, [Attempt(task.task_id, 1), Attempt(task.task_id, 2)]) == [None, {}]
+    assert world.tasks(process)[1].lost_attempts == 0
 
 
 def test_a_task_in_another_status_or_attempt_is_not_changed(world: World) -> None:

@@ -1,14 +1,18 @@
 """What a plan follows: blockers, properties that change, chosen partitions, and plans that people have seen."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType
 
 from amoro_core.admin.context import Call
 from amoro_core.admin.optimizing import plan_table
@@ -28,11 +32,11 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.task_lifecycle import Failure
-from amoro_core.store.database import Store
 from amoro_core.transactions.process_context import reserved_files
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.clustered import Grouping, cluster_with, clusterer, plan_groups_with, work_on
 from tests.services.rigs import reaching
 from tests.services.world import START, World, make_small_files, make_two_partitions
 from tests.store.builders import open_store, services
@@ -44,14 +48,6 @@ MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
 def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
     table_id = world.table().table_id
     return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
-
-
-def test_a_plan_saves_what_lists_say(world: World) -> None:
-    make_small_files(world.catalog, 5, {"self-optimizing.minor.trigger.file-count": "2"})
-    saving = world.refresh().saving
-    plan = plan_table(world.services, pb.PlanTableRequest(table="cat.db.t"), Call(Principal("admin", Role.ADMIN)))
-    assert (plan.saved_files, plan.saved_bytes) == (saving.files, saving.bytes)
-    assert (saving.files, saving.bytes) == (4, plan.files.data_bytes)
 
 
 def test_optimizing_waits_for_its_window_and_a_request_does_not(world: World) -> None:
@@ -99,6 +95,13 @@ def test_a_blocked_table_is_not_planned_until_the_blocker_expires_and_not_a_tick
     assert world.blockers.list_active() == []
     assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
     assert world.blockers.trim() == 1
+    # A blocker survives a restart, and goes with its table.
+    held_again = block(world)
+    world.restart()
+    assert world.blockers.list_active() == [held_again]
+    world.catalog.drop_table("db.t")
+    world.discovery.explore("cat")
+    assert world.blockers.list_active() == []
 
 
 def test_renewing_holds_from_now_on_and_what_expired_cannot_be_renewed(world: World) -> None:
@@ -159,16 +162,6 @@ def test_two_blockers_never_hold_the_same_work_and_are_told_by_the_ends_of_their
     assert world.blockers.release(first[-8:]).blocker.blocker_id == first
 
 
-def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> None:
-    make_small_files(world.catalog)
-    held = block(world)
-    world.restart()
-    assert world.blockers.list_active() == [held]
-    world.catalog.drop_table("db.t")
-    world.discovery.explore("cat")
-    assert world.blockers.list_active() == []
-
-
 # Properties that change while a process runs, and what a group's properties do
 
 
@@ -183,44 +176,43 @@ def two_tasks(world: World, **properties: str) -> str:
 
 def say(world: World, **properties: str) -> TableRuntime:
     """Set properties of the table, and let the coordinator look at it."""
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties(properties)
+    world.set_properties(properties)
     return world.refresh()
 
 
-def test_fewer_retries_count_for_the_process_that_runs(world: World) -> None:
+def test_fewer_retries_count_for_the_process_that_runs_and_what_succeeded_is_committed(world: World) -> None:
     process = two_tasks(world)
     say(world, **{"self-optimizing.execute.num-retries": "0", "self-optimizing.allow-partial-commit": "true"})
-    optimizer = world.optimizer()
-    world.run_one(optimizer)
+    before, optimizer = world.rows(), world.optimizer()
     world.run_one(optimizer, Failure("AMORO-1001", "broken"))
-    assert world.status(process) is ProcessStatus.COMMITTING
+    world.run_one(optimizer)
+    assert world.heard.commits == [process]
     assert world.committing.commit(process) is ProcessStatus.PARTIAL
+    oracle.assert_same_rows(before, world.rows())
 
 
-def test_a_default_of_the_catalog_counts_for_the_process_that_runs_too(world: World) -> None:
-    process = two_tasks(world)
-    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.execute.num-retries": "0"}))
-    world.tables.refresh(world.table().table_id)
-    world.run_one(world.optimizer(), Failure("AMORO-1001", "broken"))
-    assert world.status(process) is ProcessStatus.FAILED
-
-
-def test_open_tasks_go_to_the_tables_new_group_once_there_is_one(world: World) -> None:
+def test_a_new_group_and_defaults_of_the_catalog_count_for_the_process_that_runs(world: World) -> None:
     process = two_tasks(world)
     world.run_one(world.optimizer())
     say(world, **{"self-optimizing.group": "fast"})
     assert {task.group for task in world.tasks(process)} == {"default"}
     world.groups.create(ResourceGroup("fast"))
-    world.tables.refresh(world.table().table_id)
+    world.refresh()
     by_status = {task.status: task.group for task in world.tasks(process)}
     assert by_status == {TaskStatus.SUCCESS: "default", TaskStatus.PLANNED: "fast"}
+    say(world, **{"self-optimizing.group": "default"})
+    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.execute.num-retries": "0"}))
+    world.refresh()
+    world.run_one(world.optimizer(), Failure("AMORO-1001", "broken"))
+    assert world.status(process) is ProcessStatus.FAILED
 
 
 @pytest.mark.parametrize("by", ["property", "command"])
 def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str) -> None:
     process = two_tasks(world)
     (running,) = world.poll(world.optimizer())
+    assert not world.table().enabled
+    assert world.optimizing.cancel_unwanted(world.table().table_id) is None, "a request is carried through"
     if by == "property":
         say(world, **{"self-optimizing.enabled": "false"})
     else:
@@ -234,12 +226,6 @@ def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str)
     assert world.optimizing.ack(running.attempt.task_id.process_id, [running.attempt]) == [None]
 
 
-def test_a_request_for_a_table_that_is_only_observed_is_carried_through(world: World) -> None:
-    two_tasks(world)
-    assert not world.table().enabled
-    assert world.optimizing.cancel_unwanted(world.table().table_id) is None
-
-
 def test_what_commits_already_is_not_ended_by_switching_off(world: World) -> None:
     process = two_tasks(world)
     world.run_all(process)
@@ -248,30 +234,22 @@ def test_what_commits_already_is_not_ended_by_switching_off(world: World) -> Non
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
-def test_a_process_reads_no_more_than_its_groups_input_limit(world: World) -> None:
+def test_a_group_limits_what_a_process_reads_and_the_memory_of_its_optimizers(world: World) -> None:
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for number in range(4):
         writer.append(table, [row(number, part) for part in "abc"])
-    world.groups.update("default", GroupChange(properties={"max-input-file-size-per-thread": "1"}))
+    world.groups.update("default", GroupChange(properties={"max-input-file-size-per-thread": "1", "memory": "512"}))
     previewed = world.tables.preview(TABLE, OptimizingType.MINOR, False)
     assert len(previewed.plan.tasks) == 1
     assert len(world.tasks(world.begin(OptimizingType.MINOR))) == 1
-
-
-def test_an_optimizer_must_have_the_memory_that_its_group_asks_for(world: World) -> None:
-    world.groups.update("default", GroupChange(properties={"memory": "512"}))
-    with pytest.raises(
-        InvalidArgument, match=r"'default' asks for 512 MB of memory for each thread, .* has 511 MB"
-    ) as e:
+    asks = "'default' asks for 512 MB of memory for each thread, .* has 511 MB"
+    with pytest.raises(InvalidArgument, match=asks) as refused:
         world.optimizer(threads=2, memory_bytes=2 * 511 * MIB)
-    assert e.value.hint == "Start it with --memory 512MB, or in another group."
+    assert refused.value.hint == "Start it with --memory 512MB, or in another group."
     world.optimizer(threads=2, memory_bytes=2 * 512 * MIB)
 
 
 # A round that somebody limits to partitions: planned so, kept so, and no row of others is touched
-
-
-NAME = parse_table("cat.db.t")
 
 
 @pytest.fixture
@@ -294,22 +272,16 @@ def begin(world: World, where: str, kind: OptimizingType | None = OptimizingType
     return begun.process_id
 
 
-def test_a_plan_and_a_process_have_the_chosen_partition_only(world: World, table: Table) -> None:
-    preview = world.tables.preview(NAME, OptimizingType.FULL, False, "part = 'a'")
-    assert preview.partition_paths == ("part=a",)
-    assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
-    process = begin(world, "part = 'a'")
-    assert {task.partition for task in world.tasks(process)} == {"part=a"}
-    assert world.process(process).where == "part = 'a'"
-
-
-def test_a_delete_that_other_partitions_need_stays_though_all_of_the_plan_is_rewritten(
-    world: World, table: Table
-) -> None:
+def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stays(world: World, table: Table) -> None:
     rows = oracle.live_rows(table)
     assert len(rows) == 6
-    for where, data_files, delete_files in (("part = 'a'", 5, 1), ("part = 'b'", 2, 0)):
-        process = begin(world, where)
+    preview = world.tables.preview(TABLE, OptimizingType.FULL, False, "part = 'a'")
+    assert preview.partition_paths == ("part=a",)
+    assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
+    for part, data_files, delete_files in (("a", 5, 1), ("b", 2, 0)):
+        process = begin(world, f"part = '{part}'")
+        assert {task.partition for task in world.tasks(process)} == {f"part={part}"}
+        assert world.process(process).where == f"part = '{part}'"
         world.run_all(process)
         assert world.committing.commit(process) is ProcessStatus.SUCCESS
         table.refresh()
@@ -328,74 +300,268 @@ def test_the_files_of_a_process_are_taken_under_every_name_of_its_table(world: W
     assert world.store.read(lambda db: reserved_files(db, another, "another", *given[2:])).paths == {}
 
 
-@pytest.mark.parametrize("where", ["id = 4", "part >", "part = 'c'"])
-def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs(world: World, table: Table, where: str) -> None:
-    world.tables.set_enabled(NAME, True)
+def test_what_was_asked_for_in_vain_is_not_told_and_a_part_leaves_the_rest_due(world: World, table: Table) -> None:
+    world.tables.set_enabled(TABLE, True)
     before = world.table()
     assert "fragment" in before.status_reason or "small files" in before.status_reason
-    with suppress(InvalidArgument):
-        world.planning.begin(before.table_id, trigger="request", where=where)
-    assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
-
-
-def test_after_a_limited_round_the_table_is_still_due_for_the_rest(world: World, table: Table) -> None:
-    world.tables.set_enabled(NAME, True)
+    for where in ("id = 4", "part >", "part = 'c'"):
+        with suppress(InvalidArgument):
+            world.planning.begin(before.table_id, trigger="request", where=where)
+        assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
     process = begin(world, "part = 'a'", None)
     world.run_all(process)
     world.committing.commit(process)
     world.later(61)
-    world.tables.refresh(world.table().table_id)
-    assert world.table().status is OptimizingStatus.PENDING
+    assert world.refresh().status is OptimizingStatus.PENDING
 
 
 # Plans that people have seen are kept: for ten minutes, a hundred of them, over a restart, each for its table
 
 
-SEEN_TABLE = parse_table("c.n.t")
-TICK = timedelta(milliseconds=1)
+def test_the_newest_hundred_plans_are_kept_for_their_tables_for_ten_minutes(tmp_path: Path) -> None:
+    now = [START]
+    store = open_store(tmp_path / "amoro.db")
+    service = services(store, lambda: now[0]).planning
 
+    def kept() -> int:
+        return len(store.read(lambda db: db.select("SELECT plan_id FROM saved_plan")))
 
-class Clock:
-    """A clock that is set."""
-
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = open_store(tmp_path / "amoro.db")
-    yield made
-    made.close()
-
-
-def _rows(store: Store) -> int:
-    return len(store.read(lambda db: db.select("SELECT plan_id FROM saved_plan")))
-
-
-def test_a_plan_is_kept_for_its_table_alone_for_ten_minutes_and_no_longer(store: Store) -> None:
-    clock = Clock()
-    service = services(store, clock).planning
-    made = service.save_plan(SEEN_TABLE, b"plan")
-    for table, plan_id in ((parse_table("c.n.other"), made.plan_id), (SEEN_TABLE, "another")):
+    made = service.save_plan(TABLE, b"plan")
+    for table, plan_id in ((parse_table("cat.db.other"), made.plan_id), (TABLE, "another")):
         with pytest.raises(NotFound):
             service.saved_plan(table, plan_id)
-    clock.now += timedelta(minutes=10) - TICK
-    assert service.saved_plan(SEEN_TABLE, made.plan_id) == made
-    clock.now += TICK
-    with pytest.raises(NotFound, match=f"no plan '{made.plan_id}' of c.n.t is kept"):
-        service.saved_plan(SEEN_TABLE, made.plan_id)
-    clock.now += TICK
-    service.save_plan(SEEN_TABLE, b"another")
-    assert _rows(store) == 1, "what is too old is not kept either"
-
-
-def test_the_newest_hundred_are_kept(store: Store) -> None:
-    service = services(store, Clock()).planning
-    first, *others = [service.save_plan(SEEN_TABLE, b"plan") for _ in range(101)]
-    assert _rows(store) == 100
-    assert all(service.saved_plan(SEEN_TABLE, one.plan_id) == one for one in others)
+    now[0] += timedelta(minutes=10) - MS
+    assert service.saved_plan(TABLE, made.plan_id) == made
+    now[0] += MS
+    with pytest.raises(NotFound, match=f"no plan '{made.plan_id}' of cat.db.t is kept"):
+        service.saved_plan(TABLE, made.plan_id)
+    now[0] += MS
+    first, *others = [service.save_plan(TABLE, b"plan") for _ in range(101)]
+    assert kept() == 100, "what is too old is not kept either"
+    assert all(service.saved_plan(TABLE, one.plan_id) == one for one in others)
     with pytest.raises(NotFound):
-        service.saved_plan(SEEN_TABLE, first.plan_id)
+        service.saved_plan(TABLE, first.plan_id)
+    store.close()
+
+
+# Writers that announce the partitions that they write: refused, granted, or given way to, and left alone by plans
+
+
+KEY = "self-optimizing.conflict-granularity"
+A = "part = 'a'"
+
+
+def make(world: World, granularity: str = "partition") -> Table:
+    """A table of two partitions of three files each."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties={KEY: granularity})
+    for number in range(3):
+        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    return table
+
+
+def block_part(world: World, condition: str = A, **more: Any) -> str:
+    operations = more.pop("operations", frozenset({BlockedOperation.OPTIMIZE}))
+    return world.blockers.block(world.table().table_id, operations, condition=condition, **more).blocker.blocker_id
+
+
+def files(table: Table) -> Counter[str]:
+    """How many live data files each partition has."""
+    table.refresh()
+    found = (one for one in oracle.live_files(table) if one.content == oracle.DATA)
+    return Counter("a" if "part=a" in one.path else "b" for one in found)
+
+
+def test_a_partition_that_is_rewritten_is_refused_with_the_process_and_another_is_granted(world: World) -> None:
+    table = make(world)
+    process = world.begin(OptimizingType.MINOR)
+    with pytest.raises(TableBusy, match=f"process {process} .minor, running. is active on cat.db.t where part = 'a'"):
+        block_part(world)
+    with pytest.raises(TableBusy) as busy:
+        block_part(world, "part IN ('b', 'c')")
+    assert busy.value.exit_status == 5
+    block_part(world, "part = 'c'", reason="a load")
+    with pytest.raises(TableBlocked, match=r"where part = 'c' until .* \(a load\)"):
+        block_part(world, "part = 'c'")
+    world.run_all(process)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert files(table) == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_tasks_give_way_and_the_rest_commits(world: World, done: bool) -> None:
+    """By file nothing hinders a writer."""
+    table = make(world, "file")
+    before, process, optimizer = oracle.live_rows(table), world.begin(OptimizingType.MINOR), world.optimizer()
+    handed = world.take(optimizer)
+    own = next(task for task in world.tasks(process) if task.task_id == handed.attempt.task_id)
+    written = world.execute(handed)
+    if done:
+        world.complete(optimizer, handed.attempt, written)
+    blocker = block_part(world, own.partition.replace("=", " = '") + "'", yields=True, reason="a load")
+    # What is reported from now on counts for nothing.
+    assert done or not world.complete(optimizer, handed.attempt, written)
+    world.run_all(process, optimizer)
+    status = {task.partition: task for task in world.tasks(process)}
+    assert done or "gives way to a writer (a load)" in status[own.partition].failure
+    assert world.committing.commit(process) is ProcessStatus.PARTIAL
+    assert sorted(files(table).values()) == [1, 3]
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+    live = {one.path for one in oracle.live_files(table)}
+    assert not live & {file.path for file in written.data_files}
+    # The plans after it leave the partition alone, and say why.
+    begun = world.planning.begin(world.table().table_id, trigger="request", requested=OptimizingType.FULL)
+    assert (begun.process_id, "left to a writer" in begun.evaluation.reason) == (None, True), begun.evaluation.reason
+    assert world.refresh().status is OptimizingStatus.IDLE
+    world.blockers.release(blocker)
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+    assert files(table) == {"a": 1, "b": 1}
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+
+
+def test_where_no_task_is_left_the_process_ends_and_a_committing_one_does_not_give_way(world: World) -> None:
+    make(world)
+    process = world.begin(OptimizingType.MINOR)
+    world.blockers.release(block_part(world, "part >= 'a'", yields=True))
+    assert world.status(process) is ProcessStatus.CLOSED
+    process = world.begin_and_run(OptimizingType.MINOR)
+    with pytest.raises(TableBusy, match=f"process {process} .minor, committing."):
+        block_part(world, yields=True)
+    world.optimizing.cancel(process, "by hand")
+    process = world.begin(OptimizingType.MINOR)
+    world.blockers.block(world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}), yields=True)
+    assert world.status(process) is ProcessStatus.CLOSED
+    assert world.blockers.blocked_from(BlockedOperation.OPTIMIZE) == {world.table().table_id}
+
+
+def test_by_table_anything_hinders_a_writer(world: World) -> None:
+    make(world, "table")
+    process = world.begin(OptimizingType.MINOR)
+    with pytest.raises(TableBusy):
+        block_part(world, "part = 'c'")
+    block_part(world, "part = 'c'", yields=True)
+    assert world.status(process) is ProcessStatus.CLOSED
+    with pytest.raises(TableBlocked):
+        world.begin(OptimizingType.MINOR)
+
+
+def test_a_blocker_taken_while_a_plan_is_made_makes_the_plan_lose(world: World) -> None:
+    table, taken = make(world, "file"), list[str]()
+
+    def meanwhile(name: str) -> None:
+        if name == "plan.before_store" and not taken:
+            taken.append(block_part(world))
+
+    with reaching(meanwhile), pytest.raises(TableBusy, match="while this was planned the table was blocked"):
+        world.begin(OptimizingType.MINOR)
+    assert world.table().status is OptimizingStatus.IDLE
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+    assert files(table) == {"a": 3, "b": 1}
+    # When it has expired, what it held is due again without another commit.
+    world.later(60)
+    assert world.blockers.trim() == 1
+    assert world.table().refresh_at is None
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+    assert files(table) == {"a": 1, "b": 1}
+
+
+def test_partitions_of_other_specs_are_blocked_where_they_may_have_such_rows(world: World) -> None:
+    table = make(world, "file")
+    with table.update_spec() as change:
+        change.add_field("id", BucketTransform(2), "by_id")
+    for _ in range(3):
+        writer.append(table, [row(1, "a"), row(100, "b")])
+    block_part(world, "part = 'a' AND id = 1")
+    # The old spec tells only the part, the new one both.
+    process = world.begin_and_run(OptimizingType.MINOR)
+    assert {task.partition.partition("/by_id")[0] for task in world.tasks(process)} == {"part=b"}
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    elsewhere = next(at for at in range(2, 99) if _bucket(at) != _bucket(1))
+    for _ in range(2):
+        writer.append(table, [row(elsewhere, "a")])
+    process = world.begin(OptimizingType.MINOR)
+    assert [task.partition for task in world.tasks(process)] == [f"part=a/by_id={1 - _bucket(1)}"]
+    world.optimizing.cancel(process, "seen")
+    # When the column is gone the condition tells nothing: it blocks all.
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.rename_column("part", "piece")
+    begun = world.planning.begin(world.table().table_id, trigger="request", requested=OptimizingType.FULL)
+    assert begun.process_id is None
+
+
+def _bucket(value: int) -> int:
+    return BucketTransform(2).transform(LongType())(value) or 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("day = '2026-11-30'", "the table has no column day"),
+        ("id = 5", "id is not a partition column of the table, which is partitioned by identity.part."),
+        ("part =", "expected a condition"),
+        ("part = 5 AND", "malformed"),
+    ],
+)
+def test_a_condition_that_selects_no_partitions_is_refused(world: World, condition: str, words: str) -> None:
+    make(world)
+    with pytest.raises(InvalidArgument, match=words):
+        block_part(world, condition)
+    with pytest.raises(InvalidArgument, match="concern optimizing, not batch-write"):
+        block_part(world, operations=frozenset({BlockedOperation.BATCH_WRITE}))
+    assert world.blockers.list_active() == []
+    writer.append(writer.make_table(world.catalog, "db.u", SCHEMA), [row(1)])
+    table_id, optimize = world.table("cat.db.u").table_id, frozenset({BlockedOperation.OPTIMIZE})
+    with pytest.raises(InvalidArgument, match="which is unpartitioned"):
+        world.blockers.block(table_id, optimize, condition=A)
+
+
+def test_clustering_leaves_blocked_partitions_out_and_waits_for_those_blocked_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(world, "file")
+    plan_groups_with(monkeypatch, Grouping(3))
+    before, blocker = oracle.live_rows(table), block_part(world)
+    process = cluster_with(world, Grouping())
+    assert {task.partition for task in world.tasks(process)} == {"part=b"}
+    block_part(world, "part = 'b'", yields=True)
+    assert world.status(process) is ProcessStatus.CLOSED
+    world.blockers.release(blocker)
+    process = cluster_with(world, Grouping())
+    assert {task.partition for task in world.tasks(process)} == {"part=a"}
+    work_on(world, process, clusterer(world))
+    assert files(table)["b"] == 3
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+    # Data expiry can leave nothing out, and waits.
+    with pytest.raises(TableBlocked):
+        world.maintaining.begin(world.table().table_id, "rewrite-manifests", trigger="request")
+    world.now += timedelta(hours=1)
+    assert world.blockers.trim() == 1
+
+
+def test_of_blockers_and_plans_that_race_none_has_what_the_other_has(world: World) -> None:
+    make(world)
+    table_id = world.table().table_id
+
+    def tried(start: Barrier, act: Any) -> Any:
+        start.wait()
+        try:
+            return act()
+        except TableBusy:
+            return None
+
+    def plan() -> str | None:
+        return world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR).process_id
+
+    with ThreadPoolExecutor(2) as pool:
+        for turn in range(12):
+            start = Barrier(2)
+            planned = pool.submit(tried, start, plan)
+            held = tried(start, lambda turn=turn: block(world, yields=turn % 3 == 0))
+            process = planned.result()
+            running = process is not None and world.status(process) is ProcessStatus.RUNNING
+            there = [one for one in world.tasks(process) if one.partition == "part=a"] if running else []
+            if held is not None:
+                assert {one.status for one in there} <= {TaskStatus.CANCELED}
+                world.blockers.release(held)
+            if running:
+                world.optimizing.cancel(process, "again")
+    assert world.blockers.list_active() == []

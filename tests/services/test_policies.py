@@ -31,14 +31,14 @@ def policy(name: str, match: str, values: Mapping[str, object], **more: object) 
     return {"name": name, "match": match, "set": dict(values), **more}
 
 
+def told(world: World, key: str) -> tuple[str, str]:
+    """The value of a property, and who says it."""
+    properties, _ = world.services.inspection.properties(parse_table("cat.db.t"))
+    return next((one.value, one.origin) for one in properties if one.key == key)
+
+
 def apply(world: World, *policies: Mapping[str, object], dry_run: bool = False) -> AppliedPolicies:
     return world.services.policies.apply(json.dumps(policies), "ann", dry_run=dry_run)
-
-
-def told(world: World, key: str, name: str = "cat.db.t") -> tuple[str, str]:
-    """The value of a property, and who says it."""
-    properties, _ = world.services.inspection.properties(parse_table(name))
-    return next((one.value, one.origin) for one in properties if one.key == key)
 
 
 def test_the_table_says_more_than_policies_and_the_narrowest_says_more_than_the_catalog(world: World) -> None:
@@ -52,14 +52,10 @@ def test_the_table_says_more_than_policies_and_the_narrowest_says_more_than_the_
         policy("db", "cat.db.*", {COUNT: 2}),
         policy("others", "cat.db.*", {COUNT: 3}, exclude=["cat.*.t"], priority=1),
     )
-    assert (applied.version, [(str(one.table), one.becomes) for one in applied.tables]) == (
-        1,
-        [("cat.db.t", "looked at")],
-    )
-    assert {(one.key, one.before, one.after) for one in applied.tables[0].changes} == {
-        (COUNT, "100", "2"),
-        ("snapshot.keep.duration", "", "1h"),
-    }
+    (table,) = applied.tables
+    assert (applied.version, str(table.table), table.becomes) == (1, "cat.db.t", "looked at")
+    changes = {(one.key, one.before, one.after) for one in table.changes}
+    assert changes == {(COUNT, "100", "2"), ("snapshot.keep.duration", "", "1h")}
     assert told(world, COUNT) == ("2", "policy db")
     assert told(world, QUOTA) == ("0.1", "table")
     assert told(world, "snapshot.keep.duration") == ("1h", "policy all")
@@ -102,6 +98,7 @@ def test_any_no_wins_whoever_says_it(world: World) -> None:
     world.refresh()
     dry = apply(world, policy("db", "cat.db.t", {ENABLED: True}), dry_run=True)
     assert (dry.version, [one.becomes for one in dry.tables]) == (1, ["due"])
+    assert (world.services.policies.show().version, world.refresh().enabled) == (1, False)
     apply(world, policy("db", "cat.db.t", {ENABLED: True}))
     assert world.refresh().enabled_origin == f"policy db: {ENABLED}=true"
     assert [one.becomes for one in apply(world, dry_run=True).tables] == ["not due"]
@@ -111,10 +108,7 @@ def test_any_no_wins_whoever_says_it(world: World) -> None:
     ("text", "words"),
     [
         ("- [", "line 1: while parsing a flow node, expected the node content"),
-        (
-            "- name: a\n  match: x.y.z\n  sets: {}\n",
-            "line 3: while parsing a mapping, unexpected key not in schema 'sets'",
-        ),
+        ("- name: a\n  match: x.y.z\n  sets: {}\n", "line 3: while parsing a mapping, unexpected key"),
         ("- name: a\n  match: x.y.z\n", "required key(s) 'set' not found"),
         ("- name: a\n  match: shop.*\n  set: {}\n", "policy a: 'shop.*' matches no table"),
         ("- {name: a, match: x.**, set: {self-optimizing.quotas: 1}}", "policy a: the property self-optimizing.quotas"),
@@ -242,6 +236,18 @@ def test_what_holds_is_what_a_slow_oracle_finds(seed: int) -> None:
                 assert (found.get(key) or (None,))[0] == wanted, (seed, name, key, written)
 
 
+def test_the_example_and_what_is_refused_agree_with_the_schema() -> None:
+    schema = json.loads((SCHEMAS / "policies.schema.json").read_text(encoding="utf-8"))
+    text = (EXAMPLES / "policies.yaml").read_text(encoding="utf-8")
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(yaml.safe_load(text))
+    assert [one.name for one in parse_policies(text)]
+    for wrong in ([{"name": "a", "match": "**"}], [{"name": "a b", "match": "**", "set": {"a": "1"}}], {"a": 1}):
+        assert not validator.is_valid(wrong)
+        with pytest.raises(InvalidArgument):
+            parse_policies(json.dumps(wrong))
+
+
 def test_a_dry_run_over_ten_thousand_tables_changes_nothing(world: World) -> None:
     number = count(1000, 10_000)
 
@@ -254,15 +260,3 @@ def test_a_dry_run_over_ten_thousand_tables_changes_nothing(world: World) -> Non
     applied = apply(world, *policies, dry_run=True)
     assert len(applied.tables) == number
     assert len(world.store.read(tables.list_tables)) == number
-
-
-def test_the_example_and_what_is_refused_agree_with_the_schema() -> None:
-    schema = json.loads((SCHEMAS / "policies.schema.json").read_text(encoding="utf-8"))
-    text = (EXAMPLES / "policies.yaml").read_text(encoding="utf-8")
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.validate(yaml.safe_load(text))
-    assert [one.name for one in parse_policies(text)]
-    for wrong in ([{"name": "a", "match": "**"}], [{"name": "a b", "match": "**", "set": {"a": "1"}}], {"a": 1}):
-        assert not validator.is_valid(wrong)
-        with pytest.raises(InvalidArgument):
-            parse_policies(json.dumps(wrong))

@@ -10,9 +10,9 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -50,23 +50,12 @@ from tests.services.rigs import reaching
 from tests.services.world import World
 from tests.tiers import sample
 
-SEND = IcebergTable.send
 PROPERTIES = {
     "maintenance.expire-snapshots.trash-keep": "0",
     "maintenance.clean-orphan-files.trash-keep": "0",
     "clean-orphan-file.min-existing-time-minutes": "0",
+    "maintenance.rewrite-manifests.min-count": "2",
 }
-CONFIRMED = Options(confirmed=True)
-DAY_S = 86400
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """What is refused is said."""
-    try:
-        yield
-    except AmoroError as error:
-        print(f"{error.code} {error.message}")
 
 
 class Scene:
@@ -75,14 +64,10 @@ class Scene:
     def __init__(self, world: World, patch: pytest.MonkeyPatch, guarded: bool) -> None:
         self.world, self._patch, self.guarded = world, patch, guarded
         world.now = datetime.now(UTC) + timedelta(seconds=1)
-        self.table = self.make()
-        self.root = Path(local_path(self.table.location()))
-
-    def make(self) -> Table:
-        made = writer.make_table(self.world.catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
+        self.table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
         for number in range(3):
-            writer.append(made, [row(number, "a"), row(number, "b")])
-        return made
+            writer.append(self.table, [row(number, "a"), row(number, "b")])
+        self.root = Path(local_path(self.table.location()))
 
     def off(self, where: Any, name: str, value: Any) -> None:
         """Switch a guard off, where this is asked for; with it that of the sweep."""
@@ -96,28 +81,21 @@ class Scene:
         path.write_bytes(content)
         return path
 
-    def age(self, days: float = 5) -> None:
+    def age(self) -> None:
+        """Every file is five days old."""
         for path in self.root.rglob("*"):
             if path.is_file():
-                os.utime(path, (time.time() - days * DAY_S,) * 2)
-
-    def old_snapshots(self) -> None:
-        aged(self.table, 30)
+                os.utime(path, (time.time() - 5 * 86400,) * 2)
 
     def run(self, *names: str) -> None:
         """Each to its end, however it ends."""
         for name in names:
-            with told():
+            with suppress(AmoroError):
                 table_id = self.world.table().table_id
-                begun = self.world.maintaining.begin(table_id, name, trigger="request", options=CONFIRMED)
-                print(f"{name}: {begun.reason}")
+                options = Options(confirmed=True)
+                begun = self.world.maintaining.begin(table_id, name, trigger="request", options=options)
                 if begun.process_id:
                     self.world.committing.commit(begun.process_id)
-
-    def rewrite_manifests(self) -> None:
-        with self.table.transaction() as change:
-            change.set_properties({"maintenance.rewrite-manifests.min-count": "2"})
-        self.run("rewrite-manifests")
 
     def clean(self) -> None:
         self.run("clean-orphan-files", "empty-trash")
@@ -128,19 +106,14 @@ class Scene:
     def gone(self, paths: Iterable[str | Path]) -> set[str]:
         return {str(path) for path in paths if not Path(local_path(str(path))).exists()}
 
-    def lost(self) -> set[str]:
-        metadata = self.table.refresh().metadata
-        return self.gone((*reached(metadata), self.table.metadata_location))
-
 
 # Expiry
 
 
 def branch_at_count_0(scene: Scene) -> set[str]:
     writer.create_branch(scene.table, "audit", scene.table.metadata.snapshots[1].snapshot_id)
-    with scene.table.transaction() as change:
-        change.set_properties({"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
-    scene.old_snapshots()
+    scene.world.set_properties({"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
+    aged(scene.table, 30)
     keep = snapshots._keep
 
     def not_of_refs(stay: Any, ids: Any, ground: Any, reason: str) -> None:
@@ -156,7 +129,7 @@ def branch_at_count_0(scene: Scene) -> set[str]:
 
 def tag_made_meanwhile(scene: Scene) -> set[str]:
     first = scene.table.metadata.snapshots[0].snapshot_id
-    scene.old_snapshots()
+    aged(scene.table, 30)
     made: list[str] = []
 
     def send(table: IcebergTable, payload: bytes) -> None:
@@ -164,7 +137,7 @@ def tag_made_meanwhile(scene: Scene) -> set[str]:
             made.append("kept")
             writer.create_tag(scene.table, "kept", first)
         if scene.guarded:
-            SEND(table, payload)
+            IcebergTable.send(table, payload)
         elif first in {one.snapshot_id for one in scene.table.refresh().metadata.snapshots}:  # as pyiceberg sends it
             removal = RemoveSnapshotsUpdate(snapshot_ids=[first])
             catalog, now = scene.world.catalog, scene.table.refresh()
@@ -177,16 +150,16 @@ def tag_made_meanwhile(scene: Scene) -> set[str]:
 
 def another_table_of_the_name(scene: Scene) -> set[str]:
     """With the same snapshots: it was copied."""
-    scene.old_snapshots()
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
+    aged(scene.table, 30)
+    begun = scene.world.begin_action("expire-snapshots")
     copied = {**json.loads(Path(local_path(scene.table.metadata_location)).read_bytes()), "table-uuid": str(uuid4())}
     path = scene.put("metadata/00099-copy.metadata.json", json.dumps(copied).encode())
     scene.world.catalog.drop_table("db.t")
     scene.table = scene.world.catalog.register_table("db.t", path.as_uri())
     before = {str(one.snapshot_id) for one in scene.table.metadata.snapshots}
     scene.off(committing, "open_planned", lambda tables, case: tables.open(case.runtime.identifier))
-    with told():
-        scene.world.committing.commit(begun.process_id)
+    with suppress(AmoroError):
+        scene.world.committing.commit(begun)
     return before - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
 
 
@@ -206,7 +179,7 @@ def base_of_a_process(scene: Scene) -> set[str]:
     base = scene.world.table_head()
     scene.world.begin(OptimizingType.FULL)
     writer.append(scene.table, [row(50)])
-    scene.old_snapshots()
+    aged(scene.table, 30)
     scene.off(snapshots, "_keep_needed", lambda *_: None)
     scene.expire()
     return {str(base)} - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
@@ -214,7 +187,7 @@ def base_of_a_process(scene: Scene) -> set[str]:
 
 def live_in_an_older_snapshot(scene: Scene) -> set[str]:
     writer.create_tag(scene.table, "old", scene.table.metadata.snapshots[0].snapshot_id)
-    scene.rewrite_manifests()
+    scene.run("rewrite-manifests")
     writer.remove_files(scene.table, [one.path for one in oracle.live_files(scene.table)])
     writer.append(scene.table, [row(6)])
     return _without_what_stays(scene)
@@ -229,7 +202,7 @@ def added_again(scene: Scene) -> set[str]:
 
 def carried_over(scene: Scene) -> set[str]:
     """Manifests rewritten into one, and the snapshot between expired by hand."""
-    scene.rewrite_manifests()
+    scene.run("rewrite-manifests")
     middle = scene.world.table_head()
     writer.append(scene.table, [row(5)])
     writer.expire_snapshots(scene.table, [middle])
@@ -237,10 +210,10 @@ def carried_over(scene: Scene) -> set[str]:
 
 
 def _without_what_stays(scene: Scene) -> set[str]:
-    scene.old_snapshots()
+    aged(scene.table, 30)
     scene.off(reachable, "_live", lambda *_: reachable.NO_KEYS)
     scene.expire()
-    return scene.lost()
+    return scene.gone((*reached(scene.table.refresh().metadata), scene.table.metadata_location))
 
 
 # Orphans
@@ -342,7 +315,7 @@ def rewritten_by_a_zombie(scene: Scene) -> set[str]:
 
 
 def live_set_empty(scene: Scene) -> set[str]:
-    scene.old_snapshots()
+    aged(scene.table, 30)
     head = scene.table.refresh().current_snapshot()
     needed = {one.path for one in oracle.live_files(scene.table)}
     schema, _ = oracle.read_avro(head.manifest_list)
@@ -360,13 +333,13 @@ def live_set_empty(scene: Scene) -> set[str]:
 
 def forgotten_by_a_restart(scene: Scene) -> set[str]:
     """The other way round: what was condemned is not forgotten."""
-    scene.old_snapshots()
+    aged(scene.table, 30)
     before = reached(scene.table.metadata)
     scene.off(pending_deletions, "add_many", lambda db, batches: None)
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
+    begun = scene.world.begin_action("expire-snapshots")
     failpoints.arm("clear.after_done=fail")
     with suppress(failpoints.InjectedFault):
-        scene.world.committing.commit(begun.process_id)
+        scene.world.committing.commit(begun)
     failpoints.arm("")
     scene.world.restart()
     scene.run("empty-trash")
@@ -376,10 +349,9 @@ def forgotten_by_a_restart(scene: Scene) -> set[str]:
 
 def rows_counted_from_our_own_commit(scene: Scene) -> set[str]:
     said = {"data-expire.field": "value", "data-expire.retention-time": "10d", "data-expire.level": "file"}
-    with scene.table.transaction() as change:
-        change.set_properties(said)
+    scene.world.set_properties(said)
     writer.append(scene.table, [row(9, "c", f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%d}")])
-    scene.old_snapshots()
+    aged(scene.table, 30)
     assert scene.world.optimize(OptimizingType.FULL)
     scene.off(data_expiry, "_brought_data", lambda snapshot: True)
     scene.run("expire-data")
@@ -392,8 +364,7 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
     writer.upsert(scene.table, [row(1, "a", "new")], ["id"])
     deleted = scene.world.table_head()
     writer.remove_files(scene.table, old)
-    begun = scene.world.maintaining.begin(scene.world.table().table_id, file_removal.DANGLING, trigger="request")
-    assert begun.process_id
+    begun = scene.world.begin_action(file_removal.DANGLING)
     planned = scene.table.refresh().metadata.current_snapshot_id
     writer.rollback(scene.table, deleted)
     rows = oracle.live_rows(scene.table)
@@ -411,54 +382,47 @@ def deletes_of_another_scan(scene: Scene) -> set[str]:
 
     scene.off(IcebergTable, "head", headed)
     scene.off(file_removal, "dangling_deletes", of_the_plan)
-    with told():
-        scene.world.committing.commit(begun.process_id)
+    with suppress(AmoroError):
+        scene.world.committing.commit(begun)
     return {str(one) for one in oracle.live_rows(scene.table) - rows}
 
 
 _DANGLING = file_removal.dangling_deletes
 
 
-@dataclass(frozen=True)
-class Loss:
-    """Where it happened, and what would be lost."""
-
-    at: str
-    scene: Callable[[Scene], set[str]]
-
-
-LOSSES = (
-    Loss("iceberg #13568, amoro #4231", carried_over),
-    Loss("iceberg #8255, #10982", added_again),
-    Loss("iceberg #2131", live_in_an_older_snapshot),
-    Loss("iceberg-go #1829", branch_at_count_0),
-    Loss("iceberg-python #2409", another_table_of_the_name),
-    Loss("pyiceberg 0.12: a tag", tag_made_meanwhile),
-    Loss("amoro #930, iceberg #5846", chain_of_a_writer),
-    Loss("amoro #930: Flink's files", uncommitted_of_flink),
-    Loss("iceberg #17213, #4265, doris #66348", two_tables_in_one_place),
-    Loss("amoro #877, iceberg #1471, OpenHouse", one_file_under_two_names),
-    Loss("amoro #1386", deletes_are_files_too),
-    Loss("amoro #1959, trino #19965", statistics_are_files_too),
-    Loss("amoro #2925", young_files),
-    Loss("iceberg #4194", outputs_of_a_process),
-    Loss("PostHog #78455", rewritten_by_a_zombie),
-    Loss("paimon #7710, #6479", live_set_empty),
-    Loss("amoro #1190, #1736", base_of_a_process),
-    Loss("amoro #3608", forgotten_by_a_restart),
-    Loss("amoro #2555", rows_counted_from_our_own_commit),
-    Loss("amoro #3348", deletes_of_another_scan),
-)
+#: By where it happened; each scene tells what would be lost.
+LOSSES: dict[str, Callable[[Scene], set[str]]] = {
+    "iceberg #13568, amoro #4231": carried_over,
+    "iceberg #8255, #10982": added_again,
+    "iceberg #2131": live_in_an_older_snapshot,
+    "iceberg-go #1829": branch_at_count_0,
+    "iceberg-python #2409": another_table_of_the_name,
+    "pyiceberg 0.12: a tag": tag_made_meanwhile,
+    "amoro #930, iceberg #5846": chain_of_a_writer,
+    "amoro #930: Flink's files": uncommitted_of_flink,
+    "iceberg #17213, #4265, doris #66348": two_tables_in_one_place,
+    "amoro #877, iceberg #1471, OpenHouse": one_file_under_two_names,
+    "amoro #1386": deletes_are_files_too,
+    "amoro #1959, trino #19965": statistics_are_files_too,
+    "amoro #2925": young_files,
+    "iceberg #4194": outputs_of_a_process,
+    "PostHog #78455": rewritten_by_a_zombie,
+    "paimon #7710, #6479": live_set_empty,
+    "amoro #1190, #1736": base_of_a_process,
+    "amoro #3608": forgotten_by_a_restart,
+    "amoro #2555": rows_counted_from_our_own_commit,
+    "amoro #3348": deletes_of_another_scan,
+}
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.at)
-def test_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, loss: Loss) -> None:
-    assert loss.scene(Scene(world, monkeypatch, guarded=True)) == set()
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    assert LOSSES[loss](Scene(world, monkeypatch, guarded=True)) == set()
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.at)
-def test_without_its_guard_it_would_be(world: World, monkeypatch: pytest.MonkeyPatch, loss: Loss) -> None:
-    assert loss.scene(Scene(world, monkeypatch, guarded=False))
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_its_guard_it_would_be(world: World, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    assert LOSSES[loss](Scene(world, monkeypatch, guarded=False))
 
 
 # An older copy of the state database is put back, after what it was about had gone on: deleted, committed, undone
@@ -508,13 +472,13 @@ class Place:
         aged(self.table, 30)
         self.copy = world.home / "copy.db"
 
-    def begin(self, name: str) -> str:
+    def begin(self, name: str, confirmed: bool = False) -> str:
         if name == "optimize":
             return self.world.begin_and_run(OptimizingType.FULL)
-        table_id = self.world.table().table_id
-        options = Options(confirmed=name in ("clean-orphan-files", "expire-data"))
-        begun = self.world.maintaining.begin(table_id, name, trigger="request", options=options)
-        return begun.process_id
+        options = Options(confirmed=confirmed or name in ("clean-orphan-files", "expire-data"))
+        return self.world.maintaining.begin(
+            self.world.table().table_id, name, trigger="request", options=options
+        ).process_id
 
     def run(self, name: str) -> str:
         process_id = self.begin(name)
@@ -541,10 +505,9 @@ class Place:
                     self.world.committing.commit(process.process_id)
             self.world.later(3600)
 
-    def confirm_all(self, name: str) -> None:
-        """Go on with what is held, batch after batch."""
-        table_id, options = self.world.table().table_id, Options(confirmed=True)
-        while begun := self.world.maintaining.begin(table_id, name, trigger="request", options=options).process_id:
+    def confirm_all(self) -> None:
+        """Go on with what is held of the trash, batch after batch."""
+        while begun := self.begin("empty-trash", confirmed=True):
             self.world.committing.commit(begun)
 
     def require(self, rows: Counter[object]) -> None:
@@ -563,18 +526,13 @@ class Place:
             self.run(name)
         metadata = self.table.refresh().metadata
         logged = {self.table.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
-        named = {local_path(path) for path in (reached(metadata) | logged)}
-        root = Path(local_path(self.table.location()))
-        left = {str(path) for path in root.rglob("*") if path.is_file()} - named
-        removed = {local_path(path) for path in self._removed_entries()}
-        assert left - removed == set()
-        assert self.world.store.read(lambda db: pending_deletions.paths(db, self.world.table().table_id)) == frozenset()
-
-    def _removed_entries(self) -> set[str]:
-        """What entries name that say it was removed: orphan cleaning keeps it."""
-        metadata = self.table.metadata
         manifests = {one.manifest_path for each in metadata.snapshots for one in each.manifests(self.table.io)}
-        return {entry["data_file"]["file_path"] for path in manifests for entry in oracle.read_avro(path)[1]}
+        # What entries name that say it was removed orphan cleaning keeps, too.
+        entries = {entry["data_file"]["file_path"] for path in manifests for entry in oracle.read_avro(path)[1]}
+        named = {local_path(path) for path in (reached(metadata) | logged | entries)}
+        root = Path(local_path(self.table.location()))
+        assert {str(path) for path in root.rglob("*") if path.is_file()} - named == set()
+        assert self.world.store.read(lambda db: pending_deletions.paths(db, self.world.table().table_id)) == frozenset()
 
 
 @pytest.fixture
@@ -617,8 +575,7 @@ def test_what_went_on_after_the_copy_is_neither_done_again_nor_lost(place: Place
 def test_files_that_an_undo_brought_back_are_kept_by_the_guard(place: Place, due_at_once: bool) -> None:
     """The copy has them waiting, or due, to be deleted."""
     if not due_at_once:
-        with place.table.transaction() as change:
-            change.set_properties({"maintenance.expire-snapshots.trash-keep": "1d"})
+        place.world.set_properties({"maintenance.expire-snapshots.trash-keep": "1d"})
     every = {one.snapshot_id: oracle.live_rows(place.table, one.snapshot_id) for one in place.table.metadata.snapshots}
     process_id = place.run("expire-snapshots")
     place.world.store.backup(place.copy)
@@ -631,7 +588,7 @@ def test_files_that_an_undo_brought_back_are_kept_by_the_guard(place: Place, due
     held = place.begin("empty-trash")
     assert place.world.committing.commit(held) is ProcessStatus.HELD
     assert place.world.guard_hits > 0
-    place.confirm_all("empty-trash")
+    place.confirm_all()
     place.require(rows)
     refs = place.table.refresh().metadata.refs
     back = {name: oracle.live_rows(place.table, ref.snapshot_id) for name, ref in refs.items() if name != "main"}
@@ -641,8 +598,7 @@ def test_files_that_an_undo_brought_back_are_kept_by_the_guard(place: Place, due
 
 def test_what_was_restored_from_the_trash_and_committed_is_kept(place: Place) -> None:
     """An orphan of the copy is a live file by now."""
-    with place.table.transaction() as change:
-        change.set_properties({"maintenance.clean-orphan-files.trash-keep": "1d"})
+    place.world.set_properties({"maintenance.clean-orphan-files.trash-keep": "1d"})
     live = next(one.path for one in oracle.live_files(place.table) if one.content == 0)
     writer.remove_files(place.table, [live])
     aged(place.table, 30)
@@ -653,6 +609,6 @@ def test_what_was_restored_from_the_trash_and_committed_is_kept(place: Place) ->
     place.put_back()
     place.world.later(MONTH_S)
     assert place.world.committing.commit(place.begin("empty-trash")) is ProcessStatus.HELD
-    place.confirm_all("empty-trash")
+    place.confirm_all()
     place.require(rows)
     assert Path(local_path(live)).exists()

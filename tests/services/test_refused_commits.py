@@ -74,17 +74,14 @@ def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
     world: World, process: str, kind: Kind, trouble: Trouble
 ) -> None:
     before = metadata_files(world)
+    assert world.services.overview.last_failure(world.table().table_id) == ""
     for tries in (1, 2):
         error = tried(world, process, trouble, kind)
         assert type(error) is AccessDenied
         now = world.process(process)
         assert now.status is ProcessStatus.COMMITTING
-        assert (now.delay.code, now.delay.reason, now.delay.tries, now.delay.refusals) == (
-            "AMORO-1013",
-            error.message,
-            tries,
-            tries,
-        )
+        delay = now.delay
+        assert (delay.code, delay.reason, delay.tries, delay.refusals) == ("AMORO-1013", error.message, tries, tries)
         assert shown(world, process) == now.waiting
         assert now.waiting.startswith(f"waiting to commit: {error.message}, next try at 2026-03-01 12:00:")
         world.restart()  # what it waits for is kept
@@ -95,18 +92,16 @@ def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
     assert (end.failure_code, end.delay) == ("AMORO-1006", None)
     assert ("denied" if trouble is Trouble.DENIED else "ACCESS_DENIED") in end.failure
     assert end.failure.endswith("; tried 3 times")
-    assert [one.outcome for one in world.commits(process)] == ([REFUSED] * 3 if kind is Kind.METADATA else [])
+    assert world.outcomes(process) == ([REFUSED] * 3 if kind is Kind.METADATA else [])
     assert (metadata_files(world), data_files(world, process)) == (before, [])
     runtime = world.table()
     assert (runtime.status, runtime.failures) == (OptimizingStatus.IDLE, 1)
     assert runtime.status_reason == f"minor failed: {end.failure}"
-
-
-def test_a_right_that_comes_back_in_time_ends_the_waiting(world: World, process: str) -> None:
-    tried(world, process, Trouble.DENIED)
-    tried(world, process, Trouble.DENIED)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.process(process).delay is None
+    world.tables.refresh(runtime.table_id)
+    assert world.services.overview.last_failure(runtime.table_id) == f"minor {process}: [AMORO-1006] {end.failure}"
+    world.later(1)
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+    assert world.services.overview.last_failure(runtime.table_id) == ""
 
 
 @pytest.mark.parametrize("trouble", [Trouble.FAILS, Trouble.BUSY, Trouble.FULL])
@@ -118,11 +113,8 @@ def test_trouble_of_the_moment_is_shown_and_never_ends_the_process(
         error = tried(world, process, trouble)
         assert isinstance(error, AmoroError)
         now = world.process(process)
-        assert (now.delay.tries, now.delay.refusals, now.delay.retry_at) == (
-            tries,
-            0,
-            world.now + timedelta(seconds=pause),
-        )
+        retry_at = world.now + timedelta(seconds=pause)
+        assert (now.delay.tries, now.delay.refusals, now.delay.retry_at) == (tries, 0, retry_at)
         assert world.optimizing.list_committing() == []
         world.later(pause)
         assert world.optimizing.list_committing() == [(process, "cat")]
@@ -151,11 +143,8 @@ def test_a_commit_that_waits_can_be_cancelled_and_leaves_nothing_behind(world: W
 
     view = world.optimizing.cancel(process, "no more")
 
-    assert (view.process.status, view.process.failure, view.process.delay) == (
-        ProcessStatus.CLOSED,
-        "no more; 2 of 2 tasks done",
-        None,
-    )
+    ended = view.process
+    assert (ended.status, ended.failure, ended.delay) == (ProcessStatus.CLOSED, "no more; 2 of 2 tasks done", None)
     assert world.table().status is OptimizingStatus.IDLE
     assert world.heard.left_over == [process]
     world.clearing.clean_up(process)
@@ -179,33 +168,27 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(w
     assert world.process(process).failure == "no more; 2 of 2 tasks done"
 
 
-@pytest.mark.parametrize("when", ["sent", "unknown"])
-def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(world: World, process: str, when: str) -> None:
-    said: list[str] = []
-
-    def send(self: IcebergTable, payload: bytes) -> None:
+def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(world: World, process: str) -> None:
+    def refused() -> str:
         with pytest.raises(IllegalState) as caught:
             world.optimizing.cancel(process, "no more")
-        said.append(caught.value.message)
+        return caught.value.message
+
+    said: list[str] = []
+
+    def meanwhile() -> None:
+        said.append(refused())
         raise CommitUnknown("503")
 
-    world.iceberg.table(send=send)
+    world.iceberg.before_sending(meanwhile)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.commits(process)
-    if when == "sent":
-        sent = f"its commit was sent (attempt 1, snapshot {attempt.snapshot_id})"
-        assert said == [f"process {process} can't be cancelled: {sent}"]
-    else:
-        with pytest.raises(IllegalState, match="it is not known whether its commit was applied"):
-            world.optimizing.cancel(process, "no more")
+    sent = f"its commit was sent (attempt 1, snapshot {attempt.snapshot_id})"
+    assert said == [f"process {process} can't be cancelled: {sent}"]
+    assert "it is not known whether its commit was applied" in refused()
 
 
 # Unknown attempts
-
-
-def unheard(world: World, process: str) -> None:
-    with world.iceberg.lose_answers(arrives=False):
-        assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -220,55 +203,28 @@ def unheard(world: World, process: str) -> None:
 def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
     world: World, process: str, error: AmoroError
 ) -> None:
-    unheard(world, process)
+    world.commit_unknown(process, arrives=False)
     world.iceberg.catalog(load=raising(error))
     for tries in range(1, 6):
         with pytest.raises(type(error)):
             world.committing.commit(process)
         now = world.process(process)
-        assert (now.status, now.failure, now.delay is not None and now.delay.tries) == (
-            ProcessStatus.COMMIT_UNKNOWN,
-            "no answer",
-            tries,
-        )
+        assert (now.status, now.failure, now.delay.tries) == (ProcessStatus.COMMIT_UNKNOWN, "no answer", tries)
     assert now.waiting.startswith(f"waiting to know whether it was committed: {error.message}, next try at ")
     assert shown(world, process) == now.waiting
-    assert [one.outcome for one in world.commits(process)] == [UNKNOWN]
+    assert world.outcomes(process) == [UNKNOWN]
     world.iceberg.restore()
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-
-def test_an_unknown_commit_that_the_table_answers_again_about_waits_for_nothing(world: World, process: str) -> None:
-    unheard(world, process)
-    with world.iceberg.catalog(load=raising(CatalogUnavailable("no answer"))), pytest.raises(CatalogUnavailable):
-        world.committing.commit(process)
-    assert world.process(process).delay is not None
-    unheard(world, process)
+    world.commit_unknown(process, arrives=False)
     assert world.process(process).delay is None
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
 def test_a_sending_again_that_storage_denies_leaves_it_unknown(world: World, process: str) -> None:
-    unheard(world, process)
+    world.commit_unknown(process, arrives=False)
     for _ in range(4):
         assert tried(world, process, Trouble.DENIED, Kind.METADATA) is ProcessStatus.COMMIT_UNKNOWN
-        assert [one.outcome for one in world.commits(process)] == [UNKNOWN]
+        assert world.outcomes(process) == [UNKNOWN]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-
-
-def test_how_the_last_process_of_a_table_failed_is_known_after_the_table_was_looked_at_again(
-    world: World, process: str
-) -> None:
-    overview = world.services.overview
-    assert overview.last_failure(world.table().table_id) == ""
-    for _ in range(3):
-        tried(world, process, Trouble.DENIED)
-    world.tables.refresh(world.table().table_id)
-    end = world.process(process)
-    assert overview.last_failure(world.table().table_id) == f"minor {process}: [AMORO-1006] {end.failure}"
-    world.later(1)
-    again = world.begin_and_run(OptimizingType.MINOR)
-    assert world.committing.commit(again) is ProcessStatus.SUCCESS
-    assert overview.last_failure(world.table().table_id) == ""
 
 
 # A table that is dropped and made anew under its name while a process runs: identity first, numbers afterwards
@@ -320,25 +276,17 @@ def test_a_table_made_anew_with_fewer_commits_ends_the_process_and_is_free_at_on
         assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
 
 
-def test_a_table_made_anew_between_loading_and_validating_ends_the_process(world: World, process: str) -> None:
-    head = IcebergTable.head
-
-    def late(self: IcebergTable, planned_snapshot_id: int, planned_sequence_number: int = 0) -> object:
-        made_anew(world)
-        return head(self, planned_snapshot_id, planned_sequence_number)
-
-    world.iceberg.table(head=late)
-
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.process(process).failure_code == CommitConflict.code
-
-
-def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of_it_is_removed(
-    world: World, process: str
+@pytest.mark.parametrize("step", ["head", "send"])
+def test_a_table_made_anew_while_its_commit_is_made_ends_the_process_untouched(
+    world: World, process: str, step: str
 ) -> None:
-    there = set[str]()
-    world.iceberg.before_sending(lambda: there.update(files_below(made_anew(world))))
+    plain, there = getattr(IcebergTable, step), set[str]()
 
+    def late(self: IcebergTable, *given: object) -> object:
+        there.update(files_below(made_anew(world)))
+        return plain(self, *given)
+
+    world.iceberg.table(**{step: late})
     assert world.committing.commit(process) is ProcessStatus.FAILED
     assert world.process(process).failure_code == CommitConflict.code
     assert files_below(world.catalog.load_table("db.t")) == there
@@ -348,8 +296,7 @@ def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of
 def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_removed(
     world: World, process: str, appends: int
 ) -> None:
-    with world.iceberg.lose_answers(arrives=False):
-        assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
+    world.commit_unknown(process, arrives=False)
     (attempt,) = world.commits(process)
     table = made_anew(world, appends)
     there = files_below(table)
@@ -369,16 +316,13 @@ def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_re
 def test_a_running_process_is_ended_once_its_table_is_seen_to_be_another(world: World) -> None:
     make_two_partitions(world.catalog)
     process = world.begin(OptimizingType.MINOR)
-    anew = made_anew(world)
-    world.tables.refresh(world.table().table_id)
+    why = planned_on(world, process, made_anew(world)) + "; 0 of 2 tasks done"
+    world.refresh()
 
     view = world.optimizing.cancel_unwanted(world.table().table_id)
 
-    assert (view.process.status, view.process.failure_code, view.process.failure) == (
-        ProcessStatus.CLOSED,
-        CommitConflict.code,
-        planned_on(world, process, anew) + "; 0 of 2 tasks done",
-    )
+    end = view.process
+    assert (end.status, end.failure_code, end.failure) == (ProcessStatus.CLOSED, CommitConflict.code, why)
     assert {task.status for task in view.tasks} == {TaskStatus.CANCELED}
     assert world.table().status is OptimizingStatus.IDLE
 
@@ -397,7 +341,7 @@ def test_what_was_known_of_the_dropped_table_is_forgotten_and_what_people_said_o
     table = made_anew(world)
     world.later(timedelta(minutes=5).total_seconds())
 
-    runtime = world.tables.refresh(world.table().table_id)
+    runtime = world.refresh()
 
     assert (runtime.uuid, runtime.enabled_override) == (str(table.metadata.table_uuid), True)
     assert (runtime.failures, runtime.retry_at, runtime.last_optimized_at) == (0, None, None)
@@ -408,19 +352,7 @@ def test_what_was_known_of_the_dropped_table_is_forgotten_and_what_people_said_o
 # What an attempt to commit reads and writes of manifests goes by what changed since the plan, not by the table
 
 
-INPUTS, LOST = 2, 2  # files that are rewritten, and attempts that others overtake
-
-
-@pytest.fixture
-def remembering_world(tmp_path: Path) -> Iterator[World]:
-    """Remembers tables of any size, as a coordinator remembers large ones."""
-    made = World(
-        tmp_path,
-        writer.make_catalog(tmp_path),
-        iceberg=lambda _: IcebergFormat(tables=TableManifestCache(2**30, least_files=0)),
-    )
-    yield made
-    made.close()
+LOST = 2  # attempts that others overtake
 
 
 @pytest.fixture
@@ -439,23 +371,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return found
 
 
-Counts = list[tuple[int, int]]
-
-
-def counted_attempts(world: World, opened: list[tuple[str, str]]) -> Counts:
-    """How many manifests and lists each attempt of a commit reads and writes.
-
-    Others delete a row before each.
-    """
+def counted_attempts(world: World, opened: list[tuple[str, str]]) -> list[tuple[int, int]]:
+    """How many manifests and lists each attempt of a commit reads and writes; others delete a row before each."""
     table = world.catalog.load_table("db.t")
     process_id = world.begin_and_run(OptimizingType.FULL)
-    stage, counts = IcebergTable.stage, Counts()
+    stage, counts = IcebergTable.stage, list[tuple[int, int]]()
 
     def delete(number: int) -> None:
-        if table.metadata.format_version == 3:
-            writer3.delete_rows(table, lambda item: item["id"] == number)
-        else:
-            writer.delete_where(table, lambda item: item["id"] == number)
+        delete_rows = writer3.delete_rows if table.metadata.format_version == 3 else writer.delete_where
+        delete_rows(table, lambda item: item["id"] == number)
 
     def overtaken(self: IcebergTable, *given: Any) -> Any:
         staged = stage(self, *given)
@@ -478,15 +402,16 @@ def counted_attempts(world: World, opened: list[tuple[str, str]]) -> Counts:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_of_them(
-    remembering_world: World, opened: list[tuple[str, str]], version: int
+    world: World, opened: list[tuple[str, str]], version: int
 ) -> None:
     found = []
+    world.iceberg.plain = IcebergFormat(tables=TableManifestCache(2**30, least_files=0))  # as of large tables
     for others in (2, 14):
-        table = writer.make_table(remembering_world.catalog, "db.t", SCHEMA, BY_PART, version)
-        for number in range(INPUTS):
-            writer.append(table, [row(at * INPUTS + number, "a") for at in range(4)])
+        table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, version)
+        for first in range(2):
+            writer.append(table, [row(at * 2 + first, "a") for at in range(4)])
         for number in range(others):
             writer.append(table, [row(1000 + number, f"part{number}")])
-        found.append(counted_attempts(remembering_world, opened))
-        remembering_world.catalog.drop_table("db.t")
+        found.append(counted_attempts(world, opened))
+        world.catalog.drop_table("db.t")
     assert found[0] == found[1]

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,25 +18,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
 
-from amoro_core.errors import TableRefused, WorkFailed
+from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.paging import ALL, Window
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import (
-    ActionRecord,
-    OptimizingStatus,
-    OptimizingType,
-    TableFacts,
-    TableFilter,
-    TableState,
-    parse_table,
-)
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.store import table_listing
 from amoro_core.store.database import Connection
-from amoro_core.transactions.journal import keep_record
-from amoro_core.transactions.table_registry import reset_replaced
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
@@ -69,14 +56,24 @@ def refused(world: World, word: str) -> str:
     return error.value.message
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "directory"])
-def test_a_data_file_that_is_no_regular_file_is_refused_unread(world: World, table: Table, kind: str) -> None:
-    path = data_file(table)
+@pytest.mark.parametrize(
+    ("named", "kind"),
+    [
+        (data_file, "FIFO"),
+        (data_file, "directory"),
+        (lambda table: table.current_snapshot().manifests(table.io)[0].manifest_path, "FIFO"),
+        (lambda table: table.current_snapshot().manifest_list, "FIFO"),
+        (lambda table: table.metadata_location, "FIFO"),
+    ],
+    ids=["data file", "directory", "manifest", "manifest list", "metadata file"],
+)
+def test_what_is_no_regular_file_is_refused_unread(
+    world: World, table: Table, named: Callable[[Table], object], kind: str
+) -> None:
+    path = Path(local_path(str(named(table))))
+    world.table()
     path.unlink()
-    if kind == "FIFO":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
+    (os.mkfifo if kind == "FIFO" else os.mkdir)(path)
     assert refused(world, "file") == f"{path} is not a regular file but a {kind}"
 
 
@@ -87,21 +84,6 @@ def test_a_data_file_that_is_a_link_to_a_foreign_one_is_refused_unread(
     path.rename(tmp_path / "foreign.parquet")
     path.symlink_to(tmp_path / "foreign.parquet")
     assert f"links lead to {tmp_path}/foreign.parquet" in refused(world, "location")
-
-
-@pytest.mark.parametrize("kind", ["manifest", "manifest list", "metadata file"])
-def test_metadata_that_are_no_regular_files_are_refused_at_once(world: World, table: Table, kind: str) -> None:
-    snapshot = table.current_snapshot()
-    named = {
-        "manifest": lambda: snapshot.manifests(table.io)[0].manifest_path,
-        "manifest list": lambda: snapshot.manifest_list,
-        "metadata file": lambda: table.metadata_location,
-    }
-    path = Path(local_path(named[kind]()))
-    world.table()
-    path.unlink()
-    os.mkfifo(path)
-    assert refused(world, "file") == f"{path} is not a regular file but a FIFO"
 
 
 def test_a_current_snapshot_that_is_none_is_not_taken_for_an_empty_table(world: World, table: Table) -> None:
@@ -131,6 +113,7 @@ def test_a_file_with_two_columns_of_one_id_is_never_rewritten(world: World, tabl
 
 
 TABLE = parse_table("cat.db.t")
+NAN = writer.EqualityDelete(["ratio"], [{"ratio": math.nan}])
 CHANGE_STORE = {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "change"}
 
 
@@ -149,8 +132,8 @@ def refusals(world: World) -> set[tuple[str, str]]:
     return found
 
 
-def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
-    make_small_files(catalog, properties=CHANGE_STORE)
+def test_every_entry_refuses_a_change_store_and_looking_stays(world: World) -> None:
+    make_small_files(world.catalog, properties=CHANGE_STORE)
     message = (
         "the table is not a plain Iceberg table: it is a table of Amoro's Mixed-Iceberg format:"
         " table-format=MIXED_ICEBERG, its change store (mixed-format.table-store=change)"
@@ -164,17 +147,20 @@ def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, cata
     assert inspection.snapshots(TABLE, ALL).total == 3
 
 
-def test_every_entry_refuses_a_store_that_only_its_files_tell_of(
-    world: World, catalog: SqlCatalog, tmp_path: Path
-) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA)
+def add_file_of_mixed_format(table: Table, number: int, kind: str = "I") -> None:
+    """Append a file of one row under a name as Amoro's Mixed format gives."""
+    [file] = write_data_files(table, [row(200 + number)])
+    path = Path(file.file_path.removeprefix("file://"))
+    renamed = path.with_name(f"{4 + number}-{kind}-7-00000-0-12345-00001.parquet")
+    path.rename(renamed)
+    file[1] = f"file://{renamed}"
+    commit(table, lambda head: Change((file,)), "main")
+
+
+def test_every_entry_refuses_a_store_that_only_its_files_tell_of(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
     for number in range(4):
-        [file] = write_data_files(table, [row(number)])
-        path = Path(file.file_path.removeprefix("file://"))
-        renamed = path.with_name(f"{4 + number}-{'ED' if number == 3 else 'I'}-7-00000-0-12345-00001.parquet")
-        path.rename(renamed)
-        file[1] = f"file://{renamed}"
-        commit(table, lambda head, added=file: Change((added,)), "main")
+        add_file_of_mixed_format(table, number, "ED" if number == 3 else "I")
     [(reason, message)] = refusals(world)
     assert reason == "format"
     assert message.startswith("4 of 4 data files are named as those of Amoro's Mixed format, such as file://")
@@ -183,40 +169,48 @@ def test_every_entry_refuses_a_store_that_only_its_files_tell_of(
     assert inspection.files(TABLE, Window(10))[1].total == 4
 
 
+def marked(**properties: str) -> Callable[[Table], None]:
+    def mark(table: Table) -> None:
+        table.transaction().set_properties(properties).commit_transaction()
+
+    return mark
+
+
+def files_of_mixed_format(table: Table) -> None:
+    """The store lost its properties, but a writer of the Mixed format goes on."""
+    for number in range(12):
+        add_file_of_mixed_format(table, number)
+
+
+def deleted_by_a_double(table: Table) -> None:
+    with table.update_schema() as change:
+        change.add_column("ratio", DoubleType())
+    keys = [{"ratio": math.nan, "part": "a"}]
+    writer.row_delta(table, equality_deletes=[writer.EqualityDelete(["ratio"], keys)])
+
+
 @pytest.mark.parametrize(
-    "properties", [CHANGE_STORE, {"delta-version": "3"}, {"encryption.key-id": "k"}], ids=["mixed", "copy", "other"]
+    "happen",
+    [
+        marked(**CHANGE_STORE),
+        marked(**{"delta-version": "3"}),
+        marked(**{"encryption.key-id": "k"}),
+        files_of_mixed_format,
+        deleted_by_a_double,
+    ],
+    ids=["mixed", "copy", "other", "files of the mixed format", "delete by a double"],
 )
-def test_a_process_that_runs_when_the_mark_appears_commits_nothing(
-    world: World, process: str, properties: dict[str, str]
+def test_a_process_that_runs_when_its_table_becomes_one_that_is_refused_commits_nothing(
+    world: World, process: str, happen: Callable[[Table], None]
 ) -> None:
     table = world.catalog.load_table("db.t")
-    table.transaction().set_properties(properties).commit_transaction()
-    before = oracle.live_rows(table.refresh())
+    happen(table)
+    head, before = table.refresh().metadata.current_snapshot_id, oracle.live_rows(table)
     assert world.committing.commit(process) is ProcessStatus.FAILED
-    ended = world.process(process)
-    assert ended.failure_code == "AMORO-6001"
-    after = world.catalog.load_table("db.t")
-    assert after.metadata.current_snapshot_id == table.metadata.current_snapshot_id
-    oracle.assert_same_rows(before, oracle.live_rows(after))
-    runtime = world.refresh()
-    assert runtime.status is OptimizingStatus.REFUSED
-
-
-def test_a_process_does_not_commit_beside_files_of_another_format(world: World, process: str) -> None:
-    """The store lost its properties, but a writer of the Mixed format goes on."""
-    table = world.catalog.load_table("db.t")
-    files = []
-    for number in range(12):
-        [file] = write_data_files(table, [row(200 + number)])
-        path = Path(file.file_path.removeprefix("file://"))
-        renamed = path.with_name(f"4-I-7-00000-{number}-12345-00001.parquet")
-        path.rename(renamed)
-        file[1] = f"file://{renamed}"
-        files.append(file)
-    commit(table, lambda head: Change(tuple(files)), "main")
-    head = world.catalog.load_table("db.t").metadata.current_snapshot_id
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.catalog.load_table("db.t").metadata.current_snapshot_id == head
+    assert world.process(process).failure_code == "AMORO-6001"
+    assert table.refresh().metadata.current_snapshot_id == head
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+    assert world.refresh().status is OptimizingStatus.REFUSED
 
 
 # Equality deletes whose keys readers understand differently: refused, or told
@@ -225,23 +219,15 @@ def test_a_process_does_not_commit_beside_files_of_another_format(world: World, 
 MEASURED = Schema(
     NestedField(1, "id", LongType(), required=False), NestedField(2, "ratio", DoubleType(), required=False)
 )
-NAN = writer.EqualityDelete(["ratio"], [{"ratio": math.nan}])
 
 
-def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", MEASURED)
+def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", MEASURED)
     for number in range(3):
         writer.append(table, [{"id": number, "ratio": math.nan if number else 1.0}])
     writer.row_delta(table, equality_deletes=[NAN])
-    enters: tuple[Callable[[], object], ...] = (
-        lambda: world.tables.preview(TABLE, OptimizingType.FULL, True),
-        lambda: world.tables.require_optimizable(TABLE),
-        lambda: world.begin(OptimizingType.FULL),
-    )
-    for enter in enters:
-        with pytest.raises(TableRefused, match="compares column ratio of the type double") as refused:
-            enter()
-        assert refused.value.reason == "equality-ids"
+    [(reason, message)] = refusals(world)
+    assert (reason, "compares column ratio of the type double" in message) == ("equality-ids", True)
     inspection = world.services.inspection
     assert inspection.health(TABLE).summary.equality_delete_files == 1
     assert inspection.files(TABLE, Window(10))[1].total == 4
@@ -249,32 +235,15 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
     assert (verified.files, verified.problems) == (4, ())
 
 
-def test_a_delete_by_a_double_that_comes_while_a_process_runs_keeps_it_from_committing(
-    world: World, catalog: SqlCatalog
-) -> None:
-    table = writer.make_table(catalog, "db.t", MEASURED)
-    for number in range(3):
-        writer.append(table, [{"id": number, "ratio": math.nan if number else 1.0}])
-    process = world.begin_and_run(OptimizingType.FULL)
-    writer.row_delta(table, equality_deletes=[NAN])
-    head = table.refresh().metadata.current_snapshot_id
-    before = oracle.live_rows(table)
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert world.process(process).failure_code == "AMORO-6001"
-    assert table.refresh().metadata.current_snapshot_id == head
-    oracle.assert_same_rows(before, oracle.live_rows(table))
-
-
-def test_a_delete_by_a_double_that_an_overwrite_left_behind_refuses_nothing(world: World, catalog: SqlCatalog) -> None:
-    table = writer.make_table(catalog, "db.t", MEASURED)
+def test_a_delete_by_a_double_that_an_overwrite_left_behind_refuses_nothing(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", MEASURED)
     writer.append(table, [{"id": 0, "ratio": math.nan}])
     writer.row_delta(table, equality_deletes=[NAN])
     writer.remove_files(table, [file.path for file in oracle.live_files(table) if file.content == oracle.DATA])
     for number in range(3):
         writer.append(table, [{"id": number, "ratio": math.nan}])
     before = oracle.live_rows(table)
-    process = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    world.optimized(OptimizingType.FULL)
     oracle.assert_same_rows(before, oracle.live_rows(table))
 
 
@@ -285,9 +254,9 @@ NAMED = Schema(NestedField(1, "uid", UUIDType(), required=False), NestedField(2,
     ("numbers", "disputed"), [((1, 2**127 + 1), 1), ((1, 2), 0)], ids=["both sides of 80…", "one side"]
 )
 def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_receipt_and_verification(
-    world: World, catalog: SqlCatalog, numbers: tuple[int, int], disputed: int
+    world: World, numbers: tuple[int, int], disputed: int
 ) -> None:
-    table = writer.make_table(catalog, "db.t", NAMED)
+    table = writer.make_table(world.catalog, "db.t", NAMED)
     keys = [uuid.UUID(int=number) for number in numbers]
     for key in keys:
         writer.append(table, [{"uid": key, "value": "old"}, {"uid": uuid.UUID(int=key.int + 5), "value": "kept"}])
@@ -296,8 +265,7 @@ def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_rece
     assert sum(before.values()) == 2
     preview = world.tables.preview(TABLE, OptimizingType.FULL, False)
     assert preview.disputed_deletes == disputed
-    process = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    process = world.optimized(OptimizingType.FULL)
     oracle.assert_same_rows(before, oracle.live_rows(table))
     receipt = world.receipt(process)
     assert receipt.disputed_deletes == disputed
@@ -346,24 +314,21 @@ def kinds(table: Table) -> set[str]:
 @pytest.mark.parametrize("file_format", ["avro", "ORC"])
 @pytest.mark.parametrize("by", ["table", "catalog"])
 def test_a_table_that_welcomes_parquet_is_rewritten_as_such_and_keeps_its_writers_format(
-    world: World, catalog: SqlCatalog, file_format: str, by: str
+    world: World, file_format: str, by: str
 ) -> None:
-    table = small_files(catalog, file_format, **(WELCOME if by == "table" else {}))
+    table = small_files(world.catalog, file_format, **(WELCOME if by == "table" else {}))
     if by == "catalog":
         world.catalogs.update("cat", CatalogChange({f"table.{key}": value for key, value in WELCOME.items()}))
     assert kinds(table) == {file_format.lower()}
     before = oracle.live_rows(table)
-    process = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    world.optimized(OptimizingType.FULL)
     assert kinds(table) == {"parquet"}
     oracle.assert_same_rows(before, oracle.live_rows(table))
     assert table.properties["write.format.default"] == file_format
 
 
-def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
-    world: World, catalog: SqlCatalog
-) -> None:
-    small_files(catalog, "avro")
+def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(world: World) -> None:
+    small_files(world.catalog, "avro")
     with pytest.raises(TableRefused) as refused:
         world.begin(OptimizingType.FULL)
     assert (refused.value.reason, refused.value.message, refused.value.hint) == (
@@ -377,38 +342,16 @@ def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
 
 
 @pytest.mark.parametrize("value", ["orc", "parquet, avro"])
-def test_another_format_is_refused_with_key_and_value(world: World, catalog: SqlCatalog, value: str) -> None:
-    small_files(catalog, "parquet", **{"self-optimizing.write-format": value})
+def test_another_format_is_refused_with_key_and_value(world: World, value: str) -> None:
+    small_files(world.catalog, "parquet", **{"self-optimizing.write-format": value})
     message = (
         f"property self-optimizing.write-format has the malformed value {value!r}:"
         " expected parquet, the only format that is written"
     )
-    for enter in (
-        lambda: world.begin(OptimizingType.FULL),
-        lambda: world.tables.preview(TABLE, OptimizingType.FULL, False),
-    ):
-        with pytest.raises(TableRefused, match=re.escape(message)) as refused:
-            enter()
-        assert refused.value.reason == "configuration"
-
-
-def test_a_table_that_does_not_welcome_parquet_any_more_is_not_committed_to(world: World, catalog: SqlCatalog) -> None:
-    table = small_files(catalog, "avro", **WELCOME)
-    process = world.begin_and_run(OptimizingType.FULL)
-    with table.transaction() as change:
-        change.remove_properties(*WELCOME)
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert "write.format.default is 'avro'" in world.process(process).failure
-    assert kinds(table) == {"avro"}
+    assert refusals(world) == {("configuration", message)}
 
 
 # Tables of formats that lack something, and tables whose format changes
-
-
-@pytest.fixture
-def table_id(world: World) -> int:
-    make_small_files(world.catalog, 4)
-    return world.table().table_id
 
 
 def as_format(world: World, name: str) -> None:
@@ -419,42 +362,11 @@ def as_format(world: World, name: str) -> None:
 
 
 def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_kept_though_it_is_not_listed(
-    world: World, table_id: int
+    world: World, table: Table
 ) -> None:
-    world.tables.refresh(table_id)
+    table_id = world.refresh().table_id
     as_format(world, "paimon")
     world.iceberg.catalog(list_tables=lambda self, catalog: [])
     assert world.discovery.explore("cat").disposed == ()
     found = world.tables.refresh(table_id)
     assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
-
-
-def test_another_table_of_the_name_has_its_own_format_and_no_failures_also_after_a_death_in_between(
-    world: World, table_id: int
-) -> None:
-    world.tables.refresh(table_id)
-    world.catalog.drop_table("db.t")
-    made = writer.make_table(world.catalog, "db.t", SCHEMA)
-    as_format(world, "paimon")
-    failing = ActionRecord(table_id, CLUSTER, failures=3, failure_code=WorkFailed.code)
-    world.store.write(lambda db: keep_record(db, ActionRecord(table_id, CLUSTER), failing, world.now))
-
-    def listed() -> int:
-        return world.store.read(lambda db: table_listing.count(db, TableFilter(state=TableState.FAILING), 9))
-
-    assert listed() == 1
-    world.store.write(lambda db: reset_replaced(db, table_id, str(made.metadata.table_uuid), world.now))
-    assert listed() == 0
-    world.restart()
-    found = world.tables.refresh(table_id)
-    assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
-
-
-def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world: World, process: str) -> None:
-    world.tables.refresh(world.table().table_id)
-    facts: TableFacts = world.tables_of.open(TABLE).facts
-    as_format(world, "paimon")
-    assert world.committing.commit(process) is ProcessStatus.FAILED
-    assert "is known as a table of the format iceberg" in world.process(process).failure
-    world.iceberg.restore()
-    assert world.tables_of.open(TABLE).facts == facts

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -72,24 +73,15 @@ def make_two_partitions(catalog: Catalog, properties: Mapping[str, str] | None =
     return table
 
 
-@dataclass
-class Heard:
-    """What the services signalled, in order."""
+class Heard(Changes):
+    """What the services signalled, in order, and how often something changed."""
 
-    commits: list[str] = field(default_factory=list)
-    left_over: list[str] = field(default_factory=list)
-    changes: int = 0
-
-
-class Counted(Changes):
-    """Changes that somebody hears of."""
-
-    def __init__(self, heard: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._heard = heard
+        self.commits, self.left_over, self.changes = list[str](), list[str](), 0
 
     def fire(self) -> None:
-        self._heard()
+        self.changes += 1
 
 
 class World:
@@ -134,22 +126,17 @@ class World:
             clock=lambda: self.now,
             monotonic=lambda: self.seconds,
             work=Changes(),
-            changes=Counted(self._changed),
+            changes=self.heard,
             listeners=self.listeners,
         )
         around = CoordinatorHooks(
             lambda: "here:1", lambda: "here:1", self._commit_due, self._left_over, look=self._look
         )
-        made = self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
-        self.catalogs, self.tables, self.planning, self.tables_of = (
-            made.catalogs, made.tables, made.planning, made.tables_of,
-        )  # fmt: skip
-        self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
-        self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
-        self.clearing, self.discovery = made.clearing, made.discovery
-        self.history, self.leasing, self.queue = made.history, made.leasing, made.queue
-        self.verifying, self.meters = made.verifying, made.meters
-        self.trash, self.starting = made.trash, made.starting
+        self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
+
+    def __getattr__(self, name: str) -> Any:
+        """A service by its name."""
+        return getattr(self.services, name)
 
     def close(self) -> None:
         self.services.change_notifications.stop()
@@ -192,6 +179,11 @@ class World:
         head = self.catalog.load_table(name.removeprefix("cat.")).metadata.current_snapshot_id
         assert head is not None
         return head
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table db.t, as its owner does."""
+        with self.catalog.load_table("db.t").transaction() as change:
+            change.set_properties(dict(properties))
 
     def begin_action(self, action: str, name: str = "cat.db.t", **options: object) -> str:
         """Begin a process of the action as if somebody asked for it; fails the test when there is nothing to do."""
@@ -241,15 +233,9 @@ class World:
         return handed
 
     def optimizer(self, threads: int = 2, **more: object) -> str:
-        """Register an optimizer of the default group."""
-        registered = self.optimizers.register(
-            group="default",
-            threads=threads,
-            labels={},
-            heartbeat_interval=timedelta(seconds=10),
-            **{"memory_bytes": 1, **more},
-        )
-        return registered.optimizer.optimizer_id
+        """Register an optimizer, of the default group unless another is named."""
+        usual = {"group": "default", "memory_bytes": 1, "labels": {}, "heartbeat_interval": timedelta(seconds=10)}
+        return self.optimizers.register(threads=threads, **{**usual, **more}).optimizer.optimizer_id
 
     def poll(self, optimizer: str, *threads: int) -> list[ScheduledTask]:
         return self.optimizing.poll(optimizer, "default", threads or (1,))
@@ -355,6 +341,3 @@ class World:
     def _left_over(self, process_id: str, catalog: str) -> None:
         assert catalog == self.catalog.name
         self.heard.left_over.append(process_id)
-
-    def _changed(self) -> None:
-        self.heard.changes += 1

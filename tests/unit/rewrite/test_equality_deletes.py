@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import random
 import struct
+import uuid
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IntegerType,
     LongType,
@@ -22,6 +30,10 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
@@ -29,6 +41,66 @@ from amoro_optimizer.rewrite.delete_filter import ABSENT, HashFilter, KeyIndex, 
 from tests.tiers import seeds
 
 from .builders import col, context, data_file, equality_deletes, numbers_of, rows_of, run, task
+
+U1, U2 = uuid.UUID(int=1), uuid.UUID(int=2**127)
+#: type, Arrow type, values in the file, keys deleted: the values that are also keys go, null goes with null.
+KEYS: list[tuple[PrimitiveType, pa.DataType, list[Any], list[Any]]] = [
+    (BooleanType(), pa.bool_(), [True, False, None], [False]),
+    (BooleanType(), pa.bool_(), [True, False, None], [None]),
+    (IntegerType(), pa.int32(), [-(2**31), 0, 2**31 - 1, None], [-(2**31), 2**31 - 1]),
+    (IntegerType(), pa.int32(), [-1, 0, 1, None], [None]),
+    (LongType(), pa.int64(), [-(2**63), 2**63 - 1, 2**53, 2**53 + 1, None], [2**63 - 1, 2**53 + 1]),
+    (DateType(), pa.date32(), [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31), None], [date(1969, 12, 31)]),
+    (TimeType(), pa.time64("us"), [time(0), time(23, 59, 59, 999999), None], [time(23, 59, 59, 999999), None]),
+    (
+        TimestampType(),
+        pa.timestamp("us"),
+        [datetime(1600, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2262, 4, 12), None],
+        [datetime(1600, 1, 1), datetime(2262, 4, 12)],
+    ),
+    (
+        TimestamptzType(),
+        pa.timestamp("us", "UTC"),
+        [datetime(1, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC), None],
+        [datetime(1, 1, 1, tzinfo=UTC)],
+    ),
+    (StringType(), pa.string(), ["", "a", "a\0", "A", "é", "é", "x" * 5000, None], ["", "a\0", "é", "x" * 5000]),
+    (StringType(), pa.string(), ["", None], [None]),
+    (BinaryType(), pa.binary(), [b"", b"\0", b"\0\0", b"\xff\xfe", None], [b"", b"\0\0"]),
+    (FixedType(3), pa.binary(3), [b"\0\0\0", b"abc", b"\xff\xff\xff", None], [b"\0\0\0", None]),
+    (UUIDType(), pa.uuid(), [U1.bytes, U2.bytes, None], [U2.bytes]),
+    (DecimalType(9, 2), pa.decimal128(9, 2), [Decimal("-9999999.99"), Decimal("0.00"), None], [Decimal("-9999999.99")]),
+    (DecimalType(18, 6), pa.decimal128(18, 6), [Decimal("0.000001"), Decimal("1.000000"), None], [Decimal("1.000000")]),
+    (
+        DecimalType(38, 0),
+        pa.decimal128(38, 0),
+        [Decimal(10**38 - 1), Decimal(-(10**38) + 1), Decimal(10**38 - 2), None],
+        [Decimal(10**38 - 1), None],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "arrow", "values", "keys"), KEYS, ids=lambda value: str(value)[:12])
+def test_exactly_the_rows_with_a_deleted_key_go(
+    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, values: list[Any], keys: list[Any]
+) -> None:
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "k", kind))
+    columns = [col("n", pa.int64(), 1), col("k", arrow, 2)]
+    file = data_file(tmp_path, columns, {"n": list(range(len(values))), "k": values}, store_decimal_as_integer=True)
+    delete = equality_deletes(tmp_path, [2], [col("other name", arrow, 2)], {"other name": keys})
+
+    output = run(task(context(tmp_path, schema), [file], [delete]))
+
+    expected = [number for number, value in enumerate(values) if value not in keys]
+    assert [row["n"] for row in rows_of(output)] == expected
+    raw = [row["k"].bytes if isinstance(row["k"], uuid.UUID) else row["k"] for row in rows_of(output)]
+    assert raw == [value for value in values if value not in keys]
+    assert (output.rows_read, output.rows_deleted, output.rows_written) == (
+        len(values),
+        len(values) - len(expected),
+        len(expected),
+    )
+
 
 NAN_OTHER_BITS = struct.unpack("<d", b"\x01\0\0\0\0\0\xf8\xff")[0]
 

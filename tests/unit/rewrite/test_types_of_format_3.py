@@ -194,3 +194,18 @@ def test_files_of_other_formats_have_nanoseconds_promoted_dates_and_defaults(
     assert numbers(output, "day") == [-DAY_US, 20_000 * DAY_US, None]
     assert numbers(output, "n") == [7, 7, 7]
     assert pq.read_schema(output.data_files[0].path).names == ["at", "day", "n"]
+
+
+@pytest.mark.parametrize(("kind", "day"), [(TimestampType(), DAY_US), (TimestampNanoType(), DAY_NS)])
+def test_dates_become_the_beginnings_of_their_days(tmp_path: Path, kind: IcebergType, day: int) -> None:
+    schema = Schema(NestedField(1, "at", kind))
+    old, new = col("at", pa.date32(), 1), col("at", pa.timestamp("us" if day == DAY_US else "ns"), 1)
+    before = data_file(tmp_path, [old], {"at": [-1, 0, 7, 20_000, None]})
+    after = data_file(tmp_path, [new], {"at": [7 * day, 7 * day + 1]}, version="2.6")
+    keys = equality_deletes(tmp_path, [1], [old], {"at": [7, -1]})  # from before the promotion
+    later = equality_deletes(tmp_path, [1], [new], {"at": [20_000 * day]})
+
+    output = run(task(context(tmp_path, schema), [before, after], [keys, later]))
+
+    assert numbers(output, "at") == [0, None, 7 * day + 1]
+    assert output.data_files[0].metrics.upper_bounds[1] == struct.pack("<q", 7 * day + 1)
