@@ -1,11 +1,11 @@
 """Committing: at most once, reconciled after every kind of end, cancelled before it, and what each leaves behind."""
 
-from collections import re
+import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import Counter
 import pyarrow as pa
 import pytest
 from pyarrow import parquet

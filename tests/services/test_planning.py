@@ -555,7 +555,7 @@ def test_of_blockers_and_plans_that_race_none_has_what_the_other_has(world: Worl
         for turn in range(12):
             start = Barrier(2)
             planned = pool.submit(tried, start, plan)
-            held = tried(start, lambda turn=turn: block(world, yields=turn % 3 == 0))
+            held = tried(start, lambda turn=turn: block_part(world, yields=turn % 3 == 0))
             process = planned.result()
             running = process is not None and world.status(process) is ProcessStatus.RUNNING
             there = [one for one in world.tasks(process) if one.partition == "part=a"] if running else []
