@@ -58,6 +58,14 @@ def test_a_table_is_planned_optimized_and_verified_without_a_server(
     assert (planned.table, planned.type, planned.tasks) == ("cat.db.t", "full", 1)
     assert [(one.partition, one.data_files, one.expected_files) for one in planned.partitions] == [("", 3, 1)]
     assert table.refresh().metadata.current_snapshot_id == base
+    with pytest.raises(FrozenInstanceError):
+        planned.tasks = 3
+    assert "full requested: 3 fragments" in str(planned)
+    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
+    assert "unpartitioned" in planned.explain()
+    page = planned._repr_html_()
+    assert (page.count("<table>"), "<td style='text-align:right'>3</td>" in page) == (1, True)
+    assert "<tr><th>data_files</th><td>3</td></tr>" in planned.files._repr_html_()
 
     done = optimize(table, type="full", home=home)
     assert isinstance(done, Optimizing)
@@ -80,39 +88,6 @@ def test_a_table_is_planned_optimized_and_verified_without_a_server(
     assert capfd.readouterr() == ("", "")
 
 
-def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table, home: Path) -> None:
-    planned = plan(table, type="full", home=home)
-    with pytest.raises(FrozenInstanceError):
-        planned.tasks = 3
-    assert "full requested: 3 fragments" in str(planned)
-    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
-    assert "unpartitioned" in planned.explain()
-    page = planned._repr_html_()
-    assert page.count("<table>") == 1
-    assert "<td style='text-align:right'>3</td>" in page
-    assert "<tr><th>data_files</th><td>3</td></tr>" in planned.files._repr_html_()
-
-
-def test_a_running_coordinator_of_the_state_directory_is_asked(
-    table: Table, home: Path, coordinator: Coordinator
-) -> None:
-    with embedded_optimizer(coordinator, 1, 2**28):
-        done = optimize(table, type="full", home=home)
-        assert done.outcome == "success"
-        with connect(home=home) as client:
-            assert isinstance(client, Client)
-            assert [one.process_id for one in client.processes(table="cat.db.t")] == [
-                done.process.process_id if done.process else ""
-            ]
-            assert len(client.optimizers()) == 1
-            (optimizer,) = client.optimizers()
-            assert optimizer.labels["backend"] == "standalone"
-            assert (optimizer.optimizer_id in str(optimizer), optimizer.optimizer_id in optimizer._repr_html_()) == (
-                True,
-                True,
-            )
-
-
 def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:
     with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
         assert (client.plan("cat.db.t").type, client.plan("cat.db.t").files.data_files) == ("minor", 3)
@@ -130,20 +105,27 @@ def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coo
         assert client.process(process.process_id[:13]).process_id == process.process_id
 
 
-def test_what_was_optimized_is_taken_back(table: Table, coordinator: Coordinator) -> None:
+def test_a_running_coordinator_of_the_state_directory_is_asked_and_what_it_did_is_taken_back(
+    table: Table, home: Path, coordinator: Coordinator
+) -> None:
     rows = oracle.live_rows(table)
-    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
-        with embedded_optimizer(coordinator, 1, 2**28):
-            done = client.optimize("cat.db.t", type="full")
+    with embedded_optimizer(coordinator, 1, 2**28), connect(home=home) as client:
+        assert isinstance(client, Client)
+        done = optimize(table, type="full", home=home)
+        assert done.outcome == "success"
+        (process_id,) = (one.process_id for one in client.processes(table="cat.db.t"))
         assert done.process is not None
-        process_id = done.process.process_id
+        assert done.process.process_id == process_id
+        (optimizer,) = client.optimizers()
+        assert optimizer.labels["backend"] == "standalone"
+        assert optimizer.optimizer_id in str(optimizer)
+        assert optimizer.optimizer_id in optimizer._repr_html_()
         planned = client.undo(process_id[:13], dry_run=True)
         assert (planned.outcome, planned.plan["data_files_restored"]) == ("due", 3)
         assert str(done.receipt).splitlines()[-1] == f"  undo   amoro undo {process_id}"
         undone = client.undo(process_id)
-        assert undone.outcome == "success"
         assert undone.process is not None
-        assert undone.process.type == "undo-optimizing"
+        assert (undone.outcome, undone.process.type) == ("success", "undo-optimizing")
         with pytest.raises(CannotUndo, match="is no longer live") as refused:
             client.undo(process_id)
         assert (refused.value.code, refused.value.exit_status) == ("AMORO-6004", 6)
@@ -254,37 +236,29 @@ def test_the_logging_of_the_program_stays_as_it_is(table: Table, home: Path) -> 
     assert [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers] == before
 
 
-def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Path) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(3):
-        writer.append(table, [row(number, "a"), row(number + 10, "b")])
-    planned = plan(table, type="full", where="part = 'a'", home=home)
-    assert [one.partition for one in planned.partitions] == ["part=a"]
-    command = shlex.join(["amoro", "optimize", "cat.db.t", "--type", "full", "--where", "part = 'a'"])
-    assert str(planned).endswith(f"Run: {command}")
-    done = optimize(table, type="full", where="part = 'a'", home=home)
-    assert (done.receipt.data_files_before if done.receipt else 0, done.process.where if done.process else "") == (
-        3,
-        "part = 'a'",
-    )
-    with pytest.raises(InvalidArgument, match="id is not a partition column"):
-        optimize(table, where="id = 4", home=home)
-
-
-def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> None:
-    writer.delete_where(table, lambda item: item["id"] in (1, 11, 12))
+def test_a_condition_limits_a_round_to_partitions_and_the_receipt_tells_why_files_were_encoded(
+    catalog: SqlCatalog, home: Path
+) -> None:
     key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
-    with table.transaction() as transaction:
-        transaction.set_properties({key: "0"})
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties={key: "0"})
+    for number in range(3):
+        writer.append(table, [row(number, "a"), row(number + 3, "a"), row(number + 10, "b")])
+    writer.delete_where(table, lambda item: item["id"] in (1, 2))
     copies = (
         "files are copied as they are stored, except those with deleted rows or other columns than the table's; "
         "an output has up to 1,024 row groups"
     )
-    planned = plan(table, type="full", home=home)
+    planned = plan(table, type="full", where="part = 'a'", home=home)
+    assert [one.partition for one in planned.partitions] == ["part=a"]
+    command = shlex.join(["amoro", "optimize", "cat.db.t", "--type", "full", "--where", "part = 'a'"])
+    assert str(planned).endswith(f"Run: {command}")
     assert planned.copying == copies
     assert f"\n  copying: {copies}\n" in planned.explain()
-    done = optimize(table, type="full", home=home)
+    done = optimize(table, type="full", where="part = 'a'", home=home)
     assert done.receipt is not None
+    assert (done.receipt.data_files_before, done.process.where if done.process else "") == (3, "part = 'a'")
     figures = {figure.name: figure.value for figure in done.receipt.figures}
     assert (figures["files_copied"], figures["files_encoded"]) == (1, 2)
     assert done.receipt.encoded == (EncodedFiles("rows of it are deleted", 2),)
+    with pytest.raises(InvalidArgument, match="id is not a partition column"):
+        optimize(table, where="id = 4", home=home)

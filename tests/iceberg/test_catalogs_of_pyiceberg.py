@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import load_file_io
@@ -122,10 +121,20 @@ def test_references_are_resolved_when_they_are_used(tmp_path: Path, monkeypatch:
     assert resolved(given) == {"token": "from-file", "secret": "from-env", "warehouse": f"file:{tmp_path}/token"}
 
 
-@pytest.mark.parametrize("reference", ["env:NOT_SET_ANYWHERE", "file:/not/there/at/all"])
-def test_a_reference_to_nothing_is_named(reference: str) -> None:
-    with pytest.raises(CatalogUnavailable, match="catalog cat: token refers to"):
-        open_catalog(config(type="rest", uri="http://x", token=reference))
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"type": "rest", "uri": "http://x", "token": "env:NOT_SET_ANYWHERE"}, "catalog cat: token refers to"),
+        ({"type": "rest", "uri": "http://x", "token": "file:/not/there/at/all"}, "catalog cat: token refers to"),
+        ({}, "neither a type nor a URI"),
+        ({"uri": "ftp://x"}, "neither a type nor a URI"),
+        ({"py-catalog-impl": "canary_of_amoro.Anything"}, "py-catalog-impl is not allowed"),
+    ],
+)
+def test_what_no_catalog_can_be_opened_by_is_named(canary: "Canary", properties: dict[str, str], words: str) -> None:
+    with pytest.raises(CatalogUnavailable, match=words):
+        open_catalog(config(**properties))
+    assert not canary.was_imported()
 
 
 @pytest.mark.parametrize(
@@ -148,18 +157,6 @@ def test_a_reference_to_nothing_is_named(reference: str) -> None:
 def test_kinds_of_catalogs_that_may_commit(properties: dict[str, str], word: str | None) -> None:
     reason = commits_refused(config(**properties))
     assert (reason is None) if word is None else (reason is not None and word in reason)
-
-
-@pytest.mark.parametrize("properties", [{}, {"uri": "ftp://x"}])
-def test_a_catalog_of_no_kind_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(CatalogUnavailable, match="neither a type nor a URI"):
-        open_catalog(config(**properties))
-
-
-def test_a_class_of_ones_own_is_no_catalog(tmp_path: Path, canary: "Canary") -> None:
-    with pytest.raises(CatalogUnavailable, match="py-catalog-impl is not allowed"):
-        open_catalog(config(py_catalog_impl=canary.name))
-    assert not canary.was_imported()
 
 
 def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfig) -> None:
@@ -284,17 +281,11 @@ def set_foreign_property(table: Table, key: str, value: str) -> None:
     path.write_text(json.dumps(metadata))
 
 
-def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Canary) -> None:
-    catalog = make_catalog(tmp_path)
-    set_foreign_property(make_table(catalog, "ns.t", SCHEMA), "py-io-impl", canary.name)
-    catalog.close()
+def test_classes_that_a_table_or_a_server_names_are_not_imported(sqlite: CatalogConfig, canary: Canary) -> None:
+    set_foreign_property(load_table(sqlite, TABLE), "py-io-impl", canary.name)
     with pytest.raises(TableRefused, match=f"FileIO {canary.name} is not one of pyiceberg's own") as refused:
-        load_table(sql_config(tmp_path), TABLE)
+        load_table(sqlite, TABLE)
     assert refused.value.reason == "foreign-code"
-    assert not canary.was_imported()
-
-
-def test_an_auth_manager_that_a_server_names_is_not_imported(canary: Canary) -> None:
     auth = f'{{"type": "custom", "impl": "{canary.name}", "custom": {{}}}}'
     answer = f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'
     with http_server(lambda path, headers: (200, {}, answer)) as uri, pytest.raises((TableRefused, CatalogUnavailable)):
@@ -365,15 +356,10 @@ def test_a_tables_own_token_does_not_stay_with_the_catalog() -> None:
 # A catalog in a file of SQLite: whose tables it has, which of several commits wins, and locks of others
 
 
-TABLES = ("db.a", "db.b")
-
-
 @pytest.fixture
 def theirs(tmp_path: Path) -> Iterator[SqlCatalog]:
     opened = make_catalog(tmp_path)
-    opened.create_namespace("empty.within")
-    for name in TABLES:
-        make_table(opened, name, SCHEMA)
+    make_table(opened, "db.a", SCHEMA)
     yield opened
     opened.close()
     close_catalogs()
@@ -384,27 +370,16 @@ def file(theirs: SqlCatalog, tmp_path: Path) -> Path:
     return tmp_path / "catalog.db"
 
 
-@pytest.fixture
-def shared(theirs: SqlCatalog, file: Path) -> CatalogConfig:
-    return configured(theirs, file)
-
-
-def configured(theirs: SqlCatalog, file: Path, timeout_s: float = 5) -> CatalogConfig:
-    uri, warehouse = f"sqlite:///{file}?timeout={timeout_s:g}", theirs.properties["warehouse"]
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+def configured(theirs: SqlCatalog, file: Path, timeout_s: float = 5, name: str = "cat") -> CatalogConfig:
+    warehouse = theirs.properties["warehouse"]
+    return config(name, type="sql", uri=f"sqlite:///{file}?timeout={timeout_s:g}", warehouse=warehouse)
 
 
 def test_tables_of_another_name_are_not_seen(theirs: SqlCatalog, file: Path) -> None:
-    uri = f"sqlite:///{file}"
-    other = CatalogConfig("other", (("type", "sql"), ("uri", uri), ("warehouse", theirs.properties["warehouse"])))
+    other = configured(theirs, file, name="other")
     assert open_catalog(other).list_namespaces() == []
     assert locations(other, ()) == {}
     assert other_names(other) == ("cat",)
-
-
-def set_property(catalog: Catalog, table: Table, value: str) -> None:
-    required = AssertTableUUID(uuid=table.metadata.table_uuid)
-    catalog.commit_table(table, (required,), (SetPropertiesUpdate(updates={"p": value}),))
 
 
 def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> None:
@@ -422,7 +397,8 @@ def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> Non
 
         vars(own)["_write_metadata"] = writing
         try:
-            set_property(own, table, str(number))
+            required = AssertTableUUID(uuid=table.metadata.table_uuid)
+            own.commit_table(table, (required,), (SetPropertiesUpdate(updates={"p": str(number)}),))
         except CommitFailedException as error:
             return str(error)
         finally:
@@ -435,17 +411,11 @@ def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> Non
     assert theirs.load_table("db.a").properties["p"] == str(done.index("committed"))
 
 
-def test_a_query_holds_no_lock(shared: CatalogConfig, file: Path) -> None:
-    open_catalog(shared).load_table("db.a")
-    assert locations(shared, ()) != {}
+def test_a_query_holds_no_lock_and_one_that_fails_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:
+    impatient = configured(theirs, file, 0.05)
+    open_catalog(impatient).load_table("db.a")
+    assert locations(impatient, ()) != {}
     with closing(sqlite3.connect(file, 0.05, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-
-
-def test_a_failed_query_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:
-    impatient = CatalogConfig("cat", (("uri", f"sqlite:///{file}?timeout=0.05"),))
-    open_catalog(impatient)
-    with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(AmoroError, match="the database says: database is locked"):
             locations(impatient, ())

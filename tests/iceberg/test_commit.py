@@ -64,28 +64,20 @@ def access(table: Table) -> FileAccess:
     return open_access({}, table.metadata.location, read_locations=places, write_locations=places)
 
 
-class Between(SqlCatalog):
-    """The catalog with something that happens around each commit."""
+class Failing(SqlCatalog):
+    """The catalog, where each commit ends with an error."""
 
-    def __init__(self, real: SqlCatalog, before: Callable[[], None] = lambda: None, after: Any = lambda: None) -> None:
-        self._real, self._before, self._after = real, before, after
+    def __init__(self, real: SqlCatalog, error: BaseException, *, is_blind: bool = False) -> None:
+        self._real, self._error, self._is_blind = real, error, is_blind
         self.name = real.name
 
     def commit_table(self, *args: Any) -> Any:
-        self._before()
-        done = self._real.commit_table(*args)
-        self._after()
-        return done
+        raise self._error
 
     def load_table(self, identifier: Any) -> Table:
+        if self._is_blind:
+            raise OSError("gone")
         return self._real.load_table(identifier)
-
-
-def raising(error: BaseException) -> Callable[[], None]:
-    def fail() -> None:
-        raise error
-
-    return fail
 
 
 # Staging
@@ -221,43 +213,37 @@ def test_staging_on_a_head_that_moved_conflicts_and_writes_nothing(table: Table)
     assert metadata_files(table) == before
 
 
-@pytest.mark.parametrize("change", [{"sequence_number": 9}, {"spec_id": 1}, {"partition": (b"x",)}, {"path": "x"}])
-def test_a_removed_file_that_is_not_found_as_validated_conflicts_and_leaves_no_file(
-    table: Table, change: dict[str, Any]
+def with_removed(**change: Any) -> Callable[[CommitContent], CommitContent]:
+    return lambda one: replace(one, removed_data=(replace(one.removed_data[0], **change), one.removed_data[1]))
+
+
+def with_added(**change: Any) -> Callable[[CommitContent], CommitContent]:
+    return lambda one: replace(one, added_data=(replace(one.added_data[0], **change),))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (with_removed(sequence_number=9), CommitConflict, "on the head"),
+        (with_removed(spec_id=1), CommitConflict, "on the head"),
+        (with_removed(partition=(b"x",)), CommitConflict, "on the head"),
+        (with_removed(path="x"), CommitConflict, "on the head"),
+        (lambda one: replace(one, added_data=one.removed_data[:1]), CommitConflict, "is in the table already"),
+        (with_added(sequence_number=-1), ValueError, "has sequence number -1, the commit 3"),
+        (with_added(sequence_number=3), ValueError, "has sequence number 3, the commit 3"),
+        (lambda one: replace(one, removed_data=one.removed_data * 2), ValueError, "removed twice"),
+    ],
+)
+def test_content_that_is_not_as_validated_is_not_staged_and_leaves_no_file(
+    table: Table, change: Callable[[CommitContent], CommitContent], error: type[Exception], words: str
 ) -> None:
     fresh, head, content = content_of(table, rewritten(table))
-    wrong = replace(content, removed_data=(replace(content.removed_data[0], **change), content.removed_data[1]))
     before = metadata_files(table)
 
-    with pytest.raises(CommitConflict):
-        rewrite_files.stage(fresh, head, wrong, {})
+    with pytest.raises(error, match=words):
+        rewrite_files.stage(fresh, head, change(content), {})
 
     assert metadata_files(table) == before
-
-
-def test_a_file_that_is_in_the_table_is_not_added_again(table: Table) -> None:
-    fresh, head, content = content_of(table, rewritten(table))
-    live = scanned(fresh).files[0].data
-
-    with pytest.raises(CommitConflict, match="is in the table already"):
-        rewrite_files.stage(fresh, head, replace(content, added_data=(live,)), {})
-
-
-@pytest.mark.parametrize("number", [-1, 3])
-def test_a_new_file_is_older_than_its_snapshot(table: Table, number: int) -> None:
-    fresh, head, content = content_of(table, rewritten(table))
-
-    with pytest.raises(ValueError, match=f"has sequence number {number}, the commit 3"):
-        rewrite_files.stage(
-            fresh, head, replace(content, added_data=(replace(content.added_data[0], sequence_number=number),)), {}
-        )
-
-
-def test_a_file_is_not_removed_twice(table: Table) -> None:
-    fresh, head, content = content_of(table, rewritten(table))
-
-    with pytest.raises(ValueError, match="removed twice"):
-        rewrite_files.stage(fresh, head, replace(content, removed_data=content.removed_data * 2), {})
 
 
 # Sending
@@ -295,14 +281,7 @@ def answer(status: int, body: str = '{"error": {"message": "m", "type": "t", "co
         return error
 
 
-def test_a_refusal_is_known_not_to_be_applied(table: Table, catalog: SqlCatalog) -> None:
-    fresh, attempt = staged(table, rewritten(table))
-
-    for status in (400, 401, 403, 404, 422, 429):
-        with pytest.raises(CommitRefused, match="the catalog refused the commit"):
-            committing.send(Between(catalog, before=raising(answer(status))), fresh, attempt.payload)
-
-
+REFUSED = [answer(status) for status in (400, 401, 403, 404, 422, 429)]
 UNCLEAR = [
     *(answer(status) for status in (418, 419, 500, 501, 502, 503, 504, 507)),
     answer(500, "no json"),
@@ -315,37 +294,32 @@ UNCLEAR = [
 ]
 
 
-def test_any_other_error_leaves_the_commit_unknown(table: Table, catalog: SqlCatalog) -> None:
+def test_only_what_refuses_a_commit_tells_that_it_is_not_applied(table: Table, catalog: SqlCatalog) -> None:
     fresh, attempt = staged(table, rewritten(table))
 
+    for error in REFUSED:
+        with pytest.raises(CommitRefused, match="the catalog refused the commit"):
+            committing.send(Failing(catalog, error), fresh, attempt.payload)
     for error in UNCLEAR:
         with pytest.raises(CommitUnknown, match="does not tell whether the commit landed"):
-            committing.send(Between(catalog, before=raising(error)), fresh, attempt.payload)
+            committing.send(Failing(catalog, error), fresh, attempt.payload)
         assert traced(table, attempt) == Trace.OPEN
 
 
-def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, catalog: SqlCatalog) -> None:
-    class Blind(Between):
-        def load_table(self, identifier: Any) -> Table:
-            raise OSError("gone")
-
-    fresh, attempt = staged(table, rewritten(table))
-
-    with pytest.raises(CommitUnknown, match="can't be loaded"):
-        committing.send(Blind(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
-
-
-def test_a_conflict_about_something_else_is_unknown_while_the_table_is_as_the_commit_requires_it(
+def test_a_conflict_is_believed_once_the_table_is_not_as_the_commit_requires_it(
     table: Table, catalog: SqlCatalog
 ) -> None:
     fresh, attempt = staged(table, rewritten(table))
+    conflict = CommitFailedException("409")
 
+    with pytest.raises(CommitUnknown, match="can't be loaded"):
+        committing.send(Failing(catalog, conflict, is_blind=True), fresh, attempt.payload)
     with pytest.raises(CommitUnknown, match="the table is as the commit requires it"):
-        committing.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+        committing.send(Failing(catalog, conflict), fresh, attempt.payload)
 
     append(table, rows(5))
     with pytest.raises(CommitConflict, match="the table changed before the commit"):
-        committing.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+        committing.send(Failing(catalog, conflict), fresh, attempt.payload)
 
 
 # Tracing
@@ -417,84 +391,58 @@ def test_files_of_a_refuted_attempt_are_deleted_and_live_ones_kept(table: Table)
     assert live_rows(table).total() == 5
 
 
-def test_files_that_only_an_old_snapshot_names_are_kept(table: Table) -> None:
-    path = live_files(table)[0].path
+def test_files_that_only_an_old_snapshot_names_and_files_elsewhere_are_kept(table: Table, tmp_path: Path) -> None:
+    old = live_files(table)[0].path
     optimized(table, rewritten(table))
-    assert path not in {file.path for file in live_files(table)}
-
-    assert committing.delete_unreferenced(loaded(table), access(table), [path]) == ()
-    assert committing.delete_unreferenced(loaded(table), access(table), [path.replace("file:///", "file:/")]) == ()
-
-
-def test_files_elsewhere_are_never_deleted(table: Table, tmp_path: Path) -> None:
+    assert old not in {file.path for file in live_files(table)}
     other = tmp_path / "warehouse" / "db" / "t2.parquet"
     other.write_bytes(b"x")
-    inside = Path(local_path(table.metadata.location), "data", "stray.parquet")
-    inside.write_bytes(b"x")
+    inside = stray_of(table)
     climbing = f"{table.metadata.location}/data/../../t2.parquet"
 
-    asked = [other.as_uri(), climbing, str(other), table.metadata.location, inside.as_uri()]
+    asked = [old, old.replace("file:///", "file:/"), other.as_uri(), climbing, str(other), table.metadata.location]
 
-    assert committing.delete_unreferenced(loaded(table), access(table), asked) == (inside.as_uri(),)
+    assert committing.delete_unreferenced(loaded(table), access(table), [*asked, inside]) == (inside,)
     assert other.exists()
 
 
-def test_nothing_is_deleted_while_a_manifest_is_missing(table: Table) -> None:
-    stray = Path(local_path(table.metadata.location), "data", "stray.parquet")
-    stray.write_bytes(b"x")
-    first = loaded(table).metadata.snapshots[0]
-    Path(local_path(first.manifest_list)).unlink()
-
-    with pytest.raises(DataFileMissing, match="the manifest list"):
-        committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()])
-
-    assert stray.exists()
+def stray_of(table: Table) -> str:
+    """A file of nobody beside the table's."""
+    path = Path(local_path(table.metadata.location), "data", "stray.parquet")
+    path.write_bytes(b"x")
+    return path.as_uri()
 
 
 def test_what_is_older_than_the_files_is_not_read_for_them_and_the_rest_is(table: Table) -> None:
     """A large history is not read for files of a lost attempt; a snapshot of the very number might name them."""
-    optimized(table, rewritten(table))
-    live = [file.path for file in live_files(table)]
-    number = current(table).sequence_number
-    assert number is not None
-    first = loaded(table).metadata.snapshots[0]
-    Path(local_path(first.manifest_list)).unlink()
-
-    assert committing.delete_unreferenced(loaded(table), access(table), live, number) == ()
-    with pytest.raises(DataFileMissing, match="the manifest list"):
-        committing.delete_unreferenced(loaded(table), access(table), live, first.sequence_number or 0)
-
-
-def test_manifests_that_are_older_than_the_files_are_not_read_for_them(table: Table) -> None:
     append(table, rows(5))
-    number = current(table).sequence_number
-    assert number is not None
-    manifests = current(table).manifests(table.io)
-    older = [one for one in manifests if one.sequence_number < number]
-    assert 0 < len(older) < len(manifests)
-    for manifest in older:
-        Path(local_path(manifest.manifest_path)).unlink()
-    stray = Path(local_path(table.metadata.location), "data", "stray.parquet")
-    stray.write_bytes(b"x")
+    first, *_, last = loaded(table).metadata.snapshots
+    assert (first.sequence_number, last.sequence_number) == (1, 3)
+    stray, (live,) = stray_of(table), [one.path for one in live_files(table) if one.data_sequence == 3]
+    (newest, *older) = last.manifests(table.io)
+    assert (newest.sequence_number, len(older)) == (3, 2)
+    for path in (first.manifest_list, *(one.manifest_path for one in older)):
+        Path(local_path(path)).unlink()
 
-    with pytest.raises(DataFileMissing):
-        committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number - 1)
-    assert committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number) == (stray.as_uri(),)
+    assert committing.delete_unreferenced(loaded(table), access(table), [live], 3) == ()
+    for number, missing in ((1, "the manifest list"), (2, "the manifest ")):
+        with pytest.raises(DataFileMissing, match=missing):
+            committing.delete_unreferenced(loaded(table), access(table), [stray], number)
+    assert committing.delete_unreferenced(loaded(table), access(table), [stray], 3) == (stray,)
 
 
 def test_for_maps_of_positions_no_manifest_is_read(table: Table) -> None:
     """They are in no commit, as the check before it sees to."""
     data = Path(local_path(table.metadata.location), "data")
-    paths = [data / f"p-1-1-u{number}{MAP_ENDING}" for number in (1, 2)]
-    stray = data / "stray.parquet"
-    for path in (*paths, stray):
+    paths, stray = [data / f"p-1-1-u{number}{MAP_ENDING}" for number in (1, 2)], stray_of(table)
+    for path in paths:
         path.write_bytes(b"x")
     Path(local_path(loaded(table).metadata.snapshots[0].manifest_list)).unlink()
 
     first, second = (path.as_uri() for path in paths)
     with pytest.raises(DataFileMissing):
-        committing.delete_unreferenced(loaded(table), access(table), [first, stray.as_uri()])
-    assert all(path.exists() for path in (*paths, stray))
+        committing.delete_unreferenced(loaded(table), access(table), [first, stray])
+    assert all(Path(local_path(path)).exists() for path in (first, stray))
     assert committing.delete_unreferenced(loaded(table), access(table), [first, second]) == (first, second)
 
 

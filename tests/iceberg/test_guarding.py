@@ -74,17 +74,9 @@ def test_every_kind_of_file_is_reached_and_nothing_else(table: Table) -> None:
     delete_where(table, lambda row: row["x"] == 4)
     made = Path(normalise(table.location())) / "metadata" / "one.stats"
     made.write_bytes(b"PFA1")
-    snapshot_id = table.metadata.current_snapshot_id
-    assert snapshot_id is not None
-    statistics = StatisticsFile(
-        **{
-            "snapshot-id": snapshot_id,
-            "statistics-path": str(made),
-            "file-size-in-bytes": 4,
-            "file-footer-size-in-bytes": 1,
-            "blob-metadata": [],
-        }
-    )
+    said: dict[str, Any] = {"file-size-in-bytes": 4, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    said |= {"snapshot-id": table.metadata.current_snapshot_id, "statistics-path": str(made)}
+    statistics = StatisticsFile(**said)
     with table.update_statistics() as update:
         update.set_statistics(statistics)
     ours = stored(loaded(table))
@@ -92,14 +84,6 @@ def test_every_kind_of_file_is_reached_and_nothing_else(table: Table) -> None:
     found = guard_of(table).reachable({*ours, *decoys})
     assert set(found) == ours
     assert set(found.values()) >= {"statistics of the table", "a manifest of the table", "the table's metadata file"}
-
-
-def test_a_file_that_was_removed_is_reached_while_an_older_snapshot_has_it(table: Table) -> None:
-    gone, kept = data_of(table)
-    remove_files(table, [f"file://{gone}"])
-    assert set(guard_of(table).reachable([gone, kept])) == {gone, kept}
-    expire_snapshots(table)
-    assert set(guard_of(table).reachable([gone, kept])) == {kept}  # named as removed only
 
 
 def test_the_same_guard_follows_the_table(table: Table) -> None:
@@ -110,8 +94,11 @@ def test_the_same_guard_follows_the_table(table: Table) -> None:
     (third,) = set(data_of(table)) - {first, second}
     assert set(guard.reachable([third])) == {third}
     remove_files(table, [f"file://{first}"])
+    for one in (guard, guard_of(table)):
+        assert set(one.reachable([first, second, third])) == {first, second, third}, "an older snapshot has it"
     expire_snapshots(table)
-    assert set(guard.reachable([first, second, third])) == {second, third}
+    for one in (guard, guard_of(table)):
+        assert set(one.reachable([first, second, third])) == {second, third}, "it is named as removed only"
 
 
 def test_only_new_manifests_are_read(table: Table) -> None:
@@ -149,14 +136,6 @@ def test_a_file_is_reached_through_a_link(table: Table, tmp_path: Path) -> None:
     assert set(guard_of(table).reachable(paths)) == set(paths)
 
 
-def damaged(table: Table, damage: Callable[[str], None], path: str) -> AmoroError:
-    """What the guard raises once a file is damaged."""
-    damage(normalise(path))
-    with pytest.raises(AmoroError) as raised:
-        guard_of(table).reachable(["/nowhere"])
-    return raised.value
-
-
 def cut(path: str) -> None:
     Path(path).write_bytes(shortened(Path(path).read_bytes(), path))
 
@@ -172,19 +151,22 @@ def overwrite(path: str) -> None:
 def test_a_manifest_or_list_that_is_gone_or_broken_stops_everything(
     table: Table, damage: Callable[[str], None], kind: type[AmoroError], which: str
 ) -> None:
-    snapshots = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
-    places = {
-        "list": snapshots[-1].manifest_list,
-        "old list": snapshots[0].manifest_list,
-        "manifest": manifests_of(table)[0],
-    }
-    error = damaged(table, damage, places[which])
-    assert type(error) is kind
-    assert f"{'list' if which.endswith('list') else 'manifest'} {places[which]} " in error.message
+    first, last = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    places = {"list": last.manifest_list, "old list": first.manifest_list, "manifest": manifests_of(table)[0]}
+    damage(normalise(places[which]))
+    with pytest.raises(AmoroError) as raised:
+        guard_of(table).reachable(["/nowhere"])
+    assert type(raised.value) is kind
+    assert f"{'list' if which.endswith('list') else 'manifest'} {places[which]} " in raised.value.message
 
 
-def test_a_manifest_that_is_there_again_is_read_by_the_same_guard(table: Table) -> None:
-    guard, place = guard_of(table), Path(normalise(manifests_of(table)[0]))
+def test_a_manifest_that_vanishes_meanwhile_stops_the_batches_until_it_is_there_again(table: Table) -> None:
+    guard = guard_of(table)
+    guard.reachable([])
+    append(table, rows(9))
+    newest = loaded(table).metadata.current_snapshot()
+    assert newest is not None
+    place = Path(normalise(newest.manifests(table.io)[0].manifest_path))
     away = place.rename(f"{place}.away")
     for _ in range(2):
         with pytest.raises(DataFileMissing):
@@ -193,36 +175,24 @@ def test_a_manifest_that_is_there_again_is_read_by_the_same_guard(table: Table) 
     assert guard.reachable(data_of(table)).keys() == set(data_of(table))
 
 
-def test_a_manifest_that_vanishes_meanwhile_stops_the_next_batch(table: Table) -> None:
-    guard = guard_of(table)
-    guard.reachable([])
-    append(table, rows(9))
-    newest = loaded(table).metadata.current_snapshot()
-    assert newest is not None
-    os.unlink(normalise(newest.manifests(table.io)[0].manifest_path))
-    with pytest.raises(DataFileMissing):
-        guard.reachable(["/nowhere"])
-
-
 def test_an_older_state_stops_everything(table: Table) -> None:
     old = loaded(table)
     append(table, rows(5))
-    guard = guard_of(table, lambda: old)
-    with pytest.raises(CatalogUnavailable, match="older") as raised:
-        guard.reachable([])
-    assert raised.value.hint == "It is retried automatically."
+    new = loaded(table)
+    answers = [new, old]
+    after_a_newer_one = Guard(lambda: answers.pop(0), old)
+    after_a_newer_one.reachable([])
+    late = {"last_updated_ms": new.metadata.last_updated_ms + 1, "last_sequence_number": 9}
+    of_the_log = loaded(table)  # whatever its clock says
+    of_the_log.metadata_location = old.metadata_location
+    of_the_log.metadata = old.metadata.model_copy(update=late)
+    for guard in (guard_of(table, lambda: old), after_a_newer_one, guard_of(table, lambda: of_the_log)):
+        with pytest.raises(CatalogUnavailable, match="older") as raised:
+            guard.reachable([])
+        assert raised.value.hint == "It is retried automatically."
     assert Guard(lambda: old, old, 2).reachable([]) == {}
     with pytest.raises(CatalogUnavailable, match="older"):
         Guard(lambda: old, old, 3).reachable([])
-
-
-def test_a_state_of_the_log_is_older_whatever_its_clock_says(table: Table) -> None:
-    old = loaded(table)
-    append(table, rows(5))
-    late = {"last_updated_ms": loaded(table).metadata.last_updated_ms + 1, "last_sequence_number": 9}
-    old.metadata = old.metadata.model_copy(update=late)
-    with pytest.raises(CatalogUnavailable, match="older"):
-        guard_of(table, lambda: old).reachable([])
 
 
 @pytest.mark.parametrize(("later_ms", "numbers"), [(-1, 1), (1, -1)], ids=["by its clock", "by its number"])
@@ -266,17 +236,6 @@ def test_a_state_of_the_same_number_is_no_older_one_though_the_log_has_forgotten
         with table.transaction() as change:
             change.set_properties({"note": value})
     assert set(guard.reachable(data_of(table))) == set(data_of(table))
-
-
-def test_an_older_state_after_a_newer_one_stops_everything(table: Table) -> None:
-    states = [loaded(table)]
-    append(table, rows(5))
-    states.append(loaded(table))
-    answers = [states[1], states[0]]
-    guard = Guard(lambda: answers.pop(0), states[0])
-    guard.reachable([])
-    with pytest.raises(CatalogUnavailable, match="older"):
-        guard.reachable([])
 
 
 def test_another_table_of_the_name_and_one_that_has_moved_stop_everything(table: Table, tmp_path: Path) -> None:
@@ -535,8 +494,16 @@ def test_a_list_that_names_no_manifest_of_a_snapshot_with_files_releases_nothing
         list(would_release(own_table, frozenset({first.snapshot_id})))
 
 
+def gone_from(table: Table, snapshot_id: int) -> None:
+    """Expire the snapshot."""
+    payload, _ = stage_expiry(table, {snapshot_id}, (), clean=False, own_metadata=True)
+    committing.send(table.catalog, table, payload)
+    table.refresh()
+
+
 def test_what_an_earlier_expiry_released_is_not_released_again(own_table: Table) -> None:
     """Its removal is still named by an entry of a later snapshot."""
+    assert are_named(own_table, {own_table.metadata_location}) == [True]
     writer.append(own_table, [row(7)])
     first, removing, _ = (one.snapshot_id for one in own_table.metadata.snapshots)
     had, has = ({one.path for one in oracle.live_files(own_table, at)} for at in (first, removing))
@@ -544,28 +511,18 @@ def test_what_an_earlier_expiry_released_is_not_released_again(own_table: Table)
     for gone in (first, removing):
         found = {one.path for one in would_release(own_table, {gone})}
         assert (path in found) == (gone == first)
-        payload, _ = stage_expiry(own_table, {gone}, (), clean=False, own_metadata=True)
-        committing.send(own_table.catalog, own_table, payload)
-        own_table.refresh()
-
-
-def test_the_metadata_file_itself_is_named(own_table: Table) -> None:
-    assert are_named(own_table, {own_table.metadata_location}) == [True]
-
-
-def test_a_state_that_still_has_the_snapshot_releases_nothing(own_table: Table) -> None:
-    with pytest.raises(CatalogUnavailable, match="still has snapshot"):
-        list(released(own_table.metadata, {own_table.metadata.snapshots[0].snapshot_id}, own_table))
+        gone_from(own_table, gone)
 
 
 def test_what_somebody_else_removed_of_the_gone_ones_is_passed_over(own_table: Table) -> None:
     base, first = own_table.metadata, own_table.metadata.snapshots[0].snapshot_id
     every = list(would_release(own_table, {first}))
-    payload, _ = stage_expiry(own_table, {first}, (), clean=False, own_metadata=True)
-    committing.send(own_table.catalog, own_table, payload)
+    with pytest.raises(CatalogUnavailable, match="still has snapshot"):
+        list(released(base, {first}, own_table))
+    gone_from(own_table, first)
     manifest = next(one for one in every if one.kind is FileKind.MANIFEST)
     Path(local_path(manifest.path)).unlink()
-    left = list(released(base, {first}, own_table.refresh()))
+    left = list(released(base, {first}, own_table))
     assert left == [one for one in every if one.kind is not FileKind.DATA]
     Path(local_path(base.snapshots[0].manifest_list)).unlink()
     assert {one.kind for one in released(base, {first}, own_table)} == {FileKind.MANIFEST_LIST}

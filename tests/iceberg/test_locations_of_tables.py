@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import text
 
-from amoro_core.errors import AmoroError, CommitRefused, DataFileMissing, TableRefused, UnreadableFile
+from amoro_core.errors import CommitRefused, DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.clustering import METADATA_KEY, Layout, LayoutKey, Strategy, layout_text
 from amoro_core.model.commits import CommitContent, SnapshotAdded, Trace
@@ -118,25 +118,22 @@ def test_foreign_rows_are_not_copied_by_a_table_that_names_their_folder_as_its_o
     refusal(lambda: opened(config).access().read_bytes(str(foreign / stolen.name)))
 
 
-def test_a_folder_of_the_table_that_is_a_link_to_a_foreign_one_is_refused_before_anything_is_read(
+def test_links_to_foreign_files_and_folders_are_refused_before_anything_is_read(
     config: CatalogConfig, table: Table, tmp_path: Path
 ) -> None:
+    found = opened(config)
     data = Path(table.location().removeprefix("file://")) / "data"
     data.rename(tmp_path / "foreign")
     data.symlink_to(tmp_path / "foreign")
     assert f"links lead to {tmp_path}/foreign" in refusal(lambda: opened(config).scan()).message
     allowed = opened(replace(config, allowed_locations=((tmp_path / "foreign").as_uri(),)))
     assert allowed.scan() is not None
-
-
-def test_manifests_behind_links_are_not_read(config: CatalogConfig, table: Table, tmp_path: Path) -> None:
-    found = opened(config)
     snapshot = table.current_snapshot()
     assert snapshot is not None
     manifest = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
     manifest.rename(tmp_path / "elsewhere.avro")
     manifest.symlink_to(tmp_path / "elsewhere.avro")
-    refusal(found.scan)
+    assert "elsewhere.avro" in refusal(found.scan).message
 
 
 def test_a_metadata_file_outside_of_the_warehouse_is_not_read(
@@ -181,19 +178,6 @@ def test_no_catalog_writes_a_metadata_file_elsewhere_when_the_path_changes_befor
     with pytest.raises(CommitRefused, match="will not write"):
         found.send(staged.payload)
     assert not foreign.exists()
-    with pytest.raises(AmoroError):
-        found.stage(found.head(planned.snapshot_id), content, {})
-    assert not foreign.exists()
-
-
-def test_a_path_that_changes_after_the_plan_ends_the_commit(
-    config: CatalogConfig, table: Table, tmp_path: Path
-) -> None:
-    found = opened(config)
-    planned = found.scan()
-    assert planned is not None
-    foreign = tmp_path / "foreign"
-    rewritten(table, lambda metadata: metadata["properties"].update({"write.metadata.path": foreign.as_uri()}))
     refusal(lambda: found.head(planned.snapshot_id))
     assert not foreign.exists()
 
@@ -227,18 +211,21 @@ def written(table: IcebergTable, name: str, metadata: dict[str, str]) -> DataFil
     return DataFile(f"file://{path}", FileFormat.PARQUET, 0, (), 1, path.stat().st_size, 1)
 
 
-def test_the_footer_of_a_clustered_file_tells_its_layout(laid: IcebergTable) -> None:
-    file = written(laid, f"a-g{GROUP}.parquet", {METADATA_KEY: layout_text(LAYOUT, GROUP)})
-    assert laid.layout_of(file) == LAYOUT
-
-
 @pytest.mark.parametrize(
-    "metadata",
-    [{}, {METADATA_KEY: "{}"}, {METADATA_KEY: "no json"}, {METADATA_KEY: layout_text(LAYOUT, "ffffffffffff")}],
-    ids=["nothing", "no layout", "no json", "another group"],
+    ("metadata", "layout"),
+    [
+        ({METADATA_KEY: layout_text(LAYOUT, GROUP)}, LAYOUT),
+        ({}, None),
+        ({METADATA_KEY: "{}"}, None),
+        ({METADATA_KEY: "no json"}, None),
+        ({METADATA_KEY: layout_text(LAYOUT, "ffffffffffff")}, None),
+    ],
+    ids=["its own", "nothing", "no layout", "no json", "another group"],
 )
-def test_a_footer_that_tells_none_of_the_names_group_tells_none(laid: IcebergTable, metadata: dict[str, str]) -> None:
-    assert laid.layout_of(written(laid, f"a-g{GROUP}.parquet", metadata)) is None
+def test_the_footer_of_a_clustered_file_tells_its_layout(
+    laid: IcebergTable, metadata: dict[str, str], layout: Layout | None
+) -> None:
+    assert laid.layout_of(written(laid, f"a-g{GROUP}.parquet", metadata)) == layout
 
 
 def test_a_file_that_is_gone_or_no_parquet_is_told(laid: IcebergTable) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile as EntryFile
@@ -91,8 +90,33 @@ def listed(
     )
 
 
-def ids_of(entries: Any) -> list[int | None]:
-    return [one.data_file[16] for one in entries]
+@pytest.mark.parametrize(
+    ("manifest", "entries", "expected"),
+    [
+        (
+            listed(DATA, 100),
+            [entry(EXISTING, 5), entry(DELETED, 7), entry(EXISTING, 3, 50), entry(ADDED, 2), entry(ADDED, 1)],
+            [100, None, 50, 105, 107],
+        ),
+        (listed(DATA, 100), [entry(DELETED, 7, 20), entry(ADDED, 2)], [20, 100]),
+        *(
+            (without, [entry(ADDED, 1), entry(EXISTING, 1, 7)], [None, None])
+            for without in (listed(DATA, None), listed(DELETES, None), ManifestFile.from_args())
+        ),
+    ],
+)
+def test_files_inherit_in_order_and_deleted_ones_take_no_id_and_keep_theirs(
+    manifest: ManifestFile, entries: list[ManifestEntry], expected: list[int | None]
+) -> None:
+    assert [one.data_file[16] for one in inherit_row_ids(entries, manifest)] == expected
+
+
+def test_a_list_gives_ids_to_data_manifests_without_one_by_their_live_rows() -> None:
+    manifests = [listed(DATA, None, 3, 4), listed(DELETES, None, 9, 9), listed(DATA, 2, 5), listed(DATA, None, 1)]
+    assert assign_row_ids(manifests, 10) == ([10, None, 2, 17], 8)
+    for counts in ((None, 1), (1, None)):
+        with pytest.raises(ValueError, match=r"the number of rows of the manifest m\.avro is not known"):
+            assign_row_ids([listed(DATA, None, *counts)], 10)
 
 
 def head_of(table: Table) -> Snapshot:
@@ -115,38 +139,21 @@ def avro(path: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
 # Inheritance and assignment
 
 
-def test_files_inherit_in_order_and_deleted_ones_take_no_id() -> None:
-    entries = [entry(EXISTING, 5), entry(DELETED, 7), entry(EXISTING, 3, 50), entry(ADDED, 2), entry(ADDED, 1)]
-    assert ids_of(inherit_row_ids(entries, listed(DATA, 100))) == [100, None, 50, 105, 107]
-
-
-def test_a_deleted_file_keeps_the_id_that_it_had() -> None:
-    assert ids_of(inherit_row_ids([entry(DELETED, 7, 20), entry(ADDED, 2)], listed(DATA, 100))) == [20, 100]
-
-
-@pytest.mark.parametrize("manifest", [listed(DATA, None), listed(DELETES, None), ManifestFile.from_args()])
-def test_no_file_of_a_manifest_without_an_id_has_one(manifest: ManifestFile) -> None:
-    assert ids_of(inherit_row_ids([entry(ADDED, 1), entry(EXISTING, 1, 7)], manifest)) == [None, None]
-
-
-def test_a_list_gives_ids_to_data_manifests_without_one_by_their_live_rows() -> None:
-    manifests = [listed(DATA, None, 3, 4), listed(DELETES, None, 9, 9), listed(DATA, 2, 5), listed(DATA, None, 1)]
-    assert assign_row_ids(manifests, 10) == ([10, None, 2, 17], 8)
-
-
-@pytest.mark.parametrize("counts", [(None, 1), (1, None)])
-def test_a_manifest_whose_rows_are_not_counted_gets_no_id(counts: tuple[int | None, int | None]) -> None:
-    with pytest.raises(ValueError, match=r"the number of rows of the manifest m\.avro is not known"):
-        assign_row_ids([listed(DATA, None, *counts)], 10)
-
-
 # Reading
 
 
-def test_a_scan_tells_the_first_row_id_of_each_file(table: Table) -> None:
-    expected = live_ids(table)
+def test_a_scan_tells_the_first_row_id_of_each_file_and_refuses_ids_that_would_be_given_again(table: Table) -> None:
+    expected, fresh = live_ids(table), loaded(table)
     assert sorted(one for one in expected.values() if one is not None) == [0, 2, 5, 9]
-    assert {one.data.path: one.data.first_row_id for one in scanned(loaded(table)).files} == expected
+    assert {one.data.path: one.data.first_row_id for one in scanned(fresh).files} == expected
+    for next_row_id in (9, 0, None):
+        fresh.metadata = fresh.metadata.model_copy(update={"next_row_id": next_row_id})
+        said = f"has row ids from 9 to 9, but the table's next-row-id is {next_row_id}"
+        with pytest.raises(TableRefused, match=said):
+            scanned(fresh)
+    with pytest.raises(TableRefused, match="format 3 lacks next-row-id") as refused:
+        stage_restored(fresh, LostRef("tag", head_of(table)), own_metadata=True)
+    assert refused.value.reason == "metadata"
 
 
 def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them(
@@ -172,26 +179,13 @@ def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them
     assert after[before.path] == 1
 
 
-def test_a_cached_manifest_counts_for_one_first_row_id(table: Table) -> None:
+def test_a_cached_manifest_counts_for_one_first_row_id_and_a_counted_one_keeps_its_own(table: Table) -> None:
     (file, *_) = read_list(table.io, head_of(table).manifest_list)
     cache = ManifestCache()
     for first, expected in ((None, None), (70, 70), (first_row_id_of(file), first_row_id_of(file))):
         (entry,) = cache.read(table.io, with_first_row_id(file, first)).entries
         assert entry.data_file[16] == expected
-
-
-def test_a_counted_manifest_keeps_its_id(table: Table) -> None:
-    (file, *_) = read_list(table.io, head_of(table).manifest_list)
     assert first_row_id_of(counted(read_manifest(table.io, file))) == first_row_id_of(file) == 9
-
-
-@pytest.mark.parametrize("next_row_id", [9, 0, None])
-def test_ids_that_the_table_would_give_again_are_refused(table: Table, next_row_id: int | None) -> None:
-    fresh = loaded(table)
-    scanned(fresh)
-    fresh.metadata = fresh.metadata.model_copy(update={"next_row_id": next_row_id})
-    with pytest.raises(TableRefused, match=f"has row ids from 9 to 9, but the table's next-row-id is {next_row_id}"):
-        scanned(fresh)
 
 
 # Commits
@@ -316,14 +310,6 @@ def test_a_snapshot_with_ids_that_others_have_or_without_any_is_not_added(
     with pytest.raises(Exception, match=told):
         committing.send(table.catalog, loaded(table), json.dumps(request).encode())
     assert loaded(table).metadata_location == before
-
-
-def test_a_table_without_a_next_row_id_is_not_committed_to(table: Table) -> None:
-    fresh = loaded(table)
-    fresh.metadata = fresh.metadata.model_copy(update={"next_row_id": None})
-    with pytest.raises(TableRefused, match="format 3 lacks next-row-id") as refused:
-        stage_restored(fresh, LostRef("tag", head_of(table)), own_metadata=True)
-    assert refused.value.reason == "metadata"
 
 
 # Maintenance
@@ -487,29 +473,24 @@ def test_an_unknown_key_at_any_place_is_named(kept_table: Table, tmp_path: Path,
     change(kept_table, at(*place))
     with pytest.raises(TableRefused) as refused:
         load_table(sql_config(tmp_path), TABLE)
-    path = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in (*place, "of-tomorrow")).removeprefix(
-        "."
-    )
-    assert (refused.value.reason, f"has the key {path}, which would be lost" in refused.value.message) == (
-        "metadata",
-        True,
-    ), refused.value.message
+    parts = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in (*place, "of-tomorrow"))
+    said = f"has the key {''.join(parts).removeprefix('.')}, which would be lost"
+    assert (refused.value.reason, said in refused.value.message) == ("metadata", True), refused.value.message
 
 
-def test_in_every_format_an_unknown_key_is_refused_and_known_ones_are_not(kept_table: Table, tmp_path: Path) -> None:
+def test_in_every_format_a_key_of_a_later_one_is_refused_and_known_ones_are_not(
+    kept_table: Table, tmp_path: Path
+) -> None:
     assert load_table(sql_config(tmp_path), TABLE).metadata == loaded(kept_table).metadata
+    change(kept_table, lambda said: said.update({"next-row-id": 4}))
+    if kept_table.metadata.format_version == 3:
+        load_table(sql_config(tmp_path), TABLE)
+    else:
+        with pytest.raises(TableRefused, match="the key next-row-id"):
+            load_table(sql_config(tmp_path), TABLE)
+    change(kept_table, lambda said: said.pop("next-row-id"))
     change(kept_table, at("snapshots", 0))
     with pytest.raises(TableRefused, match=r"the key snapshots\[0\]\.of-tomorrow"):
-        load_table(sql_config(tmp_path), TABLE)
-
-
-def test_a_key_of_a_later_format_is_refused_in_an_earlier_one(kept_table: Table, tmp_path: Path) -> None:
-    version = kept_table.metadata.format_version
-    change(kept_table, lambda said: said.update({"next-row-id": 4}))
-    if version == 3:
-        load_table(sql_config(tmp_path), TABLE)
-        return
-    with pytest.raises(TableRefused, match="the key next-row-id"):
         load_table(sql_config(tmp_path), TABLE)
 
 
@@ -556,21 +537,16 @@ def test_columns_of_every_shape_lose_nothing(catalog: SqlCatalog) -> None:
 
 @pytest.mark.parametrize("kept_table", [2], indirect=True)
 def test_only_where_the_client_writes_the_metadata_is_it_refused(kept_table: Table) -> None:
-    change(kept_table, at())
-    text = file_of(kept_table).read_text()
-    others: Catalog = NoopCatalog("rest")
-    with refusing_lost_keys(others):
-        assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
-    with refusing_lost_keys(kept_table.catalog), pytest.raises(TableRefused):
-        TableMetadataUtil.parse_raw(text)
-    assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
-
-
-@pytest.mark.parametrize("kept_table", [2], indirect=True)
-def test_a_text_of_the_length_of_one_that_lost_nothing_is_compared(kept_table: Table) -> None:
     text = file_of(kept_table).read_text()
     with refusing_lost_keys(kept_table.catalog):
         for _ in range(2):
             assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
-        with pytest.raises(TableRefused, match="the key partition-tomorrowed,"):
+        with pytest.raises(TableRefused, match="the key partition-tomorrowed,"):  # a text of the same length
             TableMetadataUtil.parse_raw(text.replace("partition-statistics", "partition-tomorrowed"))
+    change(kept_table, at())
+    text = file_of(kept_table).read_text()
+    with refusing_lost_keys(NoopCatalog("rest")):
+        assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
+    with refusing_lost_keys(kept_table.catalog), pytest.raises(TableRefused):
+        TableMetadataUtil.parse_raw(text)
+    assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid

@@ -39,34 +39,21 @@ def landed_and_replaced(table: Table) -> StagedCommit:
     return attempt
 
 
-def without_log(table: Table) -> Table:
-    """The table as it is now, of whose earlier states nothing tells."""
-    found = loaded(table)
-    found.metadata = found.metadata.model_copy(update={"metadata_log": []})
-    return found
-
-
-def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table) -> None:
+def test_an_expired_attempt_is_known_as_the_parent_of_the_next_and_by_removed_files(table: Table) -> None:
     """Java's expiry leaves the parent's id as it is; pyiceberg's takes it away, so here it is put back."""
     attempt = landed_and_replaced(table)
     expire_snapshots(table)
-    found = without_log(table)
+    found = loaded(table)
+    found.metadata = found.metadata.model_copy(update={"metadata_log": []})  # of earlier states nothing tells
     (last,) = found.metadata.snapshots
+    assert last.snapshot_id != attempt.snapshot_id
+    assert traced(table, attempt, found) == Trace.LANDED
+
     before = status_check.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, [])
     child = last.model_copy(update={"parent_snapshot_id": attempt.snapshot_id})
     found.metadata = found.metadata.model_copy(update={"snapshots": [child]})
-
     assert before == Trace.REFUTED
     assert status_check.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
-
-
-def test_an_expired_attempt_is_known_by_removed_files(table: Table) -> None:
-    attempt = landed_and_replaced(table)
-    expire_snapshots(table)
-    found = without_log(table)
-    assert attempt.snapshot_id not in {one.snapshot_id for one in found.metadata.snapshots}
-
-    assert traced(table, attempt, found) == Trace.LANDED
 
 
 def forget(table: Table) -> None:
@@ -76,23 +63,47 @@ def forget(table: Table) -> None:
     expire_snapshots(table)
 
 
-def test_an_expired_attempt_is_known_by_an_earlier_metadata_file(table: Table) -> None:
-    attempt = landed_and_replaced(table)
-    forget(table)
-    metadata = loaded(table).metadata
-    assert attempt.snapshot_id not in status_check._mentioned(metadata)
-
-    assert traced(table, attempt) == Trace.LANDED
-
-
-def test_metadata_files_that_are_gone_tell_nothing(table: Table) -> None:
-    """What cannot be known: the attempt is called refuted, though it landed once."""
-    attempt = landed_and_replaced(table)
-    forget(table)
+def forget_states(table: Table) -> None:
+    """The metadata files before the newest are gone."""
     for entry in loaded(table).metadata.metadata_log:
         Path(entry.metadata_file.removeprefix("file://")).unlink()
 
+
+def test_an_expired_attempt_is_known_by_an_earlier_metadata_file_while_that_is_there(table: Table) -> None:
+    """What cannot be known without: the attempt is called refuted, though it landed once."""
+    attempt = landed_and_replaced(table)
+    forget(table)
+    assert attempt.snapshot_id not in status_check._mentioned(loaded(table).metadata)
+    assert traced(table, attempt) == Trace.LANDED
+
+    with (
+        storage_faults(),
+        failing(StorageFault(Operation.READ, Kind.METADATA, Trouble.BUSY, skip=1)),  # the first is the newest
+        pytest.raises(CatalogUnavailable, match="HTTP status 503"),
+    ):
+        traced(table, attempt)
+
+    forget_states(table)
     assert traced(table, attempt) == Trace.REFUTED
+
+
+def test_in_format_1_an_attempt_is_refuted_by_an_earlier_state_that_knows_the_expired_parent(tmp_path: Path) -> None:
+    """It was never applied: main was rolled back from its parent. Without that state it could be from before it."""
+    table = make_table(make_catalog(tmp_path), "db.first", SCHEMA, format_version=1)
+    append(table, rows(1, 2))
+    first = table.metadata.current_snapshot_id
+    assert first is not None
+    append(table, rows(3, 4))
+    parent = table.metadata.current_snapshot_id
+    _, attempt = staged(table, rewritten(table))
+    rollback(table, first)
+    append(table, rows(5))
+    expire_snapshots(table)
+    assert parent not in status_check._mentioned(loaded(table).metadata)
+    assert traced(table, attempt) == Trace.REFUTED
+
+    forget_states(table)
+    assert traced(table, attempt) == Trace.OPEN
 
 
 def test_an_attempt_at_which_the_numbers_stopped_is_known_by_the_metadata_file_before(table: Table) -> None:
@@ -109,47 +120,6 @@ def test_an_attempt_at_which_the_numbers_stopped_is_known_by_the_metadata_file_b
     create_tag(table, "later")
 
     assert traced(table, attempt) == Trace.LANDED
-
-
-def left_behind(tmp_path: Path) -> tuple[Table, StagedCommit]:
-    """An attempt in format 1 that was never applied: main was rolled back from its parent, which then was expired."""
-    table = make_table(make_catalog(tmp_path), "db.first", SCHEMA, format_version=1)
-    append(table, rows(1, 2))
-    first = table.metadata.current_snapshot_id
-    assert first is not None
-    append(table, rows(3, 4))
-    parent = table.metadata.current_snapshot_id
-    _, attempt = staged(table, rewritten(table))
-    rollback(table, first)
-    append(table, rows(5))
-    expire_snapshots(table)
-    assert parent not in status_check._mentioned(loaded(table).metadata)
-    return table, attempt
-
-
-def test_in_format_1_an_attempt_is_refuted_by_an_earlier_state_that_knows_the_expired_parent(tmp_path: Path) -> None:
-    table, attempt = left_behind(tmp_path)
-    assert traced(table, attempt) == Trace.REFUTED
-
-
-def test_in_format_1_an_attempt_stays_open_where_nothing_knows_the_parent(tmp_path: Path) -> None:
-    """A state like this could as well be from before the parent."""
-    table, attempt = left_behind(tmp_path)
-    for entry in loaded(table).metadata.metadata_log:
-        Path(entry.metadata_file.removeprefix("file://")).unlink()
-    assert traced(table, attempt) == Trace.OPEN
-
-
-def test_a_metadata_file_that_can_not_be_read_now_leaves_the_attempt_as_it_is(table: Table) -> None:
-    attempt = landed_and_replaced(table)
-    forget(table)
-
-    with (
-        storage_faults(),
-        failing(StorageFault(Operation.READ, Kind.METADATA, Trouble.BUSY, skip=1)),  # the first is the newest
-        pytest.raises(CatalogUnavailable, match="HTTP status 503"),
-    ):
-        traced(table, attempt)
 
 
 def test_a_refuted_attempt_is_looked_for_only_in_metadata_files_of_its_time(table: Table) -> None:
@@ -191,36 +161,21 @@ def test_snapshots_are_gone_together_or_may_still_go(parts_table: Table) -> None
     assert trace_of(parts_table.refresh(), gone) is Trace.LANDED
 
 
-def test_a_reference_that_is_there_has_landed_and_one_that_is_not_may_still_come(parts_table: Table) -> None:
+def test_what_a_reference_that_is_there_was_there_or_is_not_says(parts_table: Table) -> None:
+    """What somebody took away is not made again."""
     first, second, _ = ids(parts_table)
-    wanted = RefAt("tag-20260101", first)
+    wanted = RefAt("t", first)
     assert trace_of(parts_table, wanted) is Trace.OPEN
-    parts_table.manage_snapshots().create_tag(first, "tag-20260101").commit()
-    assert trace_of(parts_table.refresh(), wanted) is Trace.LANDED
-    assert trace_of(parts_table, RefAt("tag-20260101", second)) is Trace.REFUTED, "it can't be made any more"
-
-
-def test_a_reference_that_was_there_and_was_removed_has_landed(parts_table: Table) -> None:
-    """Or what somebody took away would be made again."""
-    first, *_ = ids(parts_table)
-    parts_table.manage_snapshots().create_tag(first, "t").commit()
-    parts_table.refresh().manage_snapshots().remove_tag("t").commit()
-    assert trace_of(parts_table.refresh(), RefAt("t", first)) is Trace.LANDED
-
-
-def test_a_reference_to_a_snapshot_that_is_gone_can_never_come(parts_table: Table) -> None:
-    first, *_ = ids(parts_table)
-    parts_table.maintenance.expire_snapshots().by_id(first).commit()
-    assert trace_of(parts_table.refresh(), RefAt("t", first)) is Trace.REFUTED
-
-
-def test_an_earlier_state_that_is_gone_says_nothing(parts_table: Table) -> None:
-    first, *_ = ids(parts_table)
     parts_table.manage_snapshots().create_tag(first, "t").commit()
     state = Path(local_path(parts_table.refresh().metadata_location))
+    assert trace_of(parts_table, wanted) is Trace.LANDED
+    assert trace_of(parts_table, RefAt("t", second)) is Trace.REFUTED, "it can't be made any more"
     parts_table.manage_snapshots().remove_tag("t").commit()
+    assert trace_of(parts_table.refresh(), wanted) is Trace.LANDED
     state.unlink()
-    assert trace_of(parts_table.refresh(), RefAt("t", first)) is Trace.OPEN
+    assert trace_of(parts_table, wanted) is Trace.OPEN, "an earlier state that is gone says nothing"
+    parts_table.maintenance.expire_snapshots().by_id(first).commit()
+    assert trace_of(parts_table.refresh(), wanted) is Trace.REFUTED, "its snapshot is gone"
 
 
 def named(table: Table, snapshot_id: int, path: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -16,10 +18,10 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
 from amoro_optimizer.client import Client
 from amoro_optimizer.execution import steady_s
-from amoro_optimizer.runner import OptimizerConfig, Runner
+from amoro_optimizer.runner import Runner
 from amoro_optimizer.work_kinds import InProcess, Kinds, Run
 from tests.engine import oracle
-from tests.rpc.conftest import register, wait_until
+from tests.rpc.conftest import optimizer, register, wait_until
 from tests.rpc.test_services import begin, small_files
 
 
@@ -50,69 +52,59 @@ def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
     return begin(coordinator)
 
 
-def started(coordinator: Coordinator, held: Held, *, threads: int = 1) -> tuple[Runner, threading.Thread]:
-    config = OptimizerConfig(
-        address=coordinator.address,
-        group="default",
-        threads=threads,
-        memory_bytes=1 << 29,
-        enrolment_token=coordinator.enrolment_token,
-        heartbeat_interval_s=0.1,
-        labels={},
-    )
-    runner = Runner(config, held)
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    assert held.begun.wait(90)
-    return runner, thread
-
-
 def only_id(coordinator: Coordinator) -> str:
-    ((optimizer, _),) = coordinator.optimizers.list_optimizers()
-    return optimizer.optimizer_id
+    ((found, _),) = coordinator.optimizers.list_optimizers()
+    return found.optimizer_id
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+@contextmanager
+def begun(coordinator: Coordinator, held: Held, threads: int = 1) -> Iterator[tuple[Runner, threading.Thread]]:
+    """An optimizer that has begun its task."""
+    with optimizer(coordinator, held, threads, 0.1) as (runner, thread):
+        try:
+            assert held.begun.wait(90)
+            yield runner, thread
+        finally:
+            held.go.set()
 
 
 def test_an_unknown_token_leads_to_a_new_registration_that_goes_on_with_the_running_attempt(
-    coordinator: Coordinator, catalog: SqlCatalog, process: str
+    coordinator: Coordinator, catalog: SqlCatalog, process: str, held: Held
 ) -> None:
     before = oracle.live_rows(catalog.load_table("db.t"))
-    held = Held()
-    runner, thread = started(coordinator, held)
-    try:
+    with begun(coordinator, held):
         old = only_id(coordinator)
         coordinator.optimizers.forget(old)
         wait_until(lambda: len(coordinator.optimizers.list_optimizers()) == 1)
         new = only_id(coordinator)
         assert new != old
-        (task,) = coordinator.optimizing.find_process(process).tasks
+        task = the_task(coordinator, process)
         assert task.thread is not None
         assert (task.thread.optimizer_id, task.attempt) == (new, 1)
         held.go.set()
         wait_until(lambda: not coordinator.optimizing.find_process(process).process.is_active)
-    finally:
-        held.go.set()
-        runner.stop()
-        thread.join()
     view = coordinator.optimizing.find_process(process)
     assert (view.process.status, view.tasks[0].attempt) == (ProcessStatus.SUCCESS, 1)
     oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
     assert not held.abandoned.is_set()
 
 
-def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordinator, process: str) -> None:
-    held = Held()
-    runner, thread = started(coordinator, held)
-    try:
+def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(
+    coordinator: Coordinator, process: str, held: Held
+) -> None:
+    with begun(coordinator, held):
         coordinator.optimizing.cancel(process, "nobody wants it")
         assert held.abandoned.wait(90)
         wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.CLOSED)
-    finally:
-        runner.stop()
-        thread.join()
 
 
 def test_an_attempt_is_surely_its_optimizers_for_a_heartbeat_timeout_after_the_last_answer(
-    coordinator: Coordinator, process: str, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, process: str, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = threading.Event()
 
@@ -120,55 +112,41 @@ def test_an_attempt_is_surely_its_optimizers_for_a_heartbeat_timeout_after_the_l
         silent.set()
         raise CoordinatorUnavailable("no answer")
 
-    held = Held()
-    runner, thread = started(coordinator, held, threads=2)  # the other one's poll is open
-    try:
+    with begun(coordinator, held, threads=2), monkeypatch.context() as patched:  # the other one's poll is open
         registered = held.run.held_until_s()
         timeout_s = coordinator.optimizers.heartbeat_timeout.total_seconds()
         wait_until(lambda: held.run.held_until_s() > registered)
-        monkeypatch.setattr(Client, "heartbeat", unanswered)
+        patched.setattr(Client, "heartbeat", unanswered)
         assert silent.wait(90)
         last = held.run.held_until_s()
         assert steady_s() - 90 < last - timeout_s < steady_s()
         silent.clear()
         assert silent.wait(90)
         assert held.run.held_until_s() == last
-    finally:
-        monkeypatch.undo()
-        held.go.set()
+
+
+def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, process: str, held: Held) -> None:
+    with begun(coordinator, held) as (runner, thread):
         runner.stop()
-        thread.join()
-
-
-def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, process: str) -> None:
-    held = Held()
-    runner, thread = started(coordinator, held)
-    runner.stop()
-    assert thread.is_alive()
-    held.go.set()
-    thread.join(90)
-    assert not thread.is_alive()
+        assert thread.is_alive()
+        held.go.set()
+        thread.join(90)
+        assert not thread.is_alive()
     assert coordinator.optimizers.list_optimizers() == []
     wait_until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
 
 
 def test_a_released_optimizer_that_lives_abandons_its_work_and_leaves_though_its_token_is_forgotten(
-    coordinator: Coordinator, process: str
+    coordinator: Coordinator, process: str, held: Held
 ) -> None:
-    held = Held()
-    runner, thread = started(coordinator, held)
-    try:
-        released = only_id(coordinator)
-        assert coordinator.optimizing.release(released) == 1
+    with begun(coordinator, held) as (runner, thread):
+        assert coordinator.optimizing.release(only_id(coordinator)) == 1
         assert held.abandoned.wait(90)
         thread.join(90)
         assert not thread.is_alive()
-    finally:
-        held.go.set()
         runner.stop(at_once=True)
-        thread.join()
     assert coordinator.optimizers.list_optimizers() == []
-    (task,) = coordinator.optimizing.find_process(process).tasks
+    task = the_task(coordinator, process)
     assert (task.status.value, task.attempt) == ("planned", 1)
 
 
@@ -208,7 +186,7 @@ def test_a_refused_task_is_planned_again_for_others_and_neither_failed_nor_lost(
     assert (again.attempt.task_id, again.attempt.number) == (handed.attempt.task_id, 2)
 
 
-def test_a_result_of_another_kind_than_the_tasks_is_refused_by_both_names_and_nothing_changes(
+def test_a_result_of_another_kind_or_of_none_that_is_known_is_refused_and_nothing_changes(
     coordinator: Coordinator, client: Client, process: str
 ) -> None:
     token = register(coordinator, client).token
@@ -217,17 +195,7 @@ def test_a_result_of_another_kind_than_the_tasks_is_refused_by_both_names_and_no
     before = the_task(coordinator, process)
     with pytest.raises(AmoroError, match="has work of the kind 'rewrite', its result is of the kind 'polish'"):
         client.complete(token, handed.attempt, WorkResult("polish", b""))
-    assert the_task(coordinator, process) == before
-
-
-def test_a_result_that_the_coordinator_does_not_know_is_no_failure(
-    coordinator: Coordinator, client: Client, process: str
-) -> None:
-    """As one of a later version, of which only the attempt can be read."""
-    token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0, (), 0).tasks
-    client.ack(token, handed.attempt)
-    before = the_task(coordinator, process)
+    # As one of a later version, of which only the attempt can be read.
     with pytest.raises(AmoroError, match="is of no kind that this coordinator knows"):
         client._report(token, pb.TaskResult(attempt=codec.encode_attempt(handed.attempt)))
     assert the_task(coordinator, process) == before
@@ -256,18 +224,9 @@ class Forgetful(InProcess):
 
 def test_a_runner_gives_work_of_an_unknown_kind_back_and_goes_on(coordinator: Coordinator, process: str) -> None:
     become(coordinator, process, "polish")
-    config = OptimizerConfig(
-        coordinator.address, "default", 1, 1 << 29, coordinator.enrolment_token, heartbeat_interval_s=1, labels={}
-    )
-    runner = Runner(config, Forgetful())
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    try:
+    with optimizer(coordinator, Forgetful(), 1):
         wait_until(lambda: the_task(coordinator, process).attempt)
         wait_until(lambda: the_task(coordinator, process).status is TaskStatus.PLANNED)
-    finally:
-        runner.stop()
-        thread.join()
     task = the_task(coordinator, process)
     assert (task.attempt, task.failed_runs, task.lost_attempts) == (1, 0, 0)
     assert task.failure == "work of the kind 'polish' is not known to this optimizer, which knows rewrite"

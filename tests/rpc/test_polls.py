@@ -11,8 +11,7 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
 from amoro_optimizer.client import Client, Polled
 from amoro_optimizer.execution import Run
-from amoro_optimizer.runner import OptimizerConfig, Runner
-from tests.rpc.conftest import register, wait_until
+from tests.rpc.conftest import optimizer, register, wait_until
 from tests.store import builders
 
 KIND = "paint"
@@ -103,38 +102,25 @@ def test_a_poll_is_a_heartbeat_and_says_how_many_threads_there_are(coordinator: 
 
 
 class Painter:
-    """A backend whose work takes no time; it counts what it has done."""
+    """A backend whose work takes no time."""
 
     kinds = (KIND,)
     max_cluster_bytes = 0
 
-    def __init__(self) -> None:
-        self.threads: set[str] = set()
-
     def execute(self, work: Work, table: str, run: Run) -> WorkResult:
-        self.threads.add(threading.current_thread().name)
         return WorkResult(work.kind, b"red")
 
 
 def test_all_threads_work_through_what_is_planned_and_polls_are_heartbeats(coordinator: Coordinator) -> None:
-    config = OptimizerConfig(coordinator.address, "default", 4, 1 << 20, coordinator.enrolment_token, 0.2, {})
-    painter = Painter()
-    runner = Runner(config, painter)
     beats = []
-    heartbeat = runner._client.heartbeat
-    runner._client.heartbeat = lambda *given: beats.append(1) or heartbeat(*given)  # type: ignore[method-assign]
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    try:
+    with optimizer(coordinator, Painter(), 4, 0.2) as (runner, _):
+        heartbeat = runner._client.heartbeat
+        runner._client.heartbeat = lambda *given: beats.append(1) or heartbeat(*given)  # type: ignore[method-assign]
         process_id = plan(coordinator, 60)
         wait_until(lambda: all(one.status is TaskStatus.SUCCESS for one in all_of(coordinator, process_id)))
         assert {one.attempt for one in all_of(coordinator, process_id)} == {1}
-        del beats[:]
         wait_until(lambda: any(coordinator.services.optimizers._polls.values()))
         threading.Event().wait(0.3)  # a heartbeat may have been on its way
         del beats[:]
         threading.Event().wait(1.0)
         assert not beats, "an open poll says that the optimizer lives"
-    finally:
-        runner.stop()
-        thread.join()

@@ -26,7 +26,7 @@ from amoro_core.errors import (
     UnknownToken,
 )
 from amoro_core.model.principals import PLAIN, Role
-from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
@@ -78,16 +78,11 @@ def test_a_table_that_cannot_be_looked_at_says_why(
     assert (healed.state, healed.failures, healed.failure) == (before.state, 0, "")
 
 
-def test_an_unknown_group_and_a_slow_heart_are_refused_by_name(coordinator: Coordinator, client: Client) -> None:
+def test_what_a_registration_lacks_is_refused_by_name(coordinator: Coordinator, client: Client) -> None:
     with pytest.raises(GroupNotFound, match="'nope'"):
         register(coordinator, client, group="nope")
     with pytest.raises(InvalidSettings, match="heartbeat interval 30 s is not below"):
         register(coordinator, client, heartbeat_interval_s=30.0)
-
-
-def test_a_wrong_enrolment_token_is_refused_and_one_that_was_created_is_not(
-    coordinator: Coordinator, client: Client
-) -> None:
     for token in (Secret("amo_wrong"), coordinator.admin_token):
         with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
             register(coordinator, client, token=token)
@@ -101,17 +96,6 @@ def test_a_message_that_is_too_long_for_grpc_arrives_cut(admin: AdminClient, let
         admin.GetTable(pb.GetTableRequest(table=f"cat.db.{letter * 20_000}"))
     assert error.value.message.startswith(f"table cat.db.{letter * 400}")
     assert re.search(r" … \(cut: 20,\d\d\d characters in all\)$", error.value.message)
-
-
-def test_an_unknown_token_is_told_to_register_anew(coordinator: Coordinator, client: Client) -> None:
-    for call in (
-        lambda: client.heartbeat(Secret("amo_x"), [], 1),
-        lambda: client.poll(Secret("amo_x"), [1], 0, (), 0).tasks,
-        lambda: client.ack(Secret("amo_x"), Attempt(TaskId("p", 1), 1)),
-        lambda: client.deregister(coordinator.enrolment_token),
-    ):
-        with pytest.raises(UnknownToken):
-            call()
 
 
 def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
@@ -134,15 +118,27 @@ def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Clie
     oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
 
 
-def test_a_stale_acknowledgement_is_refused(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
+def test_work_whose_answer_was_lost_and_that_of_who_leaves_is_given_anew_and_none_to_who_drains(
+    coordinator: Coordinator, admin: AdminClient, client: Client, catalog: SqlCatalog
+) -> None:
     small_files(catalog)
-    begin(coordinator)
+    process = begin(coordinator)
     token = register(coordinator, client).token
     (first,) = client.poll(token, [1], 0, (), 0).tasks
     (second,) = client.poll(token, [1], 0, (), 0).tasks
     assert client.ack(token, first.attempt) is None
     assert client.ack(token, second.attempt) is not None
     assert client.heartbeat(token, [Running(first.attempt, 1)], 1) == ((first.attempt,), False)
+    client.deregister(token)
+    (task,) = coordinator.optimizing.find_process(process).tasks
+    assert (task.status.value, task.lost_attempts) == ("planned", 0)
+
+    draining = register(coordinator, client)
+    assert admin.DrainOptimizer(pb.DrainOptimizerRequest(optimizer_id=draining.optimizer_id)).draining
+    assert client.heartbeat(draining.token, [], 1) == ((), True)
+    assert client.poll(draining.token, [1], 0, (), 0).tasks == ()
+    (again,) = client.poll(register(coordinator, client).token, [1], 0, (), 0).tasks
+    assert (again.attempt.task_id, again.attempt.number) == (second.attempt.task_id, second.attempt.number + 1)
 
 
 def test_a_long_poll_ends_at_once_when_the_optimizer_stops(coordinator: Coordinator) -> None:
@@ -156,32 +152,6 @@ def test_a_long_poll_ends_at_once_when_the_optimizer_stops(coordinator: Coordina
         assert [poll.result(90).tasks for poll in waiting] == [(), ()]
         assert client.poll(token, [1], 20.0, (), 0).tasks == ()  # one that comes late ends, too
     assert time.monotonic() - begun < 20.0  # what one that is not ended takes
-
-
-def test_leaving_gives_the_work_back(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
-    small_files(catalog)
-    process = begin(coordinator)
-    token = register(coordinator, client).token
-    (handed,) = client.poll(token, [1], 0, (), 0).tasks
-    client.ack(token, handed.attempt)
-    client.deregister(token)
-    (task,) = coordinator.optimizing.find_process(process).tasks
-    assert (task.status.value, task.lost_attempts) == ("planned", 0)
-    (again,) = client.poll(register(coordinator, client).token, [1], 0, (), 0).tasks
-    assert (again.attempt.task_id, again.attempt.number) == (handed.attempt.task_id, 2)
-
-
-def test_a_draining_optimizer_is_told_so_and_gets_nothing(
-    coordinator: Coordinator, admin: AdminClient, client: Client, catalog: SqlCatalog
-) -> None:
-    small_files(catalog)
-    begin(coordinator)
-    registration = register(coordinator, client)
-    answer = admin.DrainOptimizer(pb.DrainOptimizerRequest(optimizer_id=registration.optimizer_id))
-    assert answer.draining
-    assert client.heartbeat(registration.token, [], 1) == ((), True)
-    assert client.poll(registration.token, [1], 0, (), 0).tasks == ()
-    assert len(client.poll(register(coordinator, client).token, [1], 0, (), 0).tasks) == 1
 
 
 def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_count(
@@ -217,55 +187,40 @@ def called(call: Any, is_streamed: bool, request: Any, metadata: Any) -> None:
     list(answer if is_streamed else ())
 
 
-def test_every_optimizing_method_wants_a_token(coordinator: Coordinator) -> None:
+def test_every_optimizing_method_wants_a_token_and_health_none(coordinator: Coordinator) -> None:
     service = optimizing_pb2.DESCRIPTOR.services_by_name["OptimizingService"]
     with grpc.insecure_channel(coordinator.address) as channel:
-        stub = OptimizingServiceStub(channel)
+        stub, health = OptimizingServiceStub(channel), health_pb2_grpc.HealthStub(channel)
         for method in service.methods:
             request = getattr(optimizing_pb2, method.input_type.name)()
-            for metadata in ([], [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]):
+            for token in (None, coordinator.admin_token.reveal(), "amo_x"):
+                metadata = [] if token is None else [("authorization", f"Bearer {token}")]
                 with pytest.raises(grpc.RpcError) as error:
                     called(getattr(stub, method.name), method.server_streaming, request, metadata)
                 assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
+        for name in ("", "amoro.v1.OptimizingService", "amoro.v1.AdminService"):
+            said = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=90)
+            assert said.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_health_says_serving_without_a_token(coordinator: Coordinator) -> None:
-    with grpc.insecure_channel(coordinator.address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        for service in ("", "amoro.v1.OptimizingService", "amoro.v1.AdminService"):
-            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=90)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
-@pytest.mark.parametrize(
-    ("user", "who"),
-    [
-        (None, "the token ci"),
-        ("root", "user root with the token ci"),
-        ("zoë\x1b[1m" + "x" * 80, "user zoë\\x1b[1m" + "x" * 54 + " with the token ci"),
-    ],
-)
 def test_a_cancelled_process_says_by_whom_and_how_far_it_was(
-    coordinator: Coordinator, catalog: SqlCatalog, user: str | None, who: str
-) -> None:
-    small_files(catalog)
-    process_id = begin(coordinator)
-    _, token = coordinator.tokens.create("ci", Role.ADMIN)
-    metadata: list[tuple[str, str | bytes]] = [("authorization", f"Bearer {token}")]
-    if user is not None:
-        metadata.append(("amoro-user-bin", user.encode()))
-    with grpc.insecure_channel(coordinator.address) as channel:
-        request = pb.CancelProcessRequest(process_id=process_id)
-        answer = AdminServiceStub(channel).CancelProcess(request, metadata=metadata, timeout=90)
-    assert (answer.status, answer.failure) == ("closed", f"cancelled by {who}; 0 of 1 task done")
-
-
-def test_the_command_line_says_who_calls(
     coordinator: Coordinator, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_files(catalog)
-    process_id = begin(coordinator)
+    _, token = coordinator.tokens.create("ci", Role.ADMIN)
+    who = {
+        None: "the token ci",
+        "root": "user root with the token ci",
+        "zoë\x1b[1m" + "x" * 80: "user zoë\\x1b[1m" + "x" * 54 + " with the token ci",
+    }
+    with grpc.insecure_channel(coordinator.address) as channel:
+        for user, words in who.items():
+            metadata: list[tuple[str, str | bytes]] = [("authorization", f"Bearer {token}")]
+            metadata += [] if user is None else [("amoro-user-bin", user.encode())]
+            request = pb.CancelProcessRequest(process_id=begin(coordinator))
+            answer = AdminServiceStub(channel).CancelProcess(request, metadata=metadata, timeout=90)
+            assert (answer.status, answer.failure) == ("closed", f"cancelled by {words}; 0 of 1 task done")
     monkeypatch.setenv("LOGNAME", "alice")
     with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
-        failure = client.CancelProcess(pb.CancelProcessRequest(process_id=process_id)).failure
+        failure = client.CancelProcess(pb.CancelProcessRequest(process_id=begin(coordinator))).failure
     assert failure == "cancelled by user alice with the token admin; 0 of 1 task done"
