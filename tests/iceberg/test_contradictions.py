@@ -103,11 +103,14 @@ def test_metadata_that_contradict_themselves_are_refused(table: Table, change: C
         assert refused.value.reason == "metadata"
 
 
-def test_an_entry_of_the_other_content_without_a_number_or_of_another_spec_is_refused(table: Table) -> None:
+def test_a_data_file_among_deletes_is_refused(table: Table) -> None:
     refuse_contradictions(table.metadata)
     assert scanned(table).sequence_number == 2
     change_manifest(table, of_file(content=0), deletes=True)
     assert refusal(table).endswith("it is a data file among deletes")
+
+
+def test_an_entry_without_a_number_that_it_could_inherit_or_of_another_spec_is_refused(table: Table) -> None:
     change_list(table, lambda one: one.update({"added_files_count": 0, "existing_files_count": 2}))
     change_manifest(table, lambda entry: entry.update({"status": 0, "sequence_number": None}))
     assert refusal(table).endswith("lacks its sequence number")

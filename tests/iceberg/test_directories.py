@@ -82,69 +82,79 @@ def test_a_warehouse_that_is_missing_or_not_named_is_said(tmp_path: Path) -> Non
 # Uploaded configuration files: what they stand for, and what is refused
 
 
-def site(**properties: str) -> str:
-    pairs = (
-        f"<property><name>{key.replace('__', '.')}</name><value>{value}</value></property>"
-        for key, value in properties.items()
-    )
+def site(properties: dict[str, str]) -> str:
+    pairs = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in properties.items())
     return f"<?xml version='1.0'?><configuration>{''.join(pairs)}</configuration>"
 
 
-def found(content: str, name: str = "hive-site.xml") -> dict[str, str]:
-    return dict(read_site(name, content).properties)
+HIVE = {
+    "hive.metastore.uris": "thrift://a:9083,thrift://b:9083",
+    "hive.metastore.warehouse.dir": "hdfs://nn/warehouse",
+    "hive.metastore.sasl.enabled": "true",
+    "hive.metastore.kerberos.principal": "hms/_HOST@EXAMPLE.COM",
+    "hive.exec.parallel": "true",
+}
+CORE = {
+    "fs.defaultFS": "hdfs://namenode:8020",
+    "fs.s3a.endpoint": "http://minio:9000",
+    "fs.s3a.access.key": "env:MINIO_KEY",
+    "fs.s3a.secret.key": "hidden",
+    "fs.s3a.path.style.access": "true",
+    "fs.azure.account.key.lake.dfs.core.windows.net": "abc",
+}
 
 
-def test_hives_keys_become_pyicebergs() -> None:
-    content = site(
-        hive__metastore__uris="thrift://a:9083,thrift://b:9083",
-        hive__metastore__warehouse__dir="hdfs://nn/warehouse",
-        hive__metastore__sasl__enabled="true",
-        hive__metastore__kerberos__principal="hms/_HOST@EXAMPLE.COM",
-        hive__exec__parallel="true",
-    )
-    assert found(content) == {
-        "uri": "thrift://a:9083,thrift://b:9083",
-        "warehouse": "hdfs://nn/warehouse",
-        "hive.kerberos-authentication": "true",
-        "hive.kerberos-service-name": "hms",
-    }
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        (
+            "hive-site.xml",
+            site(HIVE),
+            {
+                "uri": "thrift://a:9083,thrift://b:9083",
+                "warehouse": "hdfs://nn/warehouse",
+                "hive.kerberos-authentication": "true",
+                "hive.kerberos-service-name": "hms",
+            },
+        ),
+        (
+            "core-site.xml",
+            site(CORE),
+            {
+                "hdfs.host": "namenode",
+                "hdfs.port": "8020",
+                "s3.endpoint": "http://minio:9000",
+                "s3.access-key-id": "env:MINIO_KEY",
+                "s3.secret-access-key": "hidden",
+                "s3.force-virtual-addressing": "false",
+                "adls.account-name": "lake",
+                "adls.account-key": "abc",
+            },
+        ),
+        ("hive-site.xml", site({"fs.defaultFS": "file:///"}), {}),
+        (
+            "hive-site.xml",
+            site({"host": "minio", "port": "${nowhere}", "fs.s3a.endpoint": "http://${host}:9000"}),
+            {"s3.endpoint": "http://minio:9000"},
+        ),
+        ("hive-site.xml", site({"fs.s3a.endpoint": "${nowhere}/a"}), {"s3.endpoint": "${nowhere}/a"}),
+        (
+            "s3.yaml",
+            "s3.endpoint: http://minio:9000\ns3.region: eu\n",
+            {"s3.endpoint": "http://minio:9000", "s3.region": "eu"},
+        ),
+    ],
+    ids=["hive", "file systems", "a local file system", "values of others", "values of nobody", "pyiceberg's own"],
+)
+def test_keys_of_a_configuration_become_pyicebergs(name: str, content: str, expected: dict[str, str]) -> None:
+    assert dict(read_site(name, content).properties) == expected
 
 
-def test_file_systems_of_core_site_become_pyicebergs() -> None:
-    content = site(
-        fs__defaultFS="hdfs://namenode:8020",
-        fs__s3a__endpoint="http://minio:9000",
-        fs__s3a__access__key="env:MINIO_KEY",
-        fs__s3a__secret__key="hidden",
-        fs__s3a__path__style__access="true",
-        fs__azure__account__key__lake__dfs__core__windows__net="abc",
-    )
-    assert found(content, "core-site.xml") == {
-        "hdfs.host": "namenode",
-        "hdfs.port": "8020",
-        "s3.endpoint": "http://minio:9000",
-        "s3.access-key-id": "env:MINIO_KEY",
-        "s3.secret-access-key": "hidden",
-        "s3.force-virtual-addressing": "false",
-        "adls.account-name": "lake",
-        "adls.account-key": "abc",
-    }
-
-
-def test_a_local_default_file_system_stands_for_nothing() -> None:
-    assert found(site(fs__defaultFS="file:///")) == {}
-
-
-def test_values_refer_to_others_of_the_file_and_circles_end() -> None:
-    content = site(host="minio", port="${nowhere}", fs__s3a__endpoint="http://${host}:9000")
-    assert found(content) == {"s3.endpoint": "http://minio:9000"}
-    assert found(site(fs__s3a__endpoint="x${fs.s3a.endpoint}"))["s3.endpoint"].startswith("xxxxx")
-    assert found(site(fs__s3a__endpoint="${nowhere}/a")) == {"s3.endpoint": "${nowhere}/a"}
-
-
-def test_values_that_multiply_each_other_stay_small() -> None:
+def test_values_in_a_circle_end_and_those_that_multiply_each_other_stay_small() -> None:
     levels = {f"v{level}": f"${{v{level + 1}}}" * 10 for level in range(30)}
-    assert len(found(site(fs__s3a__endpoint="${v0}", **levels))["s3.endpoint"]) < 2000
+    for value, more in (("x${fs.s3a.endpoint}", {}), ("${v0}", levels)):
+        found = dict(read_site("hive-site.xml", site({"fs.s3a.endpoint": value, **more})).properties)
+        assert len(found["s3.endpoint"]) < 2000
 
 
 @pytest.mark.parametrize(
@@ -180,10 +190,3 @@ def test_document_types_and_entities_are_refused_unread(declaration: str) -> Non
 def test_what_is_no_configuration_is_refused(name: str, content: str, why: str) -> None:
     with pytest.raises(InvalidArgument, match=why):
         read_site(name, content)
-
-
-def test_yaml_holds_pyicebergs_own_properties() -> None:
-    assert found("s3.endpoint: http://minio:9000\ns3.region: eu\n", "s3.yaml") == {
-        "s3.endpoint": "http://minio:9000",
-        "s3.region": "eu",
-    }

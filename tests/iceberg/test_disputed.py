@@ -57,68 +57,46 @@ def both(one: ColumnMetrics, other: ColumnMetrics) -> ColumnMetrics:
     )
 
 
-def is_disputed(table: Table, ids: tuple[int, ...], held: ColumnMetrics, deleted: ColumnMetrics) -> bool:
+SOME = uuids(LOW, TOP)
+
+
+@pytest.mark.parametrize(
+    ("ids", "held", "deleted", "expected"),
+    [
+        # By UUID: where bounds with a sign are the wrong way round
+        ((1,), SOME, SOME, True),  # both on both sides
+        ((1,), uuids(LOW, MIDDLE), SOME, True),
+        ((1,), uuids(HIGH, TOP), SOME, True),
+        ((1,), SOME, uuids(MIDDLE, MIDDLE), True),
+        ((1,), uuids(LEFT, RIGHT), uuids(LEFT, RIGHT), True),
+        ((1,), uuids(LOW, MIDDLE), uuids(LOW, MIDDLE), False),  # one side: the order is the same
+        ((1,), uuids(HIGH, TOP), uuids(TOP, TOP), False),
+        ((1,), uuids(LOW, LOW), uuids(MIDDLE, TOP), False),  # no value in common: nothing is deleted, whoever reads
+        ((1,), uuids(MIDDLE, MIDDLE), uuids(LOW, LOW), False),
+        # Without bounds nobody passes over a delete; with nulls on both sides everybody applies it
+        ((1,), ColumnMetrics(), SOME, False),
+        ((1,), SOME, ColumnMetrics(lower_bounds={1: uuid.UUID(LOW).bytes}), False),
+        ((1,), uuids(LOW, TOP, 1), uuids(LOW, TOP, 1), False),
+        ((1,), uuids(LOW, TOP, None), uuids(LOW, TOP, 2), False),
+        ((1,), SOME, uuids(LOW, TOP, 1), True),
+        # Another key that cannot match ends the dispute
+        ((1, 2), both(SOME, numbers(2, 0, 9)), both(SOME, numbers(2, 5, 6)), True),
+        ((1, 2), both(SOME, numbers(2, 0, 9)), both(SOME, numbers(2, -9, -1)), False),
+        # A required column may be null with the struct around it
+        ((4,), numbers(4, 0, 9, 3), numbers(4, 20, 30, 1), True),
+        ((4,), numbers(4, 0, 9, 10), numbers(4, 20, 30, 10), True),
+        ((4,), numbers(4, 0, 9, 3), numbers(4, 5, 6, 1), False),  # Java applies it for other reasons
+        ((4,), numbers(4, 0, 9), numbers(4, 20, 30, 1), False),
+        # By other columns
+        ((2,), numbers(2, 0, 9), numbers(2, -5, 5), False),
+        ((99,), numbers(2, 0, 9), numbers(2, -5, 5), False),
+    ],
+)
+def test_deletes_that_java_passes_over_by_bounds_are_disputed(
+    table: Table, ids: tuple[int, ...], held: ColumnMetrics, deleted: ColumnMetrics, expected: bool
+) -> None:
     data = DataFile("d", FileFormat.PARQUET, 0, (), 10, 1, 1, held)
     delete = DeleteFile("e", DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), 10, 1, 2, ids, metrics=deleted)
     position = DeleteFile("p", DeleteKind.POSITION, FileFormat.PARQUET, 0, (), 10, 1, 2)
     found = disputed_deletes(table.metadata, [ScannedFile(data, (delete, position)), ScannedFile(data)])
-    assert found in (frozenset(), {delete.identity})
-    return bool(found)
-
-
-@pytest.mark.parametrize(
-    ("held", "deleted", "expected"),
-    [
-        ((LOW, TOP), (LOW, TOP), True),  # both on both sides
-        ((LOW, MIDDLE), (LOW, TOP), True),
-        ((HIGH, TOP), (LOW, TOP), True),
-        ((LOW, TOP), (MIDDLE, MIDDLE), True),
-        ((LEFT, RIGHT), (LEFT, RIGHT), True),
-        ((LOW, MIDDLE), (LOW, MIDDLE), False),  # one side: the order is the same
-        ((HIGH, TOP), (TOP, TOP), False),
-        ((LOW, LOW), (MIDDLE, TOP), False),  # no value in common: nothing is deleted, whoever reads
-        ((MIDDLE, MIDDLE), (LOW, LOW), False),
-    ],
-)
-def test_a_delete_by_uuid_is_disputed_when_bounds_with_sign_are_the_wrong_way_round(
-    table: Table, held: tuple[str, str], deleted: tuple[str, str], expected: bool
-) -> None:
-    assert is_disputed(table, (1,), uuids(*held), uuids(*deleted)) is expected
-
-
-def test_without_bounds_nobody_passes_over_a_delete(table: Table) -> None:
-    assert not is_disputed(table, (1,), ColumnMetrics(), uuids(LOW, TOP))
-    assert not is_disputed(table, (1,), uuids(LOW, TOP), ColumnMetrics(lower_bounds={1: uuid.UUID(LOW).bytes}))
-
-
-@pytest.mark.parametrize(("of_data", "of_delete", "expected"), [(1, 1, False), (None, 2, False), (0, 1, True)])
-def test_nulls_on_both_sides_make_everybody_apply_the_delete(
-    table: Table, of_data: int | None, of_delete: int | None, expected: bool
-) -> None:
-    assert is_disputed(table, (1,), uuids(LOW, TOP, of_data), uuids(LOW, TOP, of_delete)) is expected
-
-
-@pytest.mark.parametrize(("deleted", "expected"), [((5, 6), True), ((-9, -1), False)])
-def test_another_key_that_cannot_match_ends_the_dispute(table: Table, deleted: tuple[int, int], expected: bool) -> None:
-    held, wanted = both(uuids(LOW, TOP), numbers(2, 0, 9)), both(uuids(LOW, TOP), numbers(2, *deleted))
-    assert is_disputed(table, (1, 2), held, wanted) is expected
-
-
-@pytest.mark.parametrize(
-    ("of_data", "of_delete", "deleted", "expected"),
-    [
-        (3, 1, (20, 30), True),  # null meets null, by the struct
-        (10, 10, (20, 30), True),
-        (3, 1, (5, 6), False),  # Java applies it for other reasons
-        (0, 1, (20, 30), False),
-    ],
-)
-def test_a_required_column_may_be_null_with_the_struct_around_it(
-    table: Table, of_data: int, of_delete: int, deleted: tuple[int, int], expected: bool
-) -> None:
-    assert is_disputed(table, (4,), numbers(4, 0, 9, of_data), numbers(4, *deleted, of_delete)) is expected
-
-
-def test_deletes_by_other_columns_are_not_disputed(table: Table) -> None:
-    assert not is_disputed(table, (2,), numbers(2, 0, 9), numbers(2, -5, 5))
-    assert not is_disputed(table, (99,), numbers(2, 0, 9), numbers(2, -5, 5))
+    assert found == ({delete.identity} if expected else frozenset())

@@ -66,15 +66,14 @@ class Held:
         self._write.result(SECONDS)
 
 
+def _broken(db: Connection) -> None:
+    accounts.save_builtin_token(db, "broken", "x")
+    raise AlreadyExists("me")
+
+
 def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itself_back(store: Store) -> None:
     held = Held(store)
-    first = store.submit(_save("first"))
-
-    def broken(db: Connection) -> None:
-        accounts.save_builtin_token(db, "broken", "x")
-        raise AlreadyExists("me")
-
-    second = store.submit(broken)
+    first, second = store.submit(_save("first")), store.submit(_broken)
 
     def look(db: Connection) -> tuple[list[str], list[str], bool]:
         return _kinds(db), store.read(_kinds), first.done()
@@ -92,31 +91,19 @@ def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itsel
 def test_first_write_of_a_transaction_that_raises_takes_only_itself_back(store: Store) -> None:
     """It has no savepoint: the transaction begins anew, and what follows in it is kept."""
 
-    def broken(db: Connection) -> None:
-        accounts.save_builtin_token(db, "broken", "x")
-        raise AlreadyExists("me")
+    def empty(db: Connection) -> None:
+        db.execute("INSERT INTO token (kind, token_hash) VALUES ('bad', '')")
 
     held = Held(store)
-    writes = store.submit_all([broken, _save("second"), broken, _save("fourth")])
+    writes = store.submit_all([_broken, _save("second"), empty, _save("fourth")])
     held.release()
-    assert writes[1].result(SECONDS) == "second"
-    assert writes[3].result(SECONDS) == "fourth"
-    for number in (0, 2):
-        with pytest.raises(AlreadyExists):
-            writes[number].result(SECONDS)
-    assert store.read(_kinds) == ["fourth", "second"]
-
-
-def test_error_of_the_database_takes_only_its_own_write_back(store: Store) -> None:
-    held = Held(store)
-    good = store.submit(_save("good"))
-    bad = store.submit(lambda db: db.execute("INSERT INTO token (kind, token_hash) VALUES ('bad', '')"))
-    held.release()
-    assert good.result(SECONDS) == "good"
+    assert [writes[number].result(SECONDS) for number in (1, 3)] == ["second", "fourth"]
+    with pytest.raises(AlreadyExists):
+        writes[0].result(SECONDS)
     with pytest.raises(StoreFailed, match="CHECK constraint failed") as failure:
-        bad.result(SECONDS)
+        writes[2].result(SECONDS)
     assert isinstance(failure.value.__cause__, sqlite3.IntegrityError)
-    assert store.read(_kinds) == ["good"]
+    assert store.read(_kinds) == ["fourth", "second"]
 
 
 def test_more_writes_than_fit_in_a_batch_all_run_in_order(store: Store) -> None:
@@ -231,7 +218,7 @@ def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
     assert behind == []
 
 
-def test_read_is_of_one_moment(store: Store) -> None:
+def test_read_is_of_one_moment_and_writes_nothing(store: Store) -> None:
     store.write(_save("a"))
 
     def twice(db: Connection) -> tuple[list[str], list[str]]:
@@ -240,13 +227,11 @@ def test_read_is_of_one_moment(store: Store) -> None:
         return before, _kinds(db)
 
     assert store.read(twice) == (["a"], ["a"])
-    assert store.read(_kinds) == ["a", "b"]
-
-
-def test_reader_cannot_write(store: Store) -> None:
     with pytest.raises(StoreFailed, match="readonly"):
         store.read(_save("admin"))
-    assert store.read(_kinds) == []
+    with pytest.raises(RuntimeError, match="inside a write"):  # instead of waiting for itself
+        store.write(lambda _: store.write(_save("inner")))
+    assert store.read(_kinds) == ["a", "b"]
 
 
 def test_reads_inside_reads_and_on_many_threads_leave_connections_to_be_used_again(store: Store) -> None:
@@ -256,11 +241,6 @@ def test_reads_inside_reads_and_on_many_threads_leave_connections_to_be_used_aga
         thread.start()
         thread.join(SECONDS)
     assert store.read(_kinds) == []
-
-
-def test_write_inside_a_write_is_refused_instead_of_waiting_for_itself(store: Store) -> None:
-    with pytest.raises(RuntimeError, match="inside a write"):
-        store.write(lambda _: store.write(_save("inner")))
 
 
 def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) -> None:
@@ -362,11 +342,8 @@ def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     with pytest.raises(StoreFailed, match="not a database"):
         Store.open(path)
     assert path.read_bytes() == before
-
-
-def test_missing_directory_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="nowhere"):
-        Store.open(tmp_path / "nowhere" / "amoro.db")
+        Store.open(path.parent / "nowhere" / "amoro.db")
 
 
 @pytest.mark.parametrize("least", [1, 100])
@@ -397,7 +374,8 @@ def test_parameters_by_position_are_refused(store: Store, call: str) -> None:
 # Names that a shell completes, read from a state directory that may be in use
 
 
-def test_names_of_every_kind_are_read_beside_the_store(tmp_path: Path) -> None:
+def test_names_of_every_kind_are_read_beside_the_store_and_none_of_no_state_or_a_broken_one(tmp_path: Path) -> None:
+    assert names_in(tmp_path / "none", Kind.TABLE) == []
     with Store.open(tmp_path / "amoro.db") as store:
         for name in ("cat.db.t", "cat.a.b.`odd name`"):
             made = store.write(lambda db, name=name: tables.add(db, runtime(identifier=parse_table(name))))
@@ -409,10 +387,6 @@ def test_names_of_every_kind_are_read_beside_the_store(tmp_path: Path) -> None:
         assert "nightly" in names_in(tmp_path, Kind.GROUP)
         assert names_in(tmp_path, Kind.PROCESS) == [process(made).process_id]
         assert names_in(tmp_path, Kind.OPTIMIZER) == []
-
-
-def test_where_there_is_no_state_or_a_broken_one_there_are_no_names(tmp_path: Path) -> None:
-    assert names_in(tmp_path / "none", Kind.TABLE) == []
     (tmp_path / "amoro.db").write_bytes(b"no database at all" * 100)
     assert names_in(tmp_path, Kind.TABLE) == []
 
@@ -432,15 +406,12 @@ def test_a_backup_is_a_whole_private_copy_that_opens_as_a_state(store: Store, tm
         assert copy.check() == []
 
 
-def test_a_backup_never_replaces_a_file(store: Store, tmp_path: Path) -> None:
+def test_a_backup_never_replaces_a_file_and_needs_a_place_that_can_be_written(store: Store, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     target.write_text("precious")
     with pytest.raises(AlreadyExists, match="exists already; a backup never replaces a file"):
         store.backup(target)
     assert target.read_text() == "precious"
-
-
-def test_a_place_that_can_not_be_written_is_named_and_nothing_is_left(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="can't be written: No such file or directory"):
         store.backup(tmp_path / "nowhere" / "copy.db")
     with pytest.raises(InvalidArgument, match="is not an absolute path"):

@@ -52,9 +52,11 @@ def _ended(made: OptimizingProcess) -> OptimizingProcess:
     return replace(made, status=ProcessStatus.CLOSED, finished_at=NOW)
 
 
-def test_process_is_read_as_it_was_saved(store: Store) -> None:
+def test_process_is_added_once_and_read_as_it_was_saved(store: Store) -> None:
     owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
     assert store.read(lambda db: processes.get(db, owner.process_id)) == owner
+    with pytest.raises(AlreadyExists):
+        store.write(lambda db: processes.add(db, owner))
     changed = replace(
         owner,
         type=OptimizingType.FULL,
@@ -70,6 +72,29 @@ def test_process_is_read_as_it_was_saved(store: Store) -> None:
     )
     assert store.write(lambda db: processes.save(db, changed)) == changed
     assert store.read(lambda db: processes.get(db, owner.process_id)) == changed
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda db: processes.get(db, "p-nothing"), ProcessNotFound, "p-nothing"),
+        (lambda db: processes.save(db, process(runtime(), "p-nothing")), ProcessNotFound, "p-nothing"),
+        (
+            lambda db: processes.save_commit_outcome(db, "p-nothing", 1, CommitOutcome.DONE),
+            ProcessNotFound,
+            "p-nothing has no commit attempt 1",
+        ),
+        *(
+            (partial(read, task_id=TaskId("p-nothing", 1)), TaskNotFound, "p-nothing-1")
+            for read in (tasks.get, tasks.read_input, tasks.read_output)
+        ),
+    ],
+)
+def test_what_is_unknown_is_named(
+    store: Store, ask: Callable[[Connection], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        store.write(ask)
 
 
 def test_table_takes_the_next_process_only_when_the_one_before_has_ended(store: Store) -> None:
@@ -91,19 +116,6 @@ def test_one_table_under_two_names_takes_one_process_at_a_time(store: Store) -> 
     store.write(lambda db: processes.add(db, process(twins[0], "p-first", status=ProcessStatus.COMMIT_UNKNOWN)))
     with pytest.raises(TableBusy, match="p-first on the table is commit_unknown"):
         store.write(lambda db: processes.add(db, process(twins[1], "p-second")))
-
-
-def test_process_is_added_once(store: Store) -> None:
-    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
-    with pytest.raises(AlreadyExists):
-        store.write(lambda db: processes.add(db, owner))
-
-
-def test_unknown_process_is_named(store: Store) -> None:
-    with pytest.raises(ProcessNotFound, match="p-nothing"):
-        store.read(lambda db: processes.get(db, "p-nothing"))
-    with pytest.raises(ProcessNotFound):
-        store.write(lambda db: processes.save(db, process(runtime(), "p-nothing")))
 
 
 def test_process_is_found_by_the_beginning_or_the_end_of_its_id_if_that_of_no_other(store: Store) -> None:
@@ -177,12 +189,6 @@ def test_output_of_a_later_attempt_replaces_the_one_before(store: Store) -> None
     store.write(lambda db: tasks.save_output(db, task_id, 2, b"\x00two"))
     assert store.read(lambda db: tasks.read_output(db, task_id)) == (2, b"\x00two")
     assert store.read(lambda db: tasks.read_input(db, task_id)) == b"input 4"
-
-
-def test_unknown_task_is_named(store: Store) -> None:
-    for read in (tasks.get, tasks.read_input, tasks.read_output):
-        with pytest.raises(TaskNotFound, match="p-nothing-1"):
-            store.read(partial(read, task_id=TaskId("p-nothing", 1)))
 
 
 def test_only_columns_that_change_are_written(store: Store) -> None:
@@ -333,11 +339,6 @@ def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said:
             store.write(save)
         expected = known
     assert store.read(lambda db: processes.list_commits(db, owner.process_id)) == [attempt(owner, outcome=expected)]
-
-
-def test_outcome_of_an_unknown_attempt_is_refused(store: Store) -> None:
-    with pytest.raises(ProcessNotFound, match="p-nothing has no commit attempt 1"):
-        store.write(lambda db: processes.save_commit_outcome(db, "p-nothing", 1, CommitOutcome.DONE))
 
 
 @pytest.mark.parametrize(
