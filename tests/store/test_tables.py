@@ -179,11 +179,9 @@ def test_unknown_table_is_named_by_its_id(store: Store) -> None:
 
 
 @given(st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2300, 1, 1), timezones=st.just(UTC)))
-def test_times_are_kept_to_the_millisecond(moment: datetime) -> None:
+def test_times_are_kept_to_the_millisecond_as_moments(moment: datetime) -> None:
     assert from_ms(to_ms(moment)) == moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
-
-def test_time_of_another_zone_is_the_same_moment_and_one_without_zone_is_refused() -> None:
     assert to_ms(NOW.astimezone(timezone(timedelta(hours=5)))) == to_ms(NOW)
     with pytest.raises(ValueError, match="no time zone"):
         to_ms(datetime(2026, 1, 1))
@@ -253,7 +251,7 @@ def test_an_optimizer_of_an_id_and_a_token_is_added_once_saved_and_removed(store
         store.write(lambda db: groups.save_optimizer(db, changed))
 
 
-def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store) -> None:
+def test_optimizers_are_listed_by_registration_and_one_that_holds_tasks_is_not_removed(store: Store) -> None:
     def fill(db: Connection) -> None:
         groups.add(db, ResourceGroup("spark"))
         groups.add_optimizer(db, optimizer("b", registered_at=minutes(2)))
@@ -284,7 +282,7 @@ def added(store: Store, name: str = "t") -> int:
     return store.write(lambda db: tables.add(db, runtime(name))).table_id
 
 
-def test_scans_of_a_day_with_the_same_filters_are_added_up(store: Store) -> None:
+def test_scans_of_a_day_with_the_same_filters_are_added_up_and_those_before_a_day_forgotten(store: Store) -> None:
     table, other = added(store), added(store, "u")
     one = ScanUse(DAY, FILTERS, 3, 10, 20, 1000)
     whole = ScanUse(date(2026, 2, 28), (), 1)
@@ -294,10 +292,6 @@ def test_scans_of_a_day_with_the_same_filters_are_added_up(store: Store) -> None
     assert store.read(lambda db: table_stats.list_scans(db, table)) == (whole, ScanUse(DAY, FILTERS, 9, 30, 60, 3000))
     assert store.read(lambda db: table_stats.list_scans(db, other)) == (one,)
 
-
-def test_scans_before_a_day_are_forgotten(store: Store) -> None:
-    table = added(store)
-    store.write(lambda db: table_stats.add_scans(db, table, [ScanUse(DAY, (), 1), ScanUse(date(2026, 2, 28), (), 1)]))
     store.write(lambda db: table_stats.forget_scans_before(db, DAY))
     assert [one.day for one in store.read(lambda db: table_stats.list_scans(db, table))] == [DAY]
 
