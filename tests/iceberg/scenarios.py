@@ -1,5 +1,6 @@
 """A table that another writer fills, tables behind the port, and requests to catalogs that end early."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
+from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_table, upsert
 
 SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, "region", StringType(), required=False))
@@ -48,6 +50,14 @@ def filled(catalog: Catalog) -> Table:
     upsert(table, rows(1), ["x"])
     delete_where(table, lambda row: row["x"] == 4)
     return table
+
+
+def change_metadata(table: Table, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the table's metadata file, as its owner may."""
+    path = Path(local_path(table.catalog.load_table(table.name()).metadata_location))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
 
 
 def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCommit]:

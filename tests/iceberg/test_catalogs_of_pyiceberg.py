@@ -52,7 +52,7 @@ from amoro_core.model.tables import TableIdentifier
 from tests.engine.builders import SCHEMA as PARTED
 from tests.engine.builders import row
 from tests.engine.writer import append, make_catalog, make_table
-from tests.iceberg.scenarios import Answer, http_server, sql_config
+from tests.iceberg.scenarios import Answer, change_metadata, http_server, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -181,16 +181,6 @@ def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfi
     assert open_catalog(changed) is not first
 
 
-@pytest.mark.parametrize(
-    "identifier", [TableIdentifier("cat", ("ns",), "gone"), TableIdentifier("cat", ("gone",), "t")]
-)
-def test_a_table_that_the_catalog_does_not_know_is_not_found(
-    sqlite: CatalogConfig, identifier: TableIdentifier
-) -> None:
-    with pytest.raises(TableNotFound, match=f"table {identifier} does not exist"):
-        load_table(sqlite, identifier)
-
-
 def test_a_missing_metadata_file_is_no_missing_table(sqlite: CatalogConfig) -> None:
     path = load_table(sqlite, TABLE).metadata_location
     Path(path.removeprefix("file://")).unlink()
@@ -279,11 +269,8 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
 
 
 def set_foreign_property(table: Table, key: str, value: str) -> None:
-    """Write the property into the table's metadata file, as some other engine would."""
-    path = Path(table.metadata_location.removeprefix("file://"))
-    metadata = json.loads(path.read_text())
-    metadata["properties"][key] = value
-    path.write_text(json.dumps(metadata))
+    """As some other engine would."""
+    change_metadata(table, lambda said: said["properties"].update({key: value}))
 
 
 def test_classes_that_a_table_or_a_server_names_are_not_imported(sqlite: CatalogConfig, canary: Canary) -> None:
@@ -433,32 +420,27 @@ def test_a_query_holds_no_lock_and_one_that_fails_is_an_error_of_the_catalog(the
 
 @pytest.fixture
 def lake(tmp_path: Path) -> CatalogConfig:
-    """Two tables as Hadoop's catalog lays them out, one of them in a nested namespace."""
+    """Two tables as Hadoop's catalog lays them out, one of them in a nested namespace.
+
+    Metadata files are named v1, v2, …; the hint is one version behind, as between a writer's two steps.
+    """
     catalog = make_catalog(tmp_path / "sql")
+    catalog.create_namespace("ns")
     warehouse = tmp_path / "lake"
     for place in ("db/orders", "db/raw/lines"):
-        table = _made(catalog, place, warehouse)
+        name = f"ns.{place.rpartition('/')[2]}"
+        table = catalog.create_table(name, PARTED, location=f"{warehouse.as_uri()}/{place}")
         for number in range(2):
             append(table, [row(number)])
-        _as_hadoop(warehouse / place, table)
+        directory = warehouse / place / "metadata"
+        ordered = sorted(directory.glob("*.metadata.json"))
+        for number, path in enumerate(ordered, start=1):
+            path.rename(path.with_name(f"v{number}.metadata.json"))
+        (directory / "version-hint.text").write_text(str(len(ordered) - 1))
     (warehouse / "db" / "_tmp").mkdir()
     (warehouse / "db" / "empty").mkdir()
     catalog.close()
     return CatalogConfig("files", (("type", "hadoop"), ("warehouse", warehouse.as_uri())))
-
-
-def _made(catalog: SqlCatalog, place: str, warehouse: Path) -> Table:
-    make_table(catalog, f"ns.{place.rpartition('/')[2]}", PARTED)
-    name = f"ns.{place.rpartition('/')[2]}_"
-    return catalog.create_table(name, PARTED, location=f"{warehouse.as_uri()}/{place}")
-
-
-def _as_hadoop(place: Path, table: Table) -> None:
-    """Metadata files named v1, v2, …; the hint is one version behind, as between a writer's two steps."""
-    ordered = sorted((place / "metadata").glob("*.metadata.json"))
-    for number, path in enumerate(ordered, start=1):
-        path.rename(path.with_name(f"v{number}.metadata.json"))
-    (place / "metadata" / "version-hint.text").write_text(str(len(ordered) - 1))
 
 
 def test_tables_are_listed_and_read_at_their_newest_version(lake: CatalogConfig) -> None:

@@ -54,11 +54,12 @@ from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
 from amoro_core.iceberg.table_support import refuse_manifest
 from amoro_core.model.files import DataFile
 from amoro_core.model.paths import normalise
-from amoro_core.scan.columns import ColumnPart, Gathering, Names, PackedMap, Paths, read_number
+from amoro_core.scan.columns import Gathering, Names, PackedMap, Paths, read_number
 from amoro_core.scan.columns import read_bytes as read_packed_bytes
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, make_table
 from tests.iceberg.orphan_tables import make_site
+from tests.iceberg.rewriting import current, manifests
 from tests.tiers import count
 
 TYPES = (
@@ -79,33 +80,26 @@ def one_by_one(table: Table, manifest: ManifestFile) -> list[DataFile]:
     return [to_data_file(entry, partition_types(table.metadata, spec)) for entry in found.live]
 
 
-def files_of(part: ColumnPart) -> list[DataFile]:
+def at_once(table: Table, manifest: ManifestFile) -> list[DataFile] | None:
+    found = read_columns(table.io, manifest, types_of(table, manifest))
+    if found is None:
+        return None
     gathering = Gathering()
-    gathering.take(part)
+    gathering.take(found)
     columns = gathering.columns()
     return [columns.row(at) for at in range(len(columns))]
 
 
-def at_once(table: Table, manifest: ManifestFile) -> list[DataFile] | None:
-    found = read_columns(table.io, manifest, types_of(table, manifest))
-    return None if found is None else files_of(found)
-
-
-def data_manifests(table: Table) -> list[ManifestFile]:
-    """Of all snapshots, as their lists have them."""
-    lists = [read_list(table.io, one.manifest_list) for one in table.refresh().metadata.snapshots]
-    return [one for some in lists for one in some if one.content == ManifestContent.DATA]
-
-
 def assert_same(table: Table) -> int:
     """The number of files of data manifests; all are read at once where the format has numbers, and paths alone."""
-    for manifest in (one for snap in table.refresh().metadata.snapshots for one in snap.manifests(table.io)):
-        assert list(read_paths(table.io, manifest)) == whole(table.io, manifest)
     found = 0
-    for manifest in data_manifests(table):
-        expected = one_by_one(table, manifest)
-        assert at_once(table, manifest) == (expected if table.format_version > 1 else None)
-        found += len(expected)
+    for listed in (read_list(table.io, one.manifest_list) for one in table.refresh().metadata.snapshots):
+        for manifest in listed:
+            assert list(read_paths(table.io, manifest)) == whole(table.io, manifest)
+            if manifest.content == ManifestContent.DATA:
+                expected = one_by_one(table, manifest)
+                assert at_once(table, manifest) == (expected if table.format_version > 1 else None)
+                found += len(expected)
     return found
 
 
@@ -177,7 +171,7 @@ def table(catalog: SqlCatalog) -> Table:
 
 
 def test_any_bit_that_turned_is_an_error_or_what_entries_say(table: Table) -> None:
-    manifest, chance = manifest_of(table), random.Random(3)
+    manifest, chance = manifests(table)[0], random.Random(3)
     path = Path(normalise(manifest.manifest_path))
     data = _uncompressed(path.read_bytes())  # so that every bit is a record's
     manifest = _sized(manifest, len(data))
@@ -210,7 +204,7 @@ PACKED = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts
 
 
 def test_a_manifest_that_was_cut_is_an_error_but_behind_its_header(table: Table) -> None:
-    manifest, types = manifest_of(table), types_of(table, manifest_of(table))
+    manifest, types = manifests(table)[0], types_of(table, manifests(table)[0])
     path = Path(normalise(manifest.manifest_path))
     data = path.read_bytes()
     header = data.index(data[-16:]) + 16  # cut there it is a whole file without entries
@@ -232,7 +226,7 @@ def test_a_manifest_that_was_cut_is_an_error_but_behind_its_header(table: Table)
 
 
 def test_what_contradicts_the_manifest_list_is_not_read_at_once(table: Table) -> None:
-    manifest = manifest_of(table)
+    manifest = manifests(table)[0]
     types = types_of(table, manifest)
     assert read_columns(table.io, manifest, types) is not None
     for name, value in (("partition_spec_id", 9), ("added_files_count", 4), ("sequence_number", -1)):
@@ -259,7 +253,7 @@ def test_a_file_that_is_refused_is_not_read_at_once(catalog: SqlCatalog, odd: di
     for name, value in odd.items():
         files[1][NAMES.index(name)] = value
     table = made_of(catalog, files, [NestedField(1, "c1", LongType(), required=False)])
-    manifest = manifest_of(table)
+    manifest = manifests(table)[0]
     assert at_once(table, manifest) is None
     with pytest.raises(AmoroError):
         one_by_one(table, manifest)
@@ -436,8 +430,7 @@ def _zigzag(number: int) -> bytes:
 def test_a_block_of_a_list_that_is_empty_has_more_than_its_records_or_no_mark(table: Table, is_plain: bool) -> None:
     append(table, [{"c1": 1, "c2": "a"}])
     append(table, [{"c1": 2, "c2": "a"}])
-    head = table.refresh().current_snapshot()
-    assert head is not None
+    head = current(table)
     path = Path(normalise(head.manifest_list))
     whole = _uncompressed(path.read_bytes()) if is_plain else path.read_bytes()
     mark = whole[-16:]
@@ -453,12 +446,6 @@ def test_a_block_of_a_list_that_is_empty_has_more_than_its_records_or_no_mark(ta
     if is_plain:
         path.write_bytes(with_empty_block)
         assert len(read_list(table.io, head.manifest_list)) == 3
-
-
-def manifest_of(table: Table) -> ManifestFile:
-    head = table.current_snapshot()
-    assert head is not None
-    return head.manifests(table.io)[0]
 
 
 def _sized(manifest: ManifestFile, size: int) -> ManifestFile:

@@ -11,21 +11,18 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, UpgradeFormatVersionUpdate
 from requests import ConnectionError as RequestsConnectionError
 from requests import HTTPError, Response
 from sqlalchemy.exc import OperationalError
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, DataFileMissing
-from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.iceberg.commit import committing, rewrite_files, status_check
 from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import Listing, write_list
-from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
-from amoro_core.model.location_policy import Grant
 from amoro_core.model.task_payload import MAP_ENDING
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
@@ -33,18 +30,8 @@ from tests.engine import writer3
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_branch, delete_where, expire_snapshots, make_table, rollback, upsert
-from tests.iceberg.rewriting import PROCESS, loaded, optimized, rewritten, scanned, staged
+from tests.iceberg.rewriting import PROCESS, access, current, loaded, manifests, optimized, rewritten, scanned, staged
 from tests.iceberg.scenarios import SCHEMA, rows
-
-
-def current(table: Table) -> Snapshot:
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
-    return snapshot
-
-
-def manifests(table: Table) -> list[ManifestFile]:
-    return read_list(table.io, current(table).manifest_list)
 
 
 def metadata_files(table: Table) -> set[str]:
@@ -57,11 +44,6 @@ def content_of(table: Table, record: PlanRecord) -> tuple[Table, Head, CommitCon
     content = validate(build_view(record, head)).content
     assert content is not None
     return fresh, head, content
-
-
-def access(table: Table) -> FileAccess:
-    places = write_locations(table.metadata, Grant((table.metadata.location,)))
-    return open_access({}, table.metadata.location, read_locations=places, write_locations=places)
 
 
 class Failing(SqlCatalog):

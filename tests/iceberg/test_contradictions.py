@@ -29,6 +29,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_table, row_delta
+from tests.iceberg.rewriting import current
 from tests.iceberg.scenarios import http_server, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", LongType(), required=False))
@@ -139,21 +140,14 @@ def rewrite(path: str, change: Change, header: Change = lambda meta: None) -> No
         fastavro.writer(file, schema, [one for one in records if one], codec="null", metadata=meta)
 
 
-def current_list(table: Table) -> str:
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    return snapshot.manifest_list
-
-
 def change_list(table: Table, change: Change, *, deletes: bool = False) -> None:
     """Change what the current list says of the manifests of data, or of deletes."""
-    rewrite(current_list(table), lambda one: change(one) if one["content"] == int(deletes) else None)
+    rewrite(current(table).manifest_list, lambda one: change(one) if one["content"] == int(deletes) else None)
 
 
 def change_manifest(table: Table, change: Change, header: Change = lambda meta: None, *, deletes: bool = False) -> str:
     """Change the entries of the manifest of data, or of deletes; its path."""
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
+    snapshot = current(table)
     [path] = [one.manifest_path for one in snapshot.manifests(table.io) if int(one.content) == int(deletes)]
     rewrite(path, change, header)
     length = Path(local_path(path)).stat().st_size
@@ -241,7 +235,7 @@ def test_partitions_of_another_width_or_type_than_the_specs_are_refused(table: T
 
 
 def test_a_list_that_names_a_manifest_twice_is_refused(table: Table) -> None:
-    place = Path(local_path(current_list(table)))
+    place = Path(local_path(current(table).manifest_list))
     with place.open("rb") as file:
         reader: Any = fastavro.reader(file)
         schema, records = reader.writer_schema, list(reader)

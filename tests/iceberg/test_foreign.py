@@ -36,7 +36,7 @@ from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes
 from tests.engine.writer import append, create_branch, create_tag, make_table, rollback
 from tests.iceberg.rewriting import scanned
-from tests.iceberg.scenarios import sql_config
+from tests.iceberg.scenarios import change_metadata, sql_config
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
 NUMBERS = "file:///w/db.db/t/data/00000-1-11111111-1-1-00001.parquet"  # the digits of a UUID are digits, too
@@ -316,10 +316,7 @@ def test_what_is_not_handled_is_refused_by_name(named: Table, change: Rewrite, r
 def test_what_pyiceberg_does_not_know_is_refused_when_it_is_loaded(
     named: Table, tmp_path: Path, change: Rewrite, reason: str, message: str
 ) -> None:
-    path = Path(named.metadata_location.removeprefix("file://"))
-    metadata = json.loads(path.read_text())
-    change(metadata)
-    path.write_text(json.dumps(metadata))
+    change_metadata(named, change)
     with pytest.raises(TableRefused, match=message) as refused:
         load_table(sql_config(tmp_path), TableIdentifier("cat", ("ns",), "t"))
     assert refused.value.reason == reason

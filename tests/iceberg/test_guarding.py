@@ -17,7 +17,6 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
@@ -47,7 +46,7 @@ from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
 from tests.faults.storage import shortened
-from tests.iceberg.rewriting import loaded
+from tests.iceberg.rewriting import current, loaded
 from tests.iceberg.scenarios import SCHEMA, rows
 
 
@@ -164,8 +163,7 @@ def test_a_manifest_that_vanishes_meanwhile_stops_the_batches_until_it_is_there_
     guard = guard_of(table)
     guard.reachable([])
     append(table, rows(9))
-    newest = loaded(table).metadata.current_snapshot()
-    assert newest is not None
+    newest = current(table)
     place = Path(normalise(newest.manifests(table.io)[0].manifest_path))
     away = place.rename(f"{place}.away")
     for _ in range(2):
@@ -216,8 +214,7 @@ def test_a_state_that_nothing_leads_to_is_older_by_its_clock_or_its_number(
 
 
 def test_a_list_or_manifest_that_must_not_be_opened_stops_everything(table: Table) -> None:
-    head = table.metadata.current_snapshot()
-    assert head is not None
+    head = current(table)
     manifest = head.manifests(table.io)[0].manifest_path
     lists = [one.manifest_list for one in table.metadata.snapshots]
     others = [one for one in manifests_of(table) if one != manifest]
@@ -255,16 +252,14 @@ def test_a_snapshot_whose_list_leads_to_none_of_its_files_stops_everything(table
     empty = make_table(table.catalog, "db.empty", SCHEMA)
     append(empty, rows(1))
     remove_files(empty, [f"file://{path}" for path in data_of(empty)])
-    last = loaded(empty).metadata.current_snapshot()
-    assert last is not None
-    Path(normalise(manifest_list_of(table))).write_bytes(Path(normalise(last.manifest_list)).read_bytes())
+    last = current(empty)
+    Path(normalise(current(table).manifest_list)).write_bytes(Path(normalise(last.manifest_list)).read_bytes())
     with pytest.raises(UnreadableFile, match="leads to none"):
         guard_of(table).reachable([])
 
 
 def test_a_snapshot_that_says_nothing_of_its_files_may_lead_to_none(table: Table) -> None:
-    snapshot = loaded(table).metadata.current_snapshot()
-    assert snapshot is not None
+    snapshot = current(table)
     assert snapshot.summary is not None
     remove_files(table, [f"file://{path}" for path in data_of(table)])
     silent = loaded(table)
@@ -273,12 +268,6 @@ def test_a_snapshot_that_says_nothing_of_its_files_may_lead_to_none(table: Table
     snapshots = [one.model_copy(update={"summary": summary}) for one in silent.metadata.snapshots]
     silent.metadata = silent.metadata.model_copy(update={"snapshots": snapshots[-1:]})
     assert guard_of(table, lambda: silent).reachable(data_of(table)) == {}
-
-
-def manifest_list_of(table: Table) -> str:
-    found = table.metadata.current_snapshot()
-    assert found is not None
-    return found.manifest_list
 
 
 def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
@@ -362,22 +351,21 @@ def own_catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     made.close()
 
 
-def selected(table: Table) -> SnapshotSelection:
-    history = history_of(table.refresh())
-    config = parse_into(RetentionConfig, history.properties)
-    return select(history.snapshots, history.refs, config, Target(), datetime.now(UTC) + timedelta(seconds=1))
-
-
 def test_what_goes_is_what_nothing_else_reaches_before_and_after_the_commit(own_catalog: SqlCatalog) -> None:
     kinds: set[FileKind] = set()
     refs = shared = equalities = 0
     for seed in range(25):
         table = random_history(own_catalog, f"db.t{seed}", random.Random(seed))
-        base, found = table.metadata, selected(table)
+        history, base = history_of(table.refresh()), table.metadata
+        config = parse_into(RetentionConfig, history.properties)
+        now = datetime.now(UTC) + timedelta(seconds=1)
+        found = select(history.snapshots, history.refs, config, Target(), now)
         gone = _expired(table, found)
         kinds |= {one.kind for one in gone}
         told = {one.path for one in gone if one.has_equality_deletes}
-        assert told == _equality_deletes(base) & {one.path for one in gone}
+        files = (file for one in base.snapshots for file in oracle.files_in(base, one.snapshot_id))
+        by_equality = {file.path for file in files if file.content == oracle.EQUALITY_DELETES}
+        assert told == by_equality & {one.path for one in gone}
         equalities += len(told)
         refs += len(found.refs)
         paths = [one.statistics_path for one in base.partition_statistics]
@@ -386,12 +374,6 @@ def test_what_goes_is_what_nothing_else_reaches_before_and_after_the_commit(own_
     assert refs >= 5
     assert equalities
     assert shared
-
-
-def _equality_deletes(metadata: TableMetadata) -> set[str]:
-    """Files of equality deletes of any snapshot."""
-    files = (file for one in metadata.snapshots for file in oracle.files_in(metadata, one.snapshot_id))
-    return {file.path for file in files if file.content == oracle.EQUALITY_DELETES}
 
 
 def _expired(table: Table, found: SnapshotSelection) -> list[Released]:

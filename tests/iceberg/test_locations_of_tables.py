@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +24,8 @@ from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import append, make_table
-from tests.iceberg.scenarios import sql_config
+from tests.iceberg.rewriting import current
+from tests.iceberg.scenarios import change_metadata, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
@@ -47,14 +46,6 @@ def opened(config: CatalogConfig) -> IcebergTable:
     return IcebergFormat().load(config, TableIdentifier("cat", ("ns",), "t"))
 
 
-def rewritten(table: Table, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the table's metadata file, as its owner may."""
-    path = Path(table.catalog.load_table(table.name()).metadata_location.removeprefix("file://"))
-    metadata = json.loads(path.read_text())
-    change(metadata)
-    path.write_text(json.dumps(metadata))
-
-
 def refusal(call: Callable[[], object]) -> TableRefused:
     with pytest.raises(TableRefused) as error:
         call()
@@ -66,7 +57,7 @@ def test_a_location_outside_of_the_warehouse_is_refused_with_the_way_out(
     config: CatalogConfig, table: Table, tmp_path: Path
 ) -> None:
     foreign = (tmp_path / "foreign").as_uri()
-    rewritten(table, lambda metadata: metadata.update({"location": foreign}))
+    change_metadata(table, lambda metadata: metadata.update({"location": foreign}))
     error = refusal(lambda: opened(config).refuse_unsupported())
     assert error.message == (
         f"files of the table would be written to {foreign}, outside the locations allowed for its catalog"
@@ -79,7 +70,7 @@ def test_a_location_outside_of_the_warehouse_is_refused_with_the_way_out(
 def test_a_location_that_is_no_absolute_uri_or_path_is_refused(
     config: CatalogConfig, table: Table, location: str
 ) -> None:
-    rewritten(table, lambda metadata: metadata.update({"location": location}))
+    change_metadata(table, lambda metadata: metadata.update({"location": location}))
     assert "is not a location: " in refusal(lambda: opened(config).refuse_unsupported()).message
 
 
@@ -88,10 +79,10 @@ def test_paths_outside_of_the_warehouse_are_refused(
     config: CatalogConfig, table: Table, tmp_path: Path, key: str
 ) -> None:
     foreign = (tmp_path / "foreign").as_uri()
-    rewritten(table, lambda metadata: metadata["properties"].update({key: foreign}))
+    change_metadata(table, lambda metadata: metadata["properties"].update({key: foreign}))
     assert foreign in refusal(lambda: opened(config).refuse_unsupported()).message
     within = (tmp_path / "warehouse/apart").as_uri()
-    rewritten(table, lambda metadata: metadata["properties"].update({key: within}))
+    change_metadata(table, lambda metadata: metadata["properties"].update({key: within}))
     opened(config).refuse_unsupported()
 
 
@@ -104,7 +95,7 @@ def test_foreign_rows_are_not_copied_by_a_table_that_names_their_folder_as_its_o
     own = Path(table.location().removeprefix("file://"))
     [stolen, *_] = sorted((own / "data").iterdir())
     os.link(stolen, foreign / stolen.name)
-    rewritten(
+    change_metadata(
         table,
         lambda metadata: metadata.update(
             {
@@ -128,8 +119,7 @@ def test_links_to_foreign_files_and_folders_are_refused_before_anything_is_read(
     assert f"links lead to {tmp_path}/foreign" in refusal(lambda: opened(config).scan()).message
     allowed = opened(replace(config, allowed_locations=((tmp_path / "foreign").as_uri(),)))
     assert allowed.scan() is not None
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
+    snapshot = current(table)
     manifest = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
     manifest.rename(tmp_path / "elsewhere.avro")
     manifest.symlink_to(tmp_path / "elsewhere.avro")
@@ -174,7 +164,7 @@ def test_no_catalog_writes_a_metadata_file_elsewhere_when_the_path_changes_befor
     content = CommitContent((1,), (first.data,), (), (), ())
     staged = found.stage(head, content, {})
     foreign = tmp_path / "foreign"
-    rewritten(table, lambda metadata: metadata["properties"].update({"write.metadata.path": foreign.as_uri()}))
+    change_metadata(table, lambda metadata: metadata["properties"].update({"write.metadata.path": foreign.as_uri()}))
     with pytest.raises(CommitRefused, match="will not write"):
         found.send(staged.payload)
     assert not foreign.exists()
@@ -187,7 +177,7 @@ def test_a_log_that_names_foreign_files_does_not_keep_an_attempt_from_being_trac
 ) -> None:
     (tmp_path / "foreign.json").write_text("{}")
     foreign = {"timestamp-ms": 1, "metadata-file": (tmp_path / "foreign.json").as_uri()}
-    rewritten(table, lambda metadata: metadata.update({"metadata-log": [foreign]}))
+    change_metadata(table, lambda metadata: metadata.update({"metadata-log": [foreign]}))
     assert opened(config).trace(SnapshotAdded(1, 2, 1, ("/no/file",))) is Trace.REFUTED
 
 

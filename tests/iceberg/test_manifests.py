@@ -52,7 +52,7 @@ from amoro_core.iceberg.manifest.writing import (
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import EqualityDelete, append, make_catalog, make_table, row_delta
-from tests.iceberg.rewriting import loaded
+from tests.iceberg.rewriting import current, loaded
 
 OURS = 77
 VALUES: dict[Any, Any] = {
@@ -285,8 +285,7 @@ def test_entries_of_other_writers_are_carried_unchanged(plain: Table) -> None:
     append(plain, [{"id": 1}, {"id": None}], files=2)
     row_delta(plain, equality_deletes=[EqualityDelete(["id"], [{"id": 1}])])
     fresh = loaded(plain)
-    snapshot = fresh.current_snapshot()
-    assert snapshot is not None
+    snapshot = current(fresh)
     for file in read_list(fresh.io, snapshot.manifest_list):
         manifest = read_manifest(fresh.io, file)
 

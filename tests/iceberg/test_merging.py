@@ -45,7 +45,7 @@ from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_table, upsert
 from tests.iceberg.looking import Reader
-from tests.iceberg.rewriting import head_of, loaded, optimized, rewritten, scanned, staged
+from tests.iceberg.rewriting import current, head_of, loaded, manifests, optimized, rewritten, scanned, staged
 
 SCHEMA = Schema(
     NestedField(1, "x", IntegerType(), required=False), NestedField(2, "region", StringType(), required=False)
@@ -65,17 +65,6 @@ def filled(catalog: SqlCatalog, properties: Mapping[str, str] = ALWAYS, **more: 
     for value in range(1, 5):
         append(table, rows(value))
     return table
-
-
-def manifests(table: Table) -> list[ManifestFile]:
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
-    return read_list(table.io, snapshot.manifest_list)
-
-
-def optimize_two(table: Table) -> None:
-    """Rewrite the first two files into one."""
-    optimized(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
 
 
 def counts(table: Table) -> list[tuple[ManifestContent, int, int | None, int | None, int | None]]:
@@ -152,7 +141,7 @@ def test_a_commit_without_a_budget_merges_nothing_and_carries_all(catalog: SqlCa
     table = filled(catalog, {**ALWAYS, BUDGET_KEY: "0s"})
     before, plan = live_rows(table), rewritten(table)
     assert optimized(table, plan).content is not None
-    (_, *others) = read_list(table.io, loaded(table).current_snapshot().manifest_list)  # type: ignore[union-attr]
+    (_, *others) = manifests(table)
     assert len(others) == 4
     assert_same_rows(before, live_rows(table))
 
@@ -188,9 +177,15 @@ def test_small_manifests_become_one_with_the_numbers_of_their_files(catalog: Sql
     table = filled(catalog)
     before = {file.path: file for file in live_files(table)}
     rows_before = live_rows(table)
+    directory = Path(local_path(table.metadata.location), "metadata")
+    files_before = {path.name for path in directory.iterdir()}
 
-    optimize_two(table)
+    fresh, attempt = staged(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
+    written = {path.name for path in directory.iterdir()} - files_before
+    committing.send(table.catalog, fresh, attempt.payload)
 
+    assert written == {path.rpartition("/")[2] for path in attempt.metadata_files}, "what was merged is gone"
+    assert len(written) == 2
     (merged,) = manifests(table)
     assert (merged.sequence_number, merged.min_sequence_number) == (5, 3)
     assert counts(table) == [(DATA, 0, 1, 2, 2)]
@@ -205,18 +200,6 @@ def test_small_manifests_become_one_with_the_numbers_of_their_files(catalog: Sql
     }
     assert_same_rows(rows_before, live_rows(table))
     assert sorted(loaded(table).scan().to_arrow()["x"].to_pylist()) == [1, 2, 3, 4]
-
-
-def test_what_was_written_only_to_be_merged_is_gone(catalog: SqlCatalog) -> None:
-    table = filled(catalog)
-    metadata = Path(local_path(table.metadata.location), "metadata")
-    before = {path.name for path in metadata.iterdir()}
-
-    _, attempt = staged(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
-
-    written = {path.name for path in metadata.iterdir()} - before
-    assert written == {path.rpartition("/")[2] for path in attempt.metadata_files}
-    assert len(written) == 2
 
 
 def test_data_and_deletes_are_merged_apart_and_the_least_number_keeps_deletes_alive(catalog: SqlCatalog) -> None:
@@ -248,25 +231,10 @@ def test_new_position_deletes_of_converted_files_are_counted(catalog: SqlCatalog
 
     (merged,) = [one for one in manifests(table) if one.content == DELETES]
     assert (merged.added_files_count, merged.added_rows_count) == (1, 2)
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
+    snapshot = current(table)
     assert snapshot.summary is not None
     names = ("added-position-deletes", "added-position-delete-files", "total-position-deletes", "total-delete-files")
     assert [snapshot.summary[name] for name in names] == ["2", "1", "2", "3"]
-    assert_same_rows(before, live_rows(table))
-
-
-def test_specs_stay_apart(catalog: SqlCatalog) -> None:
-    table = filled(catalog)
-    with table.update_spec() as change:
-        change.add_identity("region")
-    append(table, rows(5))
-    append(table, rows(6))
-    before = live_rows(table)
-
-    optimize_two(table)
-
-    assert counts(table) == [(DATA, 0, 1, 2, 2), (DATA, 1, 0, 2, 0)]
     assert_same_rows(before, live_rows(table))
 
 
@@ -355,9 +323,7 @@ def writer_files(table: Table) -> list[tuple[int, str]]:
 
 
 def lengths(table: Table) -> dict[str, int]:
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
-    return {one.manifest_path: one.manifest_length for one in read_list(table.io, snapshot.manifest_list)}
+    return {one.manifest_path: one.manifest_length for one in manifests(table)}
 
 
 def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Table) -> None:

@@ -44,12 +44,8 @@ def config(tmp_path: Path) -> CatalogConfig:
 
 
 def opened(catalog: CatalogConfig, site: Site) -> IcebergTable:
-    return IcebergFormat().load(catalog, TableIdentifier(catalog.name, *_parts(site)))
-
-
-def _parts(site: Site) -> tuple[tuple[str, ...], str]:
     namespace, name = site.table.name()
-    return (namespace,), name
+    return IcebergFormat().load(catalog, TableIdentifier(catalog.name, (namespace,), name))
 
 
 def planned(
@@ -140,26 +136,6 @@ def run_of(plan: Plan, *, is_cancelled: bool = False) -> Run:
     return Run(Attempt(TaskId("p", 1), 1), {}, 1 << 28, lambda done, total: None, lambda: is_cancelled, fetch)
 
 
-def executed(plan: Plan) -> tuple[TaskResult, ...]:
-    return tuple(
-        TaskResult(number, task.work.kind, task.work.payload, KINDS.execute(task.work, run_of(plan)).payload)
-        for number, task in enumerate(plan.tasks, start=1)
-    )
-
-
-def case_of(results: tuple[TaskResult, ...]) -> ProcessContext:
-    """Of a process the action asks for the results alone."""
-    return cast(ProcessContext, SimpleNamespace(results=results))
-
-
-def by_tasks(table: IcebergTable, site: Site) -> Plan:
-    action = CleanOrphanFiles()
-    _, plan = action.plan(table, situation(site), Request(CLEAN_ORPHANS))
-    assert plan is not None
-    assert plan.tasks
-    return action.gathered(table, situation(site), case_of(executed(plan)), NO_OPTIONS)
-
-
 @pytest.mark.parametrize("first", sample(range(0, 30, 10), every=3))
 def test_tasks_find_what_the_coordinator_finds_alone(
     tmp_path: Path, catalog: SqlCatalog, first: int, limits: Limits, monkeypatch: pytest.MonkeyPatch
@@ -171,7 +147,18 @@ def test_tasks_find_what_the_coordinator_finds_alone(
         with limits(large_table=10**9):
             _, plan = planned(table, site.around)
         assert plan is not None
-        found = by_tasks(table, site)
+        action = CleanOrphanFiles()
+        _, divided = action.plan(table, situation(site), Request(CLEAN_ORPHANS))
+        assert divided is not None
+        assert divided.tasks
+        works = [task.work for task in divided.tasks]
+        results = tuple(
+            TaskResult(at, work.kind, work.payload, KINDS.execute(work, run_of(divided)).payload)
+            for at, work in enumerate(works, start=1)
+        )
+        # Of a process the action asks for the results alone.
+        case = cast(ProcessContext, SimpleNamespace(results=results))
+        found = action.gathered(table, situation(site), case, NO_OPTIONS)
         missed = condemned(plan) - condemned(found)
         # A file whose other spelling sorts into another task's range is kept.
         assert all(len(path_aliases(path)) > 1 or not path.isascii() for path in missed), number

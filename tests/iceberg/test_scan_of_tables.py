@@ -33,7 +33,6 @@ from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileRea
 from amoro_core.iceberg.metadata import read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.iceberg.table_support import disputed_deletes
-from amoro_core.model.commits import FileFacts
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile, TableScan
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.paths import normalise
@@ -45,7 +44,7 @@ from amoro_core.model.task_payload import TableContext
 from tests.engine import files as engine_files
 from tests.engine.commits import Change, commit
 from tests.engine.oracle import live_rows_with_positions
-from tests.engine.writer import EqualityDelete, append, delete_where, make_catalog, make_table, remove_files, row_delta
+from tests.engine.writer import EqualityDelete, append, delete_where, make_catalog, make_table, row_delta
 from tests.iceberg.rewriting import scanned
 from tests.iceberg.scenarios import port, sql_config
 
@@ -56,8 +55,7 @@ SCHEMA = Schema(
 )
 
 
-def by_region() -> PartitionSpec:
-    return PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
 def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, int]]]]:
@@ -74,7 +72,7 @@ def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, i
 
 
 def test_a_data_file_is_what_its_manifest_says(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    table = make_table(catalog, "ns.t", SCHEMA, BY_REGION)
     append(table, [{"id": 7, "region": "é", "amount": None}])
     [entry] = table.inspect.entries().to_pylist()
     written = entry["data_file"]
@@ -97,7 +95,7 @@ def test_a_data_file_is_what_its_manifest_says(catalog: SqlCatalog) -> None:
 
 
 def test_deletes_stand_with_the_files_they_apply_to(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    table = make_table(catalog, "ns.t", SCHEMA, BY_REGION)
     append(table, [{"id": 1, "region": "a"}, {"id": 2, "region": "b"}])
     row_delta(table, [{"id": 1, "region": "a"}], [EqualityDelete(["id"], [{"id": 1, "region": "a"}])])
     delete_where(table, lambda row: row["id"] == 2)
@@ -111,17 +109,6 @@ def test_deletes_stand_with_the_files_they_apply_to(catalog: SqlCatalog) -> None
     equality, position = found.files[0].deletes[0], found.files[1].deletes[0]
     assert equality.equality_ids == (1,)
     assert position.path_bounds == (found.files[1].data.path, found.files[1].data.path)
-
-
-def test_files_removed_from_the_table_are_gone_and_leave_dangling_deletes(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA)
-    append(table, [{"id": 1}])
-    first = scanned(table).files[0].data.path
-    row_delta(table, [{"id": 2}], [(["id"], [{"id": 1}])])
-    remove_files(table, [first])
-    found = scanned(table)
-    assert seen(found) == [(0, 2, 1, [])]
-    assert [(delete.kind, delete.sequence_number) for delete in found.dangling] == [(DeleteKind.EQUALITY, 2)]
 
 
 def test_files_keep_their_own_spec_when_the_spec_evolves(catalog: SqlCatalog) -> None:
@@ -145,7 +132,7 @@ def test_files_keep_their_own_spec_when_the_spec_evolves(catalog: SqlCatalog) ->
 
 
 def test_a_void_only_spec_of_format_1_is_unpartitioned(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, by_region(), format_version=1)
+    table = make_table(catalog, "ns.t", SCHEMA, BY_REGION, format_version=1)
     append(table, [{"id": 1, "region": "a"}])
     with table.update_spec() as update:
         update.remove_field("region")
@@ -160,7 +147,7 @@ def test_a_void_only_spec_of_format_1_is_unpartitioned(catalog: SqlCatalog) -> N
 
 
 def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    table = make_table(catalog, "ns.t", SCHEMA, BY_REGION)
     append(table, [{"id": 1, "region": "a b"}])
     with table.update_spec() as update:
         update.remove_field("region")
@@ -262,7 +249,7 @@ def test_a_file_in_the_data_path_of_the_table_may_be_read_where_that_is_granted(
 
 
 def test_a_position_delete_of_another_partition_is_refused(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    table = make_table(catalog, "ns.t", SCHEMA, BY_REGION)
     append(table, [{"id": 1, "region": "a"}])
     [file] = scanned(table).files
     delete = engine_files.write_position_deletes(table, 0, ("b",), [(file.data.path, 0)])
@@ -281,7 +268,6 @@ GOING = Schema(
     NestedField(2, "region", StringType(), required=False),
     NestedField(3, "gone", LongType(), required=False),
 )
-BY_REGION = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
 TABLE = TableIdentifier("cat", ("ns",), "t")
 FORMAT: TableFormat = IcebergFormat()
 
@@ -396,16 +382,6 @@ def test_data_is_written_where_the_table_says(
 def test_only_properties_of_file_ios_are_vended(config: CatalogConfig, catalog: SqlCatalog) -> None:
     make_table(catalog, "ns.t", GOING, properties={"client.region": "eu", "credential": "secret"})
     assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
-
-
-def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "ns.t", GOING)
-    append(table, [{"id": 1}, {"id": None}])
-    found, scanned = read(config)
-    [file] = scanned.files
-    assert found.file_facts(file.data.path) == FileFacts(
-        file.data.size_bytes, 2, {1: 2, 2: 2, 3: 2}, {1: 1, 2: 2, 3: 2}
-    )
 
 
 def deletes_of(scanned: TableScan) -> list[DeleteFile]:

@@ -33,7 +33,7 @@ from tests.engine.writer import (
     unpartitioned_spec_id,
     upsert,
 )
-from tests.iceberg.rewriting import head_of, loaded, optimized, rewritten, scanned
+from tests.iceberg.rewriting import current, head_of, loaded, optimized, rewritten, scanned
 from tests.iceberg.scenarios import SCHEMA, rows
 
 BY_REGION = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
@@ -81,8 +81,7 @@ def test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs(table
     assert after == [2, 3, 4, 5]
     assert values(table) == [2, 3, 4, 5, 6, 7]
     assert sequences(table)[4] == plan.sequence_number == 2
-    snapshot = fresh.current_snapshot()
-    assert snapshot is not None
+    snapshot = current(fresh)
     own = [one for one in snapshot.manifests(fresh.io) if one.added_snapshot_id == snapshot.snapshot_id]
     assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(5, 2)]
 
@@ -108,18 +107,6 @@ def test_a_copy_on_write_since_the_plan_drops_only_its_partition(partitioned: Ta
     assert done.content is not None
     assert len(done.content.removed_data) == 2
     assert_same_rows(before, live_rows(partitioned))
-
-
-def test_an_equality_delete_of_one_partition_since_the_plan_is_no_conflict(partitioned: Table) -> None:
-    plan = rewritten(partitioned)
-    row_delta(partitioned, equality_deletes=[EqualityDelete(["x"], rows(1, region="n"))])
-    before = live_rows(partitioned)
-
-    done = optimized(partitioned, plan)
-
-    assert done.dropped == {}
-    assert_same_rows(before, live_rows(partitioned))
-    assert values(partitioned) == [1, 2, 2, 3, 3, 4, 4]
 
 
 def test_a_global_equality_delete_since_the_plan_is_no_conflict(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -23,8 +24,8 @@ from tests.engine.oracle import live_files
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_tag, expire_snapshots, make_catalog, make_table, remove_files, rollback
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
-from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
-from tests.iceberg.scenarios import SCHEMA, rows
+from tests.iceberg.rewriting import current, loaded, optimized, rewritten, staged
+from tests.iceberg.scenarios import SCHEMA, change_metadata, rows
 from tests.iceberg.test_commit import traced
 
 
@@ -56,13 +57,6 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next_and_by_removed_fi
     assert status_check.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
 
 
-def forget(table: Table) -> None:
-    """Two more commits, after which no snapshot of the metadata has seen the attempt."""
-    append(table, rows(5))
-    append(table, rows(6))
-    expire_snapshots(table)
-
-
 def forget_states(table: Table) -> None:
     """The metadata files before the newest are gone."""
     for entry in loaded(table).metadata.metadata_log:
@@ -72,7 +66,9 @@ def forget_states(table: Table) -> None:
 def test_an_expired_attempt_is_known_by_an_earlier_metadata_file_while_that_is_there(table: Table) -> None:
     """What cannot be known without: the attempt is called refuted, though it landed once."""
     attempt = landed_and_replaced(table)
-    forget(table)
+    append(table, rows(5))  # after two more commits no snapshot of the metadata has seen the attempt
+    append(table, rows(6))
+    expire_snapshots(table)
     assert attempt.snapshot_id not in status_check._mentioned(loaded(table).metadata)
     assert traced(table, attempt) == Trace.LANDED
 
@@ -233,14 +229,14 @@ def test_a_total_that_is_no_count_is_not_carried_on(catalog: SqlCatalog, total: 
     table = make_table(catalog, "db.t", PARTS)
     append(table, [row(1)])
     append(table, [row(2)])
-    path = Path(local_path(table.refresh().metadata_location))
-    metadata = json.loads(path.read_text())
-    for snapshot in metadata["snapshots"]:
-        snapshot["summary"] |= {"total-records": total, "total-data-files": "2"}
-    path.write_text(json.dumps(metadata))
+
+    def claim(metadata: dict[str, Any]) -> None:
+        for snapshot in metadata["snapshots"]:
+            snapshot["summary"] |= {"total-records": total, "total-data-files": "2"}
+
+    change_metadata(table, claim)
     table.refresh()
     optimized(table, rewritten(table))
-    head = table.refresh().current_snapshot()
-    assert head is not None
+    head = current(table)
     assert head.summary is not None
     assert (head.summary["total-data-files"], "total-records" in head.summary.additional_properties) == ("1", False)

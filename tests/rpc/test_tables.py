@@ -17,18 +17,16 @@ from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import AttemptAbandoned, InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.paging import ALL, Window
-from amoro_core.model.tables import FileSummary, parse_table
+from amoro_core.model.tables import parse_table
 from amoro_core.model.verification import RowsDigest
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.store import tables
 from amoro_optimizer.client import Client
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
 from tests.rpc.conftest import Command, Said, register, wait_until
-from tests.store import builders
 from tests.store.builders import fill
 
 Changed = Callable[..., Said]
@@ -119,19 +117,14 @@ def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
 PATIENCE_S = 60
 
 
-def rewritten(catalog: SqlCatalog) -> None:
-    """A table of which a process has replaced the only file by one with the same rows."""
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    (file,) = oracle.live_files(table)
-    added = tuple(write_data_files(table, [row(1)]))
-    commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
-
-
 def test_reading_ends_when_the_caller_has_gone(
     coordinator: Coordinator, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewritten(catalog)
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    (file,) = oracle.live_files(table)
+    added = tuple(write_data_files(table, [row(1)]))  # a process has replaced the only file by one with the same rows
+    commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
     reading, stopped = threading.Event(), threading.Event()
 
     def read_until_told(work: Any, access: Any, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
@@ -244,29 +237,6 @@ def test_a_list_that_is_longer_than_a_page_comes_whole(coordinator: Coordinator,
     assert tables_of(admin, Window(0, "cat.db.u")).items == []
     with pytest.raises(InvalidArgument, match="'no table' is not a cursor"):
         tables_of(admin, Window(0, "no table"))
-
-
-def test_tables_are_sorted_and_filtered_where_they_are_kept(coordinator: Coordinator, admin: AdminClient) -> None:
-    for number, (small, enabled) in enumerate([(3, True), (1, False), (2, True)]):
-        summary = FileSummary(fragment_files=small, health_score=90 + number)
-        one = builders.runtime(f"Orders_{number}", summary=summary, enabled=enabled, next_due_at=builders.NOW)
-        coordinator._store.write(lambda db, one=one: tables.add(db, one))
-
-    def asked(**fields: object) -> list[str]:
-        answer = stub.ListTables(pb.ListTablesRequest(**fields), metadata=admin._metadata, timeout=60)
-        assert answer.total == len(answer.tables)
-        assert answer.total_is_exact
-        assert {table.next_due_ms for table in answer.tables} <= {1767323045678}
-        return [table.table.removeprefix("cat.db.Orders_") for table in answer.tables]
-
-    stub = AdminServiceStub(admin._channel)
-    assert asked(sort="small-files") == ["1", "2", "0"]
-    assert asked(sort="HEALTH", order="desc") == ["2", "1", "0"]
-    assert asked(enabled=True) == ["0", "2"]
-    assert asked(enabled=False) == ["1"]
-    assert asked(text="ORDERS_2") == ["2"]
-    assert asked(namespace="db", health_below=92) == ["0", "1"]
-    assert asked(namespace="other") == asked(refusal="format") == []
 
 
 def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: AdminClient) -> None:

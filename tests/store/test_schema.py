@@ -21,6 +21,7 @@ from amoro_core.model.processes import (
     IN_NO_LANE,
     LANES,
     CommitOutcome,
+    OptimizingProcess,
     ProcessStatus,
     TaskStatus,
 )
@@ -304,17 +305,12 @@ def test_a_process_that_waits_keeps_nobody_from_its_lane_and_waits_for_it_afterw
         store.write(lambda db: processes.save(db, replace(held, status=ProcessStatus.RUNNING)))
 
 
-def test_second_commit_of_a_process_is_refused(store: Store) -> None:
-    def run(db: Connection) -> None:
-        owner = processes.add(db, process(tables.add(db, runtime())))
-        processes.add_commit(db, attempt(owner, 1, outcome=CommitOutcome.DONE))
-        processes.add_commit(db, attempt(owner, 2))
-
-    store.write(run)
+def test_second_commit_of_a_process_is_refused(store: Store, owner: OptimizingProcess) -> None:
+    for one in (attempt(owner, 1, outcome=CommitOutcome.DONE), attempt(owner, 2)):
+        store.write(lambda db, one=one: processes.add_commit(db, one))
     again = "UPDATE commit_attempt SET outcome = 'done' WHERE attempt_number = 2"
-    with pytest.raises(
-        StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
-    ):
+    said = r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
+    with pytest.raises(StoreFailed, match=said):
         store.write(lambda db: db.execute(again))
 
 
@@ -328,6 +324,7 @@ def _scanned(store: Store, ask: Callable[[Connection], object]) -> set[str]:
 
 ASKED: dict[str, Callable[[Connection], object]] = {
     "what is due for a refresh": lambda db: tables.list_due(db, NOW),
+    "which tables wait": tables.list_pending,
     "which resting tables are due soon": lambda db: tables.list_due_locations(db, "cat", NOW, NOW),
     "the first table of a UUID": lambda db: tables.first_of_uuid(db, "1"),
     "every action that is due": lambda db: actions.list_due(db, NOW),

@@ -282,9 +282,3 @@ def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
     with monkeypatch.context() as patched:
         patched.setattr(table_listing, "list_ids", lambda *arguments: pytest.fail("every table of it was read"))
         services(store).overview.tables(wanted)
-
-
-def test_the_loops_ask_indexes_which_tables_are_due_or_wait(store: Store, known: list[TableRuntime]) -> None:
-    for ask in (lambda db: tables.list_due(db, NOW), tables.list_pending):
-        steps = query_plan(store, ask)
-        assert not [step for step in steps if step.startswith("SCAN") and "USING" not in step], steps

@@ -82,17 +82,12 @@ def test_a_catalog_of_a_name_is_added_once_replaced_and_removed(store: Store) ->
 
 
 @pytest.mark.parametrize("made", [runtime(), full_runtime()], ids=["new", "full"])
-def test_table_is_read_as_it_was_added(store: Store, made: TableRuntime) -> None:
-    added = store.write(lambda db: tables.add(db, made))
-    assert added == replace(made, table_id=added.table_id)
-    assert added.table_id > 0
-    assert store.read(lambda db: tables.get(db, added.table_id)) == added
-    assert store.read(lambda db: tables.find(db, made.identifier)) == added
-
-
 @pytest.mark.parametrize("override", [None, True, False])
-def test_table_is_saved_whole(store: Store, override: bool | None) -> None:
-    added = store.write(lambda db: tables.add(db, runtime("t", identifier=full_runtime().identifier)))
+def test_table_is_read_as_it_was_added_and_saved_whole(store: Store, made: TableRuntime, override: bool | None) -> None:
+    added = store.write(lambda db: tables.add(db, replace(made, identifier=full_runtime().identifier)))
+    assert added == replace(made, identifier=added.identifier, table_id=added.table_id)
+    assert added.table_id > 0
+    assert store.read(lambda db: tables.find(db, added.identifier)) == added
     changed = replace(full_runtime(), table_id=added.table_id, enabled_override=override)
     assert store.write(lambda db: tables.save(db, changed)) == changed
     assert store.read(lambda db: tables.get(db, added.table_id)) == changed
@@ -109,70 +104,50 @@ def test_table_is_known_once_by_its_whole_name(store: Store) -> None:
     assert store.read(lambda db: tables.find(db, TableIdentifier("cat", ("d.b",), "t"))) is None
 
 
-def test_tables_are_listed_by_name_of_one_catalog_or_in_one_status(store: Store) -> None:
-    def fill(db: Connection) -> None:
-        for name in (("cat", ("db",), "b"), ("cat", ("db",), "a"), ("ant", ("z",), "c")):
-            tables.add(db, runtime(identifier=TableIdentifier(*name)))
-        pending = tables.list_tables(db)[0]
-        tables.save(db, replace(pending, status=OptimizingStatus.PENDING))
-
-    store.write(fill)
-    names = [str(each.identifier) for each in store.read(tables.list_tables)]
-    assert names == ["ant.z.c", "cat.db.a", "cat.db.b"]
-    of_cat = store.read(lambda db: tables.list_tables(db, catalog="cat"))
-    assert [str(each.identifier) for each in of_cat] == names[1:]
-    pending = store.read(lambda db: tables.list_tables(db, status=OptimizingStatus.PENDING))
-    assert [str(each.identifier) for each in pending] == names[:1]
-    assert store.read(lambda db: tables.list_tables(db, "cat", OptimizingStatus.PENDING)) == []
-
-
-def test_of_a_table_under_two_names_the_first_is_found_by_uuid(store: Store) -> None:
-    def fill(db: Connection) -> TableRuntime:
-        first = tables.add(db, runtime("z", uuid="same"))
-        tables.add(db, runtime("a", uuid="same"))
-        tables.add(db, runtime("other"))
-        return first
-
-    first = store.write(fill)
-    assert store.read(lambda db: tables.first_of_uuid(db, "same")) == (first.table_id, first.identifier)
+def test_tables_are_listed_by_name_of_one_catalog_or_in_one_status_and_the_first_of_a_uuid_is_found(
+    store: Store,
+) -> None:
+    found = [("cat", ("db",), "b"), ("cat", ("db",), "a"), ("ant", ("z",), "c")]
+    made = [
+        store.write(partial(tables.add, runtime=runtime(identifier=TableIdentifier(*one), uuid=uuid)))
+        for one, uuid in zip(found, ("same", "same", "other"), strict=True)
+    ]
+    store.write(lambda db: tables.save(db, replace(made[2], status=OptimizingStatus.PENDING)))
+    for wanted, expected in (
+        ({}, ["ant.z.c", "cat.db.a", "cat.db.b"]),
+        ({"catalog": "cat"}, ["cat.db.a", "cat.db.b"]),
+        ({"status": OptimizingStatus.PENDING}, ["ant.z.c"]),
+        ({"catalog": "cat", "status": OptimizingStatus.PENDING}, []),
+    ):
+        listed = store.read(lambda db, wanted=wanted: tables.list_tables(db, **wanted))
+        assert [str(each.identifier) for each in listed] == expected
+    assert store.read(lambda db: tables.first_of_uuid(db, "same")) == (made[0].table_id, made[0].identifier)
     assert store.read(lambda db: tables.first_of_uuid(db, "none")) is None
 
 
-def test_removed_table_is_forgotten_with_all_that_is_its_own_and_its_id_is_not_given_again(store: Store) -> None:
-    def fill(db: Connection) -> int:
-        table = tables.add(db, runtime())
-        tables.record_partitions(db, table.table_id, [PartitionKey(0, ())], OptimizingType.FULL, NOW)
-        processes.add(db, process(table, status=ProcessStatus.FAILED, finished_at=NOW))
-        tables.remove(db, table.table_id)
-        return table.table_id
-
-    table_id = store.write(fill)
+def test_table_is_removed_with_all_that_is_its_own_once_no_process_is_active_and_its_id_is_not_given_again(
+    store: Store,
+) -> None:
+    table = store.write(lambda db: tables.add(db, runtime()))
+    table_id, key = table.table_id, PartitionKey(0, ())
+    store.write(lambda db: tables.record_partitions(db, table_id, [key], OptimizingType.FULL, NOW))
+    made = store.write(lambda db: processes.add(db, process(table)))
+    for status in (ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
+        store.write(lambda db, status=status: processes.save(db, replace(made, status=status)))
+        with pytest.raises(TableBusy, match=status.value):
+            store.write(lambda db: tables.remove(db, table_id))
+        assert store.read(lambda db: tables.get(db, table_id)).table_id == table_id
+    store.write(lambda db: processes.save(db, replace(made, status=ProcessStatus.FAILED, finished_at=NOW)))
+    store.write(lambda db: tables.remove(db, table_id))
     assert store.read(tables.list_tables) == []
     assert store.read(processes.list_processes) == []
     assert store.read(lambda db: tables.partitions_last_optimized(db, table_id)) == {}
     assert store.write(lambda db: tables.add(db, runtime())).table_id > table_id
-
-
-@pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN])
-def test_table_with_an_active_process_is_not_removed(store: Store, status: ProcessStatus) -> None:
-    def fill(db: Connection) -> int:
-        table = tables.add(db, runtime())
-        processes.add(db, process(table, status=status))
-        return table.table_id
-
-    table_id = store.write(fill)
-    with pytest.raises(TableBusy, match=status.value):
-        store.write(lambda db: tables.remove(db, table_id))
-    assert store.read(lambda db: tables.get(db, table_id)).table_id == table_id
-
-
-def test_unknown_table_is_named_by_its_id(store: Store) -> None:
-    with pytest.raises(TableNotFound, match="77"):
-        store.read(lambda db: tables.get(db, 77))
+    for unknown in (tables.get, tables.remove):
+        with pytest.raises(TableNotFound, match="77"):
+            store.write(partial(unknown, table_id=77))
     with pytest.raises(TableNotFound):
         store.write(lambda db: tables.save(db, runtime(table_id=77)))
-    with pytest.raises(TableNotFound):
-        store.write(lambda db: tables.remove(db, 77))
 
 
 # Times
@@ -328,45 +303,43 @@ def test_a_batch_has_one_kind_and_at_most_a_thousand_files() -> None:
     assert {(one.status, one.purge_at) for one in batches} == {(BatchStatus.WRITTEN, WHEN)}
 
 
-def test_what_is_spared_is_restored_and_the_others_of_its_batch_wait(store: Store) -> None:
+def condemn(store: Store, *batches: str) -> int:
+    """A table whose files of these names wait in batches; its id."""
     owner = store.write(lambda db: tables.add(db, runtime("t")))
-    made = process(owner, "0199aaaa-0001-7000-8000-000000000001")
-    store.write(lambda db: processes.add(db, made))
-    files = tuple(Condemned(name, FileKind.DATA, 1, None, "") for name in ("a", "b", "c", "d"))
-    for some in (files[:3], files[3:]):
-        one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, some)
+    made = store.write(lambda db: processes.add(db, process(owner, "0199aaaa-0001-7000-8000-000000000001")))
+    for names in batches:
+        files = tuple(Condemned(name, FileKind.DATA, 1, None, "") for name in names.split())
+        one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, files)
         store.write(lambda db, one=one: pending_deletions.add_many(db, [one]))
-    store.write(lambda db: pending_deletions.unmark_files(db, owner.table_id, ["b", "d", "unknown"]))
+    return owner.table_id
 
-    def paths(status: BatchStatus) -> list[list[str]]:
-        facts = store.read(lambda db: pending_deletions.list_facts(db, owner.table_id, statuses=(status,)))
-        batches = [store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
-        return sorted([file.path for file in one.files] for one in batches if one is not None)
 
-    assert paths(BatchStatus.WAITING) == [["a", "c"]]
-    assert paths(BatchStatus.RESTORED) == [["b"], ["d"]]
+def stored(store: Store, table_id: int, status: BatchStatus) -> list[Batch]:
+    facts = store.read(lambda db: pending_deletions.list_facts(db, table_id, statuses=(status,)))
+    batches = [store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
+    return [batch for batch in batches if batch is not None]
+
+
+def paths(batches: list[Batch]) -> list[str]:
+    return sorted(" ".join(file.path for file in one.files) for one in batches)
+
+
+def test_what_is_spared_is_restored_and_the_others_of_its_batch_wait(store: Store) -> None:
+    table_id = condemn(store, "a b c", "d")
+    store.write(lambda db: pending_deletions.unmark_files(db, table_id, ["b", "d", "unknown"]))
+    assert paths(stored(store, table_id, BatchStatus.WAITING)) == ["a c"]
+    assert paths(stored(store, table_id, BatchStatus.RESTORED)) == ["b", "d"]
 
 
 def test_a_batch_is_split_by_what_the_trash_takes_and_ends_once_all_of_it_is_needed(store: Store) -> None:
-    owner = store.write(lambda db: tables.add(db, runtime("t")))
-    made = process(owner, "0199aaaa-0001-7000-8000-000000000001")
-    store.write(lambda db: processes.add(db, made))
-    files = tuple(Condemned(name, FileKind.DATA, 1, None, "") for name in ("a.parquet", "b", "c.parquet"))
-    one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, files)
-    store.write(lambda db: pending_deletions.add_many(db, [one]))
-
-    def stored() -> list[Batch]:
-        facts = store.read(lambda db: pending_deletions.list_facts(db, owner.table_id))
-        batches = [store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
-        return [batch for batch in batches if batch is not None]
-
-    (batch,) = stored()
+    table_id = condemn(store, "a.parquet b c.parquet")
+    (batch,) = stored(store, table_id, BatchStatus.WAITING)
     taken = store.write(lambda db: split_batch(db, batch, Trash("/bin", timedelta(), r".+\.parquet")))
-    assert [one.path for one in taken.files] == ["a.parquet", "c.parquet"]
-    assert sorted([one.path for one in batch.files] for batch in stored()) == [["a.parquet", "c.parquet"], ["b"]]
+    assert paths([taken]) == ["a.parquet c.parquet"]
+    assert paths(stored(store, table_id, BatchStatus.WAITING)) == ["a.parquet c.parquet", "b"]
 
     needed = {"a.parquet": "manifest m", "c.parquet": "manifest m"}
     store.write(lambda db: unmark_needed(db, taken, needed))
-    assert [[one.path for one in batch.files] for batch in stored()] == [["b"]]
+    assert paths(stored(store, table_id, BatchStatus.WAITING)) == ["b"]
     assert needed_text(needed) == "the table needs a.parquet (manifest m) and 1 more, which was marked for deletion"
     assert needed_text({"b": "manifest m"}) == "the table needs b (manifest m), which was marked for deletion"
