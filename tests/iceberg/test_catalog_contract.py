@@ -133,16 +133,6 @@ def test_a_table_is_upgraded_and_committed_to_in_format_3(lake: Lake) -> None:
 
 
 @of_ours
-def test_a_column_that_is_not_handled_is_refused_by_name(lake: Lake) -> None:
-    """Metadata that pyiceberg can't make a model of are refused by the column."""
-    column = {"id": 99, "name": "v", "required": False, "type": "variant"}
-    change_metadata(lake.table, lambda metadata: [one["fields"].append(column) for one in metadata["schemas"]])
-    with pytest.raises(TableRefused, match="column v has the type variant, which is not handled") as refused:
-        IcebergFormat().load(lake.config, TABLE)
-    assert refused.value.reason == "type"
-
-
-@of_ours
 def test_a_key_of_the_metadata_that_is_not_known_is_never_lost(lake: Lake) -> None:
     """A key that comes between staging and sending ends the commit; the table is refused for it from then on."""
     path = Path(local_path(loaded(lake.table).metadata_location))

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestContent, ManifestEntry, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -205,31 +205,6 @@ def test_partition_fields_of_one_type_have_avro_types_of_their_own(tmp_path: Pat
     ]
     (entry,) = read_manifest(table.io, manifest).entries
     assert to_data_file(entry, kinds) == file
-
-
-def test_counts_and_the_least_number_are_those_of_the_entries(plain: Table) -> None:
-    header = new_header(plain.metadata, 0)
-    first = written(plain, [added_entry(data(f"file:///{at}", at), header, 5) for at in (4, 2, 9)], snapshot_id=5)
-    first.sequence_number = 9
-    old = read_manifest(plain.io, first).live
-
-    second = written(
-        plain,
-        [
-            existing_entry(old[0]),
-            deleted_entry(old[1], OURS),
-            existing_entry(old[2]),
-            added_entry(data(), header, OURS),
-        ],
-    )
-
-    assert (second.sequence_number, second.min_sequence_number) == (UNASSIGNED_SEQ, 3)
-    assert (second.added_files_count, second.existing_files_count, second.deleted_files_count) == (1, 2, 1)
-    assert (second.added_rows_count, second.existing_rows_count, second.deleted_rows_count) == (3, 6, 3)
-    assert [
-        (row["status"], row["snapshot_id"], row["sequence_number"], row["file_sequence_number"])
-        for row in avro(second.manifest_path)
-    ] == [(0, 5, 4, 9), (2, OURS, 2, 9), (0, 5, 9, 9), (1, OURS, 3, None)]
 
 
 def test_the_list_says_what_readers_need(plain: Table) -> None:

@@ -33,7 +33,7 @@ from tests.engine.writer import (
     unpartitioned_spec_id,
     upsert,
 )
-from tests.iceberg.rewriting import current, head_of, loaded, optimized, rewritten, scanned
+from tests.iceberg.rewriting import head_of, loaded, optimized, rewritten, scanned
 from tests.iceberg.scenarios import SCHEMA, rows
 
 BY_REGION = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
@@ -81,7 +81,8 @@ def test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs(table
     assert after == [2, 3, 4, 5]
     assert values(table) == [2, 3, 4, 5, 6, 7]
     assert sequences(table)[4] == plan.sequence_number == 2
-    snapshot = current(fresh)
+    snapshot = fresh.current_snapshot()
+    assert snapshot is not None
     own = [one for one in snapshot.manifests(fresh.io) if one.added_snapshot_id == snapshot.snapshot_id]
     assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(5, 2)]
 
@@ -244,22 +245,6 @@ def removed(head: Head) -> list[tuple[str, int]]:
     return [(one.path, one.sequence_number) for one in head.removed_equality_deletes]
 
 
-def test_the_head_of_an_unchanged_table_is_the_plan(regions: Table) -> None:
-    planned = snapshot_id(regions)
-    fresh = loaded(regions)
-
-    assert head_of(regions, planned) == Head(
-        table_uuid=str(fresh.metadata.table_uuid),
-        format_version=2,
-        snapshot_id=planned,
-        sequence_number=1,
-        descends=True,
-        field_ids=frozenset({1, 2, 3}),
-        scan=scanned(fresh),
-        removed_equality_deletes=(),
-    )
-
-
 def test_equality_deletes_removed_since_the_plan_are_named(regions: Table) -> None:
     remove_files(regions, [delete(regions, 7)])  # before the plan
     older = delete(regions, 1)
@@ -319,17 +304,6 @@ def test_a_delete_left_out_without_an_entry_counts_as_removed(regions: Table) ->
     bare = type(found)(found.snapshot_id, found.sequence_number, tuple(type(one)(one.data) for one in found.files))
 
     assert removed(read_head(fresh, planned, lambda _: bare)) == [(gone, 2)]
-
-
-def test_format_1_has_no_deletes(tmp_path: Path) -> None:
-    table = make_table(make_catalog(tmp_path), "db.old", REGIONS, format_version=1)
-    append(table, [{"x": 1}])
-    planned = snapshot_id(table)
-    append(table, [{"x": 2}])
-
-    head = head_of(table, planned)
-
-    assert (head.format_version, head.sequence_number, head.descends, removed(head)) == (1, 0, True, [])
 
 
 def test_a_table_without_snapshot_conflicts(tmp_path: Path) -> None:

@@ -53,9 +53,7 @@ def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store, owner
     assert counted == (4, 2)
 
 
-def test_the_latest_hundred_attempts_of_a_task_stay(
-    store: Store, owner: OptimizingProcess
-) -> None:
+def test_the_latest_hundred_attempts_of_a_task_stay(store: Store, owner: OptimizingProcess) -> None:
     def fill(db: Connection) -> None:
         tasks.add_attempts(db, [ended(owner, 2, 1)])
         for number in range(1, 131):

@@ -147,37 +147,24 @@ def test_a_database_of_another_version_or_program_is_refused_and_not_changed(
         assert list(db.iterdump()) == before
 
 
-def test_every_table_is_strict(store: Store) -> None:
+def test_tables_are_strict_and_name_just_the_words_of_the_model(store: Store) -> None:
     rows = store.read(lambda db: db.select("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'"))
     assert {row["name"] for row in rows if not row["strict"] and not row["name"].startswith("sqlite_")} == set()
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "words"),
-    [
+    rows = store.read(lambda db: db.select("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    made = {row["name"]: row["sql"] for row in rows}
+    words: tuple[tuple[str, str, Any], ...] = (
         ("table_runtime", "status", OptimizingStatus),
         ("table_runtime", "pending_type", OptimizingType),
         ("commit_attempt", "outcome", CommitOutcome),
         ("access_token", "role", Role),
-    ],
-)
-def test_checks_name_just_the_words_of_the_model(store: Store, table: str, column: str, words: Any) -> None:
-    row = store.read(lambda db: db.select_one("SELECT sql FROM sqlite_master WHERE name = :name", {"name": table}))
-    assert row is not None
-    check = row["sql"].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
-    assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in words}
-
-
-def test_the_rules_of_tasks_name_just_the_statuses_of_the_model(store: Store) -> None:
-    row = store.read(lambda db: db.select_one("SELECT sql FROM sqlite_master WHERE name = 'task_runtime'"))
-    assert row is not None
-    assert re.findall(r"WHEN '(\w+)' THEN", row["sql"]) == [status.value for status in TaskStatus]
-
-
-def test_statuses_and_lanes_are_rows_and_those_of_the_model_are_there(store: Store) -> None:
+    )
+    for table, column, known in words:
+        check = made[table].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
+        assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in known}
+    assert re.findall(r"WHEN '(\w+)' THEN", made["task_runtime"]) == [status.value for status in TaskStatus]
     rows = store.read(lambda db: db.select("SELECT status, is_active FROM process_status"))
-    known = {row["status"]: bool(row["is_active"]) for row in rows}
-    assert known == {status.value: status in ACTIVE_PROCESS_STATUSES for status in ProcessStatus}
+    statuses = {row["status"]: bool(row["is_active"]) for row in rows}
+    assert statuses == {status.value: status in ACTIVE_PROCESS_STATUSES for status in ProcessStatus}
     lanes = store.read(lambda db: db.select("SELECT lane FROM process_lane"))
     assert {row["lane"] for row in lanes} == set(LANES)
 
@@ -324,7 +311,6 @@ def _scanned(store: Store, ask: Callable[[Connection], object]) -> set[str]:
 
 ASKED: dict[str, Callable[[Connection], object]] = {
     "what is due for a refresh": lambda db: tables.list_due(db, NOW),
-    "which tables wait": tables.list_pending,
     "which resting tables are due soon": lambda db: tables.list_due_locations(db, "cat", NOW, NOW),
     "the first table of a UUID": lambda db: tables.first_of_uuid(db, "1"),
     "every action that is due": lambda db: actions.list_due(db, NOW),
