@@ -53,15 +53,10 @@ def refusal(call: Callable[[], object]) -> TableRefused:
     return error.value
 
 
-def test_a_location_outside_of_the_warehouse_is_refused_with_the_way_out(
+def test_places_outside_of_the_warehouse_are_refused_with_the_way_out(
     config: CatalogConfig, table: Table, tmp_path: Path
 ) -> None:
     foreign, within = (tmp_path / "foreign").as_uri(), (tmp_path / "warehouse/apart").as_uri()
-    for key in ("write.data.path", "write.metadata.path", "write.folder-storage.path"):
-        change_metadata(table, lambda metadata, key=key: metadata["properties"].update({key: foreign}))
-        assert foreign in refusal(lambda: opened(config).refuse_unsupported()).message
-        change_metadata(table, lambda metadata, key=key: metadata["properties"].update({key: within}))
-        opened(config).refuse_unsupported()
     for location in ("warehouse/ns/t", "", "ftp://host/t", "file://host/t"):
         change_metadata(table, lambda metadata, place=location: metadata.update({"location": place}))
         assert "is not a location: " in refusal(lambda: opened(config).refuse_unsupported()).message
@@ -72,6 +67,12 @@ def test_a_location_outside_of_the_warehouse_is_refused_with_the_way_out(
     )
     assert error.hint == "An administrator can allow a prefix: amoro catalog update cat --allow-location PREFIX"
     opened(replace(config, allowed_locations=(foreign,))).refuse_unsupported()
+    change_metadata(table, lambda metadata: metadata.update({"location": table.location()}))
+    for key in ("write.data.path", "write.metadata.path", "write.folder-storage.path"):
+        change_metadata(table, lambda metadata, key=key: metadata.update({"properties": {key: foreign}}))
+        assert foreign in refusal(lambda: opened(config).refuse_unsupported()).message
+        change_metadata(table, lambda metadata, key=key: metadata.update({"properties": {key: within}}))
+        opened(config).refuse_unsupported()
 
 
 def test_foreign_rows_are_not_copied_by_a_table_that_names_their_folder_as_its_own(

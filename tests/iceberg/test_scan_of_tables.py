@@ -328,6 +328,8 @@ def test_a_context_says_what_executors_need(config: CatalogConfig, catalog: SqlC
     properties = {
         "write.parquet.compression-codec": "zstd",
         "self-optimizing.enabled": "true",
+        "client.region": "eu",
+        "credential": "secret",
         "schema.name-mapping.default": '[{"field-id": 1, "names": ["id"]}]',
     }
     table = make_table(catalog, "ns.t", GOING, BY_REGION, properties=properties)
@@ -335,6 +337,7 @@ def test_a_context_says_what_executors_need(config: CatalogConfig, catalog: SqlC
     row_delta(table, (), [(["gone"], [{"gone": 7}], ("a",))])
     with table.update_schema(allow_incompatible_changes=True) as change:
         change.delete_column("gone")
+    assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
     found = opened(config).context(0)
     location = table.location()
     assert found == TableContext(
@@ -377,11 +380,6 @@ def test_data_is_written_where_the_table_says(
     table = make_table(catalog, "ns.t", GOING, properties=given)
     wanted = expected.replace("PREFIX", prefix).replace("LOCATION", table.location())
     assert opened(config).context(0).data_location == wanted
-
-
-def test_only_properties_of_file_ios_are_vended(config: CatalogConfig, catalog: SqlCatalog) -> None:
-    make_table(catalog, "ns.t", GOING, properties={"client.region": "eu", "credential": "secret"})
-    assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
 
 
 def deletes_of(scanned: TableScan) -> list[DeleteFile]:
