@@ -9,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import fastavro
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
@@ -58,6 +59,24 @@ def change_metadata(table: Table, change: Callable[[dict[str, Any]], object]) ->
     metadata = json.loads(path.read_text())
     change(metadata)
     path.write_text(json.dumps(metadata))
+
+
+def changed(table: Table, change: Callable[[dict[str, Any]], object]) -> TableMetadata:
+    """The metadata of the table with a change of their JSON."""
+    metadata = json.loads(table.metadata.model_dump_json())
+    change(metadata)
+    return TableMetadataUtil.parse_raw(json.dumps(metadata))
+
+
+def rewrite_avro(path: str, change: Callable[[list[Any]], list[Any]], codec: str = "null", **header: str) -> None:
+    """The Avro file with other records under its name, with other keys of its header too."""
+    place = Path(local_path(path))
+    with place.open("rb") as source:
+        reader: Any = fastavro.reader(source)
+        schema, records = reader.writer_schema, change(list(reader))
+    own = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    with place.open("wb") as target:
+        fastavro.writer(target, schema, records, codec=codec, metadata={**own, **header})
 
 
 def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCommit]:

@@ -452,7 +452,6 @@ def test_tables_are_listed_and_read_at_their_newest_version(lake: CatalogConfig)
         found = tables.load(lake, identifier)
         assert found.facts.metadata_location.endswith("/metadata/v3.metadata.json")
         scan = found.scan()
-        assert scan is not None
         assert [file.data.record_count for file in scan.files] == [1, 1]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
@@ -29,8 +28,8 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_table, row_delta
-from tests.iceberg.rewriting import current
-from tests.iceberg.scenarios import http_server, sql_config
+from tests.iceberg.rewriting import current, manifests
+from tests.iceberg.scenarios import changed, http_server, rewrite_avro, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", LongType(), required=False))
 SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
@@ -45,12 +44,6 @@ def table(catalog: SqlCatalog) -> Table:
     row_delta(made, (), [(["id"], [{"id": 2, "p": 2}], (2,))])
     made.refresh()
     return made
-
-
-def changed(table: Table, change: Change) -> TableMetadata:
-    metadata = json.loads(table.metadata.model_dump_json())
-    change(metadata)
-    return TableMetadataUtil.parse_raw(json.dumps(metadata))
 
 
 def with_first_twice(key: str) -> Change:
@@ -115,7 +108,7 @@ def test_an_entry_without_a_number_that_it_could_inherit_or_of_another_spec_is_r
     change_list(table, lambda one: one.update({"added_files_count": 0, "existing_files_count": 2}))
     change_manifest(table, lambda entry: entry.update({"status": 0, "sequence_number": None}))
     assert refusal(table).endswith("lacks its sequence number")
-    change_manifest(table, lambda entry: None, lambda meta: meta.update({"partition-spec-id": "4"}))
+    change_manifest(table, lambda entry: None, **{"partition-spec-id": "4"})
     assert "says that it is of partition spec 4, but its list says 0" in refusal(table)
 
 
@@ -126,30 +119,27 @@ def test_a_manifest_that_lost_an_entry_is_refused(table: Table) -> None:
     assert "has 1 live files, but its list says 2" in refusal(table)
 
 
-def rewrite(path: str, change: Change, header: Change = lambda meta: None) -> None:
-    """Write the Avro file anew with its records changed, by keys of its header too."""
-    place = Path(local_path(path))
-    with place.open("rb") as file:
-        reader: Any = fastavro.reader(file)
-        schema, records = reader.writer_schema, list(reader)
-        meta = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
-    for record in records:
-        change(record)
-    header(meta)
-    with place.open("wb") as file:
-        fastavro.writer(file, schema, [one for one in records if one], codec="null", metadata=meta)
+def each(change: Change) -> Callable[[list[Any]], list[Any]]:
+    """Change each record, and leave out those that are empty then."""
+
+    def run(records: list[Any]) -> list[Any]:
+        for one in records:
+            change(one)
+        return [one for one in records if one]
+
+    return run
 
 
 def change_list(table: Table, change: Change, *, deletes: bool = False) -> None:
     """Change what the current list says of the manifests of data, or of deletes."""
-    rewrite(current(table).manifest_list, lambda one: change(one) if one["content"] == int(deletes) else None)
+    own = each(lambda one: change(one) if one["content"] == int(deletes) else None)
+    rewrite_avro(current(table).manifest_list, own)
 
 
-def change_manifest(table: Table, change: Change, header: Change = lambda meta: None, *, deletes: bool = False) -> str:
+def change_manifest(table: Table, change: Change, *, deletes: bool = False, **header: str) -> str:
     """Change the entries of the manifest of data, or of deletes; its path."""
-    snapshot = current(table)
-    [path] = [one.manifest_path for one in snapshot.manifests(table.io) if int(one.content) == int(deletes)]
-    rewrite(path, change, header)
+    [path] = [one.manifest_path for one in manifests(table) if int(one.content) == int(deletes)]
+    rewrite_avro(path, each(change), **header)
     length = Path(local_path(path)).stat().st_size
     change_list(table, lambda one: one.update({"manifest_length": length}), deletes=deletes)
     return path
@@ -235,12 +225,7 @@ def test_partitions_of_another_width_or_type_than_the_specs_are_refused(table: T
 
 
 def test_a_list_that_names_a_manifest_twice_is_refused(table: Table) -> None:
-    place = Path(local_path(current(table).manifest_list))
-    with place.open("rb") as file:
-        reader: Any = fastavro.reader(file)
-        schema, records = reader.writer_schema, list(reader)
-    with place.open("wb") as file:
-        fastavro.writer(file, schema, [*records, records[0]], codec="null")
+    rewrite_avro(current(table).manifest_list, lambda records: [*records, records[0]])
     assert "twice" in refusal(table)
 
 
@@ -434,7 +419,6 @@ def test_what_format_3_has_and_we_have_not_is_refused_by_name(
 
 
 def test_an_initial_default_in_format_2_is_refused(plain: Table) -> None:
-    metadata = json.loads(plain.metadata.model_dump_json())
-    column("int", **{"initial-default": 5})(metadata)
+    metadata = changed(plain, column("int", **{"initial-default": 5}))
     with pytest.raises(TableRefused, match="column c has the initial-default 5, which format 2 does not have"):
-        refuse_unreadable(TableMetadataUtil.parse_raw(json.dumps(metadata)))
+        refuse_unreadable(metadata)

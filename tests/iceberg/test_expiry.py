@@ -191,7 +191,6 @@ def test_a_schema_that_an_equality_delete_compares_by_stays(catalog: SqlCatalog)
     writer.append(table, [{"id": 3, "part": "a"}])
     *gone, head = ids(table)
     snapshot = table.snapshot_by_id(head)
-    assert snapshot is not None
     assert any(one.content == ManifestContent.DELETES for one in read_list(table.io, snapshot.manifest_list))
     assert unused_metadata(table, set(gone)) == ([], [])
 
@@ -305,9 +304,7 @@ def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_
     committing.send(rest, now, payload)
     now = rest.load_table("db.t")
     back = now.snapshot_by_id(ref.snapshot_id)
-    assert back is not None
     assert (back.parent_snapshot_id, back.manifest_list) == (None, lost.snapshot.manifest_list)
-    assert back.summary is not None
     assert back.summary.additional_properties[RESTORED_FROM] == str(first)
     assert oracle.live_rows(table, ref.snapshot_id) == rows
     again = bring_back(lambda: rest.load_table("db.t"), lambda _: pytest.fail("it is back"), evidence, False)
@@ -337,7 +334,6 @@ def test_the_state_before_is_found_by_its_location_or_in_the_log(table: Table) -
     evidence = expire(table, first)
     for known in (location, "file:///nowhere/v1.metadata.json"):
         state = state_before(table, known, evidence)
-        assert state is not None
         assert first in {one.snapshot_id for one in state.snapshots}
     bare = Table(table.name(), table.metadata.model_copy(update={"metadata_log": []}), "", table.io, table.catalog)
     assert state_before(bare, "file:///nowhere/v1.metadata.json", evidence) is None

@@ -1,6 +1,5 @@
 """The gate before tables of other formats: the marks are those that Amoro, Delta Lake, XTable and Paimon write."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StringType, StructType
 
 from amoro_core.errors import TableRefused
@@ -36,7 +35,7 @@ from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes
 from tests.engine.writer import append, create_branch, create_tag, make_table, rollback
 from tests.iceberg.rewriting import scanned
-from tests.iceberg.scenarios import change_metadata, sql_config
+from tests.iceberg.scenarios import change_metadata, changed, sql_config
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
 NUMBERS = "file:///w/db.db/t/data/00000-1-11111111-1-1-00001.parquet"  # the digits of a UUID are digits, too
@@ -53,12 +52,6 @@ def table(catalog: SqlCatalog) -> Table:
     return made.refresh()
 
 
-def changed(table: Table, change: Rewrite) -> TableMetadata:
-    metadata = json.loads(table.metadata.model_dump_json())
-    change(metadata)
-    return TableMetadataUtil.parse_raw(json.dumps(metadata))
-
-
 def with_properties(table: Table, properties: dict[str, str]) -> TableMetadata:
     return changed(table, lambda metadata: metadata["properties"].update(properties))
 
@@ -69,9 +62,12 @@ def refusal(metadata: TableMetadata) -> tuple[str, str]:
     return refused.value.reason, refused.value.message
 
 
-NO_ICEBERG = "the table is not a plain Iceberg table: it is a"
 COPY = "the table's Iceberg metadata is a copy that {} makes over its own files: it has the property {}=7"
 LOCATION_PROVIDER = "write.py-location-provider.impl"
+
+
+def not_iceberg(said: str, properties: dict[str, str]) -> tuple[dict[str, str], str, str]:
+    return properties, "format", f"the table is not a plain Iceberg table: it is a {said}"
 
 
 def malformed(key: str, value: str, problem: str = "…") -> tuple[dict[str, str], str, str]:
@@ -81,29 +77,21 @@ def malformed(key: str, value: str, problem: str = "…") -> tuple[dict[str, str
 @pytest.mark.parametrize(
     ("properties", "reason", "message"),
     [
-        (
-            {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "change"},
-            "format",
-            f"{NO_ICEBERG} table of Amoro's Mixed-Iceberg format: table-format=MIXED_ICEBERG, its change store"
+        not_iceberg(
+            "table of Amoro's Mixed-Iceberg format: table-format=MIXED_ICEBERG, its change store"
             " (mixed-format.table-store=change)",
+            {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "change"},
         ),
-        (
+        not_iceberg(
+            "table of Amoro's Mixed-Iceberg format: table-format=MIXED_ICEBERG",
             {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "base"},
-            "format",
-            f"{NO_ICEBERG} table of Amoro's Mixed-Iceberg format: table-format=MIXED_ICEBERG",
         ),
-        (
-            {"table-format": "mixed-hive"},
-            "format",
-            f"{NO_ICEBERG} table of Amoro's Mixed-Hive format: table-format=mixed-hive",
+        not_iceberg("table of Amoro's Mixed-Hive format: table-format=mixed-hive", {"table-format": "mixed-hive"}),
+        not_iceberg("Paimon table: table-format=PAIMON", {"table-format": "PAIMON"}),
+        not_iceberg(
+            "base store of Amoro's Mixed format: mixed-format.table-store=Base", {"mixed-format.table-store": "Base"}
         ),
-        ({"table-format": "PAIMON"}, "format", f"{NO_ICEBERG} Paimon table: table-format=PAIMON"),
-        (
-            {"mixed-format.table-store": "Base"},
-            "format",
-            f"{NO_ICEBERG} base store of Amoro's Mixed format: mixed-format.table-store=Base",
-        ),
-        ({"arctic.enabled": "True"}, "format", f"{NO_ICEBERG} table of Amoro's Mixed-Hive format: arctic.enabled=True"),
+        not_iceberg("table of Amoro's Mixed-Hive format: arctic.enabled=True", {"arctic.enabled": "True"}),
         *(
             ({key: "7"}, "format", COPY.format(owner, key))
             for key, owner in (

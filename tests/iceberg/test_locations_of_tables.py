@@ -147,7 +147,6 @@ def test_no_catalog_writes_a_metadata_file_elsewhere_when_the_path_changes_befor
     """pyiceberg writes it by itself, where the table's properties of that moment say."""
     found = opened(config)
     planned = found.scan()
-    assert planned is not None
     [first, *_] = planned.files
     head = found.head(planned.snapshot_id)
     content = CommitContent((1,), (first.data,), (), (), ())

@@ -232,7 +232,6 @@ def test_new_position_deletes_of_converted_files_are_counted(catalog: SqlCatalog
     (merged,) = [one for one in manifests(table) if one.content == DELETES]
     assert (merged.added_files_count, merged.added_rows_count) == (1, 2)
     snapshot = current(table)
-    assert snapshot.summary is not None
     names = ("added-position-deletes", "added-position-delete-files", "total-position-deletes", "total-delete-files")
     assert [snapshot.summary[name] for name in names] == ["2", "1", "2", "3"]
     assert_same_rows(before, live_rows(table))
@@ -345,7 +344,6 @@ def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Tabl
 def test_a_head_that_is_wrong_about_manifests_conflicts(table: Table, wrong: str) -> None:
     head, content = rewrite_of_two(table)
     live = LiveFiles.of(head.scan.files)
-    assert live.homes is not None
     parts, deletes = live.homes.parts, live.homes.deletes
     if wrong == "another data manifest":
         live.homes = ManifestIndex(parts[::-1], deletes)

@@ -149,7 +149,6 @@ def test_tasks_find_what_the_coordinator_finds_alone(
         assert plan is not None
         action = CleanOrphanFiles()
         _, divided = action.plan(table, situation(site), Request(CLEAN_ORPHANS))
-        assert divided is not None
         assert divided.tasks
         works = [task.work for task in divided.tasks]
         results = tuple(
@@ -190,7 +189,6 @@ def the_task(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatc
     count_as_large(monkeypatch, 10**6)
     site = make_site(catalog, 3, tmp_path)
     _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(CLEAN_ORPHANS))
-    assert plan is not None
     (task,) = plan.tasks
     return plan, task.work
 
@@ -231,5 +229,4 @@ def test_most_tasks_is_the_limit(
     limits(listing_tasks=2)
     site = make_site(catalog, 3, tmp_path)
     _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(CLEAN_ORPHANS))
-    assert plan is not None
     assert len(plan.tasks) == 2

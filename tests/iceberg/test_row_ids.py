@@ -159,7 +159,6 @@ def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them
 
     def seen() -> list[DataFile]:
         found = scan(loaded(table), ["file:///"], sources=known)
-        assert found is not None
         return [one.data for one in found.files]
 
     (before,) = seen()
@@ -335,7 +334,6 @@ def test_an_expired_snapshot_comes_back_with_its_ids(table: Table, restore: str)
     metadata = loaded(table).metadata
     assert _ids_at(table, metadata.refs[name].snapshot_id) == before
     restored = metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
-    assert restored is not None
     assert (restored.first_row_id, restored.added_rows, metadata.next_row_id) == (10, 0, 10)
     writer.append(table, [row(20)])
     assert loaded(table).metadata.next_row_id == 11

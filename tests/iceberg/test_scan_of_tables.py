@@ -158,59 +158,33 @@ def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -
     assert port(table).partition_path(PartitionKey(0, file.data.partition)) == "region=a+b"
 
 
+#: Name, type, transform and value of a column, and the stored value of its partition field.
+PARTED = (
+    ("flag", BooleanType(), IdentityTransform(), True, b"\x01"),
+    ("day", DateType(), IdentityTransform(), dt.date(1970, 1, 2), b"\x01\x00\x00\x00"),
+    ("at", TimestampType(), DayTransform(), dt.datetime(1970, 1, 3, 4, 5, 6), b"\x02\x00\x00\x00"),
+    ("key", UUIDType(), IdentityTransform(), uuid.UUID(int=5), uuid.UUID(int=5).bytes),
+    ("price", DecimalType(9, 2), IdentityTransform(), decimal.Decimal("-1.50"), b"\xff\x6a"),
+    ("ratio", DoubleType(), IdentityTransform(), float("nan"), b"\x00\x00\x00\x00\x00\x00\xf8\x7f"),
+    ("name", StringType(), TruncateTransform(2), "iceberg", b"ic"),
+)
+
+
 def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catalog: SqlCatalog) -> None:
-    schema = Schema(
-        NestedField(1, "flag", BooleanType()),
-        NestedField(2, "day", DateType()),
-        NestedField(3, "at", TimestampType()),
-        NestedField(4, "key", UUIDType()),
-        NestedField(5, "price", DecimalType(9, 2)),
-        NestedField(6, "ratio", DoubleType()),
-        NestedField(7, "name", StringType()),
-    )
-    transforms = [
-        (1, IdentityTransform(), "flag"),
-        (2, IdentityTransform(), "day"),
-        (3, DayTransform(), "at_day"),
-        (4, IdentityTransform(), "key"),
-        (5, IdentityTransform(), "price"),
-        (6, IdentityTransform(), "ratio"),
-        (7, TruncateTransform(2), "name_trunc"),
-        (7, BucketTransform(16), "name_bucket"),
-    ]
-    spec = PartitionSpec(
-        *(
-            PartitionField(source_id=source, field_id=1000 + at, transform=transform, name=name)
-            for at, (source, transform, name) in enumerate(transforms)
-        )
-    )
+    schema = Schema(*(NestedField(at, name, kind) for at, (name, kind, *_) in enumerate(PARTED, 1)))
+    fields = [PartitionField(at, 999 + at, one[2], f"of_{one[0]}") for at, one in enumerate(PARTED, 1)]
+    spec = PartitionSpec(*fields, PartitionField(7, 1007, BucketTransform(16), "b"))
     table = make_table(catalog, "ns.t", schema, spec)
-    row = {
-        "flag": True,
-        "day": dt.date(1970, 1, 2),
-        "at": dt.datetime(1970, 1, 3, 4, 5, 6),
-        "key": uuid.UUID(int=5),
-        "price": decimal.Decimal("-1.50"),
-        "ratio": float("nan"),
-        "name": "iceberg",
-    }
+    row = {name: value for name, _, _, value, _ in PARTED}
     append(table, [row, {**row, "name": None, "ratio": -0.0}])
     partitions = {file.data.partition[7]: file.data.partition for file in scanned(table).files}
     nameless = partitions.pop(None)
     [named] = partitions.values()
-    assert named[:7] == (
-        b"\x01",
-        b"\x01\x00\x00\x00",
-        b"\x02\x00\x00\x00",
-        uuid.UUID(int=5).bytes,
-        b"\xff\x6a",
-        b"\x00\x00\x00\x00\x00\x00\xf8\x7f",
-        b"ic",
-    )
+    assert named[:7] == tuple(stored for *_, stored in PARTED)
     assert nameless[5:] == (b"\x00\x00\x00\x00\x00\x00\x00\x80", None, None)
     assert port(table).partition_path(PartitionKey(0, nameless)) == (
-        "flag=true/day=1970-01-02/at_day=1970-01-03/key=00000000-0000-0000-0000-000000000005/price=-1.50/ratio=-0.0"
-        "/name_trunc=null/name_bucket=null"
+        "of_flag=true/of_day=1970-01-02/of_at=1970-01-03/of_key=00000000-0000-0000-0000-000000000005/of_price=-1.50"
+        "/of_ratio=-0.0/of_name=null/b=null"
     )
 
 
@@ -244,7 +218,6 @@ def test_a_file_in_the_data_path_of_the_table_may_be_read_where_that_is_granted(
     with pytest.raises(TableRefused, match=apart):
         scanned(table)
     found = scan(table, read_locations(table.metadata, Grant((table.location(), apart))))
-    assert found is not None
     assert [file.data.path.rpartition("/")[0] for file in found.files] == [apart]
 
 

@@ -82,7 +82,6 @@ def test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs(table
     assert values(table) == [2, 3, 4, 5, 6, 7]
     assert sequences(table)[4] == plan.sequence_number == 2
     snapshot = fresh.current_snapshot()
-    assert snapshot is not None
     own = [one for one in snapshot.manifests(fresh.io) if one.added_snapshot_id == snapshot.snapshot_id]
     assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(5, 2)]
 
@@ -105,7 +104,6 @@ def test_a_copy_on_write_since_the_plan_drops_only_its_partition(partitioned: Ta
     done = optimized(partitioned, plan)
 
     assert len(done.dropped) == 1
-    assert done.content is not None
     assert len(done.content.removed_data) == 2
     assert_same_rows(before, live_rows(partitioned))
 
@@ -318,7 +316,6 @@ def test_a_missing_manifest_list_of_the_history_is_named(regions: Table) -> None
     append(regions, [{"x": 3}])
     middle = loaded(regions).current_snapshot()
     append(regions, [{"x": 4}])
-    assert middle is not None
     Path(local_path(middle.manifest_list)).unlink()
 
     with pytest.raises(DataFileMissing, match=r"the manifest list .* does not exist"):

@@ -75,7 +75,6 @@ def test_two_optimizers_list_a_table(coordinator: Coordinator, catalog: SqlCatal
         process_id = begin(coordinator)
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
         receipt = coordinator.optimizing.find_process(process_id).process.receipt
-        assert receipt is not None
         assert receipt.words.startswith(f"marked {len(orphans)} orphan files (")
         assert all(path.exists() for path in orphans)
         assert ended(coordinator, begin(coordinator, "empty-trash")) == ProcessStatus.SUCCESS
@@ -171,7 +170,6 @@ def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_pa
         lease_ends_s = time.monotonic() + 3.1
         stopped.popen.send_signal(signal.SIGSTOP)
     (task,) = coordinator.optimizing.find_process(process_id).tasks
-    assert task.thread is not None
     coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
     before = {path: path.stat() for path in condemned}
     with optimizer(coordinator, KINDS):
@@ -195,12 +193,10 @@ def test_an_optimizer_that_is_killed_while_it_deletes_has_its_batch_guarded_agai
     killed.popen.wait()
     assert not any(path.exists() for path in condemned)
     (task,) = coordinator.optimizing.find_process(process_id).tasks
-    assert task.thread is not None
     coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
     with optimizer(coordinator, KINDS):
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
     receipt = coordinator.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
     assert {one.name: one.value for one in receipt.more}["files_absent"] == len(condemned)
 
 

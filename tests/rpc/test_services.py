@@ -300,7 +300,6 @@ def test_an_unknown_token_leads_to_a_new_registration_that_goes_on_with_the_runn
         new = only_id(coordinator)
         assert new != old
         task = the_task(coordinator, process)
-        assert task.thread is not None
         assert (task.thread.optimizer_id, task.attempt) == (new, 1)
         held.go.set()
         wait_until(lambda: not coordinator.optimizing.find_process(process).process.is_active)
@@ -467,7 +466,6 @@ def test_one_poll_serves_all_free_threads_and_a_completion_brings_the_next_task(
     assert client.ack(token, attempts[0]._replace(number=7)) is None
     assert not client.complete(token, attempts[0]._replace(number=7), WorkResult(KIND, b"blue")).accepted
     reply = client.complete(token, attempts[0], WorkResult(KIND, b"red"), 1)
-    assert reply.following is not None
     assert (reply.accepted, reply.following.thread_id, reply.following.attempt.task_id.number) == (True, 1, 4)
     statuses = [task.status for task in all_of(coordinator, process_id)]
     assert statuses == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]

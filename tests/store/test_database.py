@@ -356,7 +356,6 @@ def test_killed_process_keeps_every_acknowledged_write(path: Path, least: int) -
         [sys.executable, "-m", "tests.store.writing_process", str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     with process:
-        assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(least)]
         process.kill()
         said += process.stdout.read().splitlines(keepends=True)
@@ -502,7 +501,6 @@ def _hold(home: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(home)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
 
