@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.bootstrap.composition import utc_now
-from tests.admin.rig import Rig, rig_over
+from tests.admin.rig import Rig, services_over
 from tests.store.builders import open_store
 
 
@@ -29,4 +29,6 @@ def clock() -> Clock:
 def rig(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with open_store(tmp_path / "amoro.db") as store, ThreadPoolExecutor(1) as pool:
-        yield rig_over(store, tmp_path, pool, clock)
+        services = services_over(store, tmp_path, clock=clock, address=lambda: made.address())
+        made = Rig(store, tmp_path, services, pool)
+        yield made

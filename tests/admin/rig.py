@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -62,10 +62,3 @@ class Rig:
     def execute(self, sql: str) -> None:
         """A statement on the store that no service makes."""
         self.store.write(lambda db: db.execute(sql))
-
-
-def rig_over(store: Store, home: Path, pool: ThreadPoolExecutor, clock: Callable[[], datetime] = utc_now) -> Rig:
-    """A rig over the store."""
-    services = services_over(store, home, clock=clock, address=lambda: rig.address())
-    rig = Rig(store, home, services, pool)
-    return rig

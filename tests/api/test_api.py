@@ -1,7 +1,10 @@
 """`from amoro_core import plan, optimize, verify, connect`: on a table of pyiceberg's, and as a client."""
 
+from __future__ import annotations
+
 import json
 import logging
+import random
 import shlex
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from amoro_core import connect, optimize, plan, verify
@@ -22,6 +26,7 @@ from amoro_core.errors import (
     CannotUndo,
     CatalogNotFound,
     CoordinatorUnavailable,
+    IllegalState,
     InvalidArgument,
     StateDirectoryLocked,
     TableNotFound,
@@ -58,14 +63,20 @@ def test_a_table_is_planned_optimized_and_verified_without_a_server(
     assert (planned.table, planned.type, planned.tasks) == ("cat.db.t", "full", 1)
     assert [(one.partition, one.data_files, one.expected_files) for one in planned.partitions] == [("", 3, 1)]
     assert table.refresh().metadata.current_snapshot_id == base
+    with pytest.raises(FrozenInstanceError):
+        planned.tasks = 3
+    assert "full requested: 3 fragments" in str(planned)
+    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
+    assert "unpartitioned" in planned.explain()
+    page = planned._repr_html_()
+    assert (page.count("<table>"), "<td style='text-align:right'>3</td>" in page) == (1, True)
+    assert "<tr><th>data_files</th><td>3</td></tr>" in planned.files._repr_html_()
 
     done = optimize(table, type="full", home=home)
     assert isinstance(done, Optimizing)
     assert done.outcome == "success"
-    assert done.receipt is not None
     assert (done.receipt.rows_before, done.receipt.rows_after, done.receipt.data_files_after) == (30, 30, 1)
     assert done.receipt.base_snapshot_id == base
-    assert done.process is not None
     assert datetime.now(UTC) - done.process.created_at < timedelta(minutes=5)
     assert [task.status for task in done.process.tasks] == ["success"]
     assert table.metadata.current_snapshot_id == done.snapshot_id  # it was refreshed
@@ -78,39 +89,6 @@ def test_a_table_is_planned_optimized_and_verified_without_a_server(
     again = optimize(table, type="full", home=home)
     assert (again.outcome, again.process, again.receipt, again.snapshot_id) == ("nothing_to_do", None, None, None)
     assert capfd.readouterr() == ("", "")
-
-
-def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table, home: Path) -> None:
-    planned = plan(table, type="full", home=home)
-    with pytest.raises(FrozenInstanceError):
-        planned.tasks = 3
-    assert "full requested: 3 fragments" in str(planned)
-    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
-    assert "unpartitioned" in planned.explain()
-    page = planned._repr_html_()
-    assert page.count("<table>") == 1
-    assert "<td style='text-align:right'>3</td>" in page
-    assert "<tr><th>data_files</th><td>3</td></tr>" in planned.files._repr_html_()
-
-
-def test_a_running_coordinator_of_the_state_directory_is_asked(
-    table: Table, home: Path, coordinator: Coordinator
-) -> None:
-    with embedded_optimizer(coordinator, 1, 2**28):
-        done = optimize(table, type="full", home=home)
-        assert done.outcome == "success"
-        with connect(home=home) as client:
-            assert isinstance(client, Client)
-            assert [one.process_id for one in client.processes(table="cat.db.t")] == [
-                done.process.process_id if done.process else ""
-            ]
-            assert len(client.optimizers()) == 1
-            (optimizer,) = client.optimizers()
-            assert optimizer.labels["backend"] == "standalone"
-            assert (optimizer.optimizer_id in str(optimizer), optimizer.optimizer_id in optimizer._repr_html_()) == (
-                True,
-                True,
-            )
 
 
 def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:
@@ -130,20 +108,25 @@ def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coo
         assert client.process(process.process_id[:13]).process_id == process.process_id
 
 
-def test_what_was_optimized_is_taken_back(table: Table, coordinator: Coordinator) -> None:
+def test_a_running_coordinator_of_the_state_directory_is_asked_and_what_it_did_is_taken_back(
+    table: Table, home: Path, coordinator: Coordinator
+) -> None:
     rows = oracle.live_rows(table)
-    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
-        with embedded_optimizer(coordinator, 1, 2**28):
-            done = client.optimize("cat.db.t", type="full")
-        assert done.process is not None
-        process_id = done.process.process_id
+    with embedded_optimizer(coordinator, 1, 2**28), connect(home=home) as client:
+        assert isinstance(client, Client)
+        done = optimize(table, type="full", home=home)
+        assert done.outcome == "success"
+        (process_id,) = (one.process_id for one in client.processes(table="cat.db.t"))
+        assert done.process.process_id == process_id
+        (optimizer,) = client.optimizers()
+        assert optimizer.labels["backend"] == "standalone"
+        assert optimizer.optimizer_id in str(optimizer)
+        assert optimizer.optimizer_id in optimizer._repr_html_()
         planned = client.undo(process_id[:13], dry_run=True)
         assert (planned.outcome, planned.plan["data_files_restored"]) == ("due", 3)
         assert str(done.receipt).splitlines()[-1] == f"  undo   amoro undo {process_id}"
         undone = client.undo(process_id)
-        assert undone.outcome == "success"
-        assert undone.process is not None
-        assert undone.process.type == "undo-optimizing"
+        assert (undone.outcome, undone.process.type) == ("success", "undo-optimizing")
         with pytest.raises(CannotUndo, match="is no longer live") as refused:
             client.undo(process_id)
         assert (refused.value.code, refused.value.exit_status) == ("AMORO-6004", 6)
@@ -254,37 +237,109 @@ def test_the_logging_of_the_program_stays_as_it_is(table: Table, home: Path) -> 
     assert [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers] == before
 
 
-def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Path) -> None:
-    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(3):
-        writer.append(table, [row(number, "a"), row(number + 10, "b")])
-    planned = plan(table, type="full", where="part = 'a'", home=home)
-    assert [one.partition for one in planned.partitions] == ["part=a"]
-    command = shlex.join(["amoro", "optimize", "cat.db.t", "--type", "full", "--where", "part = 'a'"])
-    assert str(planned).endswith(f"Run: {command}")
-    done = optimize(table, type="full", where="part = 'a'", home=home)
-    assert (done.receipt.data_files_before if done.receipt else 0, done.process.where if done.process else "") == (
-        3,
-        "part = 'a'",
-    )
-    with pytest.raises(InvalidArgument, match="id is not a partition column"):
-        optimize(table, where="id = 4", home=home)
-
-
-def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> None:
-    writer.delete_where(table, lambda item: item["id"] in (1, 11, 12))
+def test_a_condition_limits_a_round_to_partitions_and_the_receipt_tells_why_files_were_encoded(
+    catalog: SqlCatalog, home: Path
+) -> None:
     key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
-    with table.transaction() as transaction:
-        transaction.set_properties({key: "0"})
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties={key: "0"})
+    for number in range(3):
+        writer.append(table, [row(number, "a"), row(number + 3, "a"), row(number + 10, "b")])
+    writer.delete_where(table, lambda item: item["id"] in (1, 2))
     copies = (
         "files are copied as they are stored, except those with deleted rows or other columns than the table's; "
         "an output has up to 1,024 row groups"
     )
-    planned = plan(table, type="full", home=home)
+    planned = plan(table, type="full", where="part = 'a'", home=home)
+    assert [one.partition for one in planned.partitions] == ["part=a"]
+    command = shlex.join(["amoro", "optimize", "cat.db.t", "--type", "full", "--where", "part = 'a'"])
+    assert str(planned).endswith(f"Run: {command}")
     assert planned.copying == copies
     assert f"\n  copying: {copies}\n" in planned.explain()
-    done = optimize(table, type="full", home=home)
-    assert done.receipt is not None
+    done = optimize(table, type="full", where="part = 'a'", home=home)
+    assert (done.receipt.data_files_before, done.process.where if done.process else "") == (3, "part = 'a'")
     figures = {figure.name: figure.value for figure in done.receipt.figures}
     assert (figures["files_copied"], figures["files_encoded"]) == (1, 2)
     assert done.receipt.encoded == (EncodedFiles("rows of it are deleted", 2),)
+    with pytest.raises(InvalidArgument, match="id is not a partition column"):
+        optimize(table, where="id = 4", home=home)
+
+
+# Clustering: by columns that are named, and by those that queries filter by
+
+
+MEMORY = 512 * 1024 * 1024
+#: Small files at the target, so that a few thousand rows make many.
+SMALL_FILES = {"write.target-file-size-bytes": "8192", "self-optimizing.target-size": "8192"}
+
+
+@pytest.fixture
+def scattered(catalog: SqlCatalog) -> Table:
+    """Twelve files, each of which has ids of the whole range."""
+    made = writer.make_table(catalog, "db.t", SCHEMA, properties=SMALL_FILES)
+    ids = list(range(3000))
+    random.Random(5).shuffle(ids)
+    for first in range(0, 3000, 250):
+        writer.append(made, [row(number) for number in ids[first : first + 250]])
+    return made
+
+
+def files_of(table: Table, number: int) -> int:
+    """How many files pyiceberg plans to read for one id."""
+    return len(list(table.refresh().scan(row_filter=EqualTo("id", number)).plan_files()))
+
+
+def test_a_table_is_clustered_and_readers_skip_files(scattered: Table, home: Path) -> None:
+    before = oracle.live_rows(scattered)
+    assert min(files_of(scattered, number) for number in (300, 1500, 2700)) >= 10
+    planned = plan(scattered, type="cluster", columns=["id"], home=home)
+    assert (planned.type, planned.tasks > 0) == ("cluster", True)
+    done = optimize(scattered, type="cluster", columns=["id"], home=home)
+    assert done.outcome == "success"
+    assert done.receipt.rows_before == done.receipt.rows_after == 3000
+    oracle.assert_same_rows(before, oracle.live_rows(scattered))
+    assert max(files_of(scattered, number) for number in (300, 1500, 2700)) <= 2
+    # The order is in the metadata, nobody's default, and claimed by the files.
+    metadata = scattered.refresh().metadata
+    assert metadata.default_sort_order_id == 0
+    orders = {one.order_id for one in metadata.sort_orders if one.fields}
+    assert {task.file.sort_order_id for task in scattered.scan().plan_files()} == orders
+    again = optimize(scattered, type="cluster", columns=["id"], home=home)
+    assert again.outcome == "nothing_to_do"
+
+
+def test_a_plan_is_stored_and_started_later(scattered: Table, coordinator: Coordinator, home: Path) -> None:
+    with connect(home=home) as client, embedded_optimizer(coordinator, 1, MEMORY):
+        done = client.optimize("cat.db.t", type="cluster", columns=["id"], schedule_only=True)
+        assert done.process is None
+        (waiting,) = client.processes()
+        assert waiting.status == "requested"
+        started = client.start(waiting.process_id)
+        assert started.status == "success"
+        with pytest.raises(IllegalState, match="is success"):
+            client.start(waiting.process_id)
+    assert files_of(scattered, 1500) <= 2
+
+
+def test_auto_takes_the_columns_that_queries_filter_by(
+    scattered: Table, coordinator: Coordinator, home: Path, tmp_path: Path
+) -> None:
+    with scattered.transaction() as change:
+        change.set_properties({"self-optimizing.cluster.columns": "auto"})
+    before, queries = oracle.live_rows(scattered), tmp_path / "queries.jsonl"
+    queries.write_text(f"{json.dumps({'columns': ['id']})}\n" * 200)
+    with connect(home=home) as client, embedded_optimizer(coordinator, 1, MEMORY):
+        waiting = client.plan("cat.db.t", type="cluster")
+        assert waiting.reason == "nothing to do yet: auto needs 100 scans in 7 d to choose columns, and knows 0"
+        learned = client.learn("db.t", queries=queries)
+        assert (learned.table, learned.scans, learned.recent_scans, learned.enough_scans) == ("cat.db.t", 200, 200, 100)
+        assert [(one.column, one.scans) for one in learned.columns] == [("id", 200)]
+        suggested = client.suggest("db.t")
+        assert ({one.column for one in suggested.auto.columns}, suggested.auto.scans) == ({"id"}, 200)
+        assert suggested.files == len(list(scattered.refresh().scan().plan_files()))
+        assert "auto chose id" in client.plan("cat.db.t", type="cluster").explain()
+        assert client.optimize("cat.db.t", type="cluster", timeout=timedelta(minutes=5)).outcome == "success"
+        after = client.plan("cat.db.t", type="cluster")
+    stored = sum(one.file.file_size_in_bytes for one in scattered.refresh().scan().plan_files())
+    assert [(one.type, one.data_bytes) for one in after.partitions] == [(None, stored)]
+    oracle.assert_same_rows(before, oracle.live_rows(scattered))
+    assert files_of(scattered, 1500) <= 2

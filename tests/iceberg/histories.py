@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,20 +13,17 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.manifest.writing import ENABLED_KEY, MIN_COUNT_KEY
 from amoro_core.iceberg.scan import ManifestSources
 from amoro_core.model.commits import Group, PlanRecord
-from amoro_core.model.files import DeleteFile, ScannedFile, TableScan
-from amoro_core.model.processes import Attempt, CatalogConfig, TaskId
+from amoro_core.model.files import Partition, ScannedFile, TableScan
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.task_payload import InputFile, RewriteInput
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
-from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle, writer
-from tests.iceberg.rewriting import loaded
+from tests.iceberg.rewriting import PROCESS, group_of, loaded
 from tests.model.lake import Lake, row
 
 NAME = TableIdentifier("cat", ("db",), "t")
 BRANCH = "branch"
-PROCESS = "0197c0de"
 SUMMARY = {"amoro.process-id": PROCESS}
 
 
@@ -123,35 +120,15 @@ class History:
         self.seen["conversions"] += bool(done.content.added_deletes)
 
     def _groups(self, table: IcebergTable, found: TableScan) -> list[Group]:
-        files = list(found.files)
-        places: dict[object, list[ScannedFile]] = {}
+        files, groups = list(found.files), list[Group]()
+        places: dict[tuple[int, Partition], list[ScannedFile]] = {}
         for one in self.chance.sample(files, k=self.chance.randint(0, len(files))):
             places.setdefault((one.data.spec_id, one.data.partition), []).append(one)
-        return [self._group(table, number, found, some) for number, some in enumerate(places.values(), 1)]
-
-    def _group(self, table: IcebergTable, number: int, found: TableScan, files: Sequence[ScannedFile]) -> Group:
-        deletes = tuple(dict.fromkeys(delete for file in files for delete in file.deletes))
-        kept = [one for one in files if one.deletes and self.chance.random() < 0.5]
-        gone = [one for one in files if one not in kept]
-        work = RewriteInput(
-            table.context(files[0].data.spec_id),
-            _inputs(gone, deletes),
-            _inputs(kept, deletes),
-            deletes,
-            found.sequence_number,
-            2**27,
-            1 if gone else 0,
-        )
-        attempt = Attempt(TaskId(PROCESS, number), 1)
-        output = rewrite(
-            work,
-            table.access(),
-            attempt,
-            on_progress=lambda done, total: None,
-            is_cancelled=lambda: False,
-            memory_limit_bytes=2**28,
-        )
-        return Group(number, work, output)
+        for number, ((spec_id, _), some) in enumerate(places.items(), 1):
+            kept = [one for one in some if one.deletes and self.chance.random() < 0.5]
+            gone = [one for one in some if one not in kept]
+            groups.append(group_of(number, table.context(spec_id), table.access(), found, gone, kept))
+        return groups
 
     def _rewrite_manifests(self, table: IcebergTable) -> None:
         if table.manifest_clusters(None):
@@ -167,10 +144,6 @@ class History:
         else:
             table.send(table.stage_upgrade())
         self.lake.version += 1
-
-
-def _inputs(files: Sequence[ScannedFile], deletes: Sequence[DeleteFile]) -> tuple[InputFile, ...]:
-    return tuple(InputFile(one.data, tuple(map(deletes.index, one.deletes))) for one in files)
 
 
 OWN: Mapping[str, Callable[[History, IcebergTable], None]] = {

@@ -1,29 +1,27 @@
-"""A rewrite made by simple means, for tests of commits: planned by hand, rows taken from the slow reader."""
+"""A rewrite that is planned by hand, for tests of commits."""
 
-import uuid
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
-import pyarrow.parquet as pq
-from pyiceberg.schema import Schema
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
+from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
-from amoro_core.iceberg.manifest.reading import read_manifest
-from amoro_core.iceberg.metadata import context, data_location, equality_ids, read_locations
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.metadata import context, equality_ids, read_locations, write_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import Group, Head, PlanRecord, StagedCommit, Validation
-from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile, TableScan
+from amoro_core.model.files import Partition, ScannedFile, TableScan
 from amoro_core.model.location_policy import Grant
+from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput
+from amoro_core.model.task_payload import InputFile, RewriteInput, TableContext
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
-from tests.engine import oracle
-from tests.engine.files import FULL_METRICS, POSITION_SCHEMA, Records, file_statistics, to_arrow
-from tests.engine.parquet_rows import local_path
+from amoro_optimizer.rewrite.engine import rewrite
 
 PROCESS = "0197c0de"
 
@@ -40,108 +38,81 @@ def loaded(table: Table) -> Table:
     return table.catalog.load_table(table.name())
 
 
+def current(table: Table) -> Snapshot:
+    """The table's snapshot as it is now."""
+    snapshot = loaded(table).current_snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def manifests(table: Table) -> list[ManifestFile]:
+    """The manifests of the table's snapshot as it is now."""
+    return read_list(table.io, current(table).manifest_list)
+
+
 def head_of(table: Table, planned_snapshot_id: int) -> Head:
     """The table's head as it is now."""
     return read_head(loaded(table), planned_snapshot_id, scanned)
 
 
+def access(table: Table) -> FileAccess:
+    """The table's own files."""
+    places = write_locations(table.metadata, Grant((table.metadata.location,)))
+    return open_access({}, table.metadata.location, read_locations=places, write_locations=places)
+
+
 def rewritten(table: Table, converted: Collection[str] = (), only: Collection[str] | None = None) -> PlanRecord:
     """Plan the table's head with one task for each partition, and rewrite the files (all, or only some paths)."""
     fresh = loaded(table)
-    found = scanned(fresh)
-    places: dict[object, list[ScannedFile]] = {}
+    found, metadata = scanned(fresh), fresh.metadata
+    places: dict[tuple[int, Partition], list[ScannedFile]] = {}
     for file in found.files:
         if only is None or file.data.path in (*only, *converted):
             places.setdefault((file.data.spec_id, file.data.partition), []).append(file)
-    groups = [_group(fresh, found, at, files, converted) for at, files in enumerate(places.values(), 1)]
+    identifier = TableIdentifier("cat", table.name()[:-1], table.name()[-1])
+    readable = read_locations(metadata, Grant((metadata.location,)))
+    groups = []
+    for number, ((spec_id, _), files) in enumerate(places.items(), 1):
+        about = context(fresh, identifier, spec_id, equality_ids(found), readable)
+        kept = [one for one in files if one.data.path in converted]
+        gone = [one for one in files if one.data.path not in converted]
+        groups.append(group_of(number, about, access(fresh), found, gone, kept))
     return PlanRecord(
         process_id=PROCESS,
-        table_uuid=str(fresh.metadata.table_uuid),
-        format_version=fresh.metadata.format_version,
+        table_uuid=str(metadata.table_uuid),
+        format_version=metadata.format_version,
         snapshot_id=found.snapshot_id,
         sequence_number=found.sequence_number,
-        last_column_id=fresh.metadata.last_column_id,
+        last_column_id=metadata.last_column_id,
         groups=tuple(groups),
     )
 
 
-def _group(table: Table, found: TableScan, number: int, files: list[ScannedFile], converted: Collection[str]) -> Group:
-    spec_id, sequence = files[0].data.spec_id, found.sequence_number
-    deletes = tuple(dict.fromkeys(delete for file in files for delete in file.deletes))
+def group_of(
+    number: int,
+    about: TableContext,
+    access: FileAccess,
+    found: TableScan,
+    gone: Sequence[ScannedFile],
+    kept: Sequence[ScannedFile],
+) -> Group:
+    """The files that go rewritten, and those that are kept with their deletes as positions."""
+    deletes = tuple(dict.fromkeys(delete for file in (*gone, *kept) for delete in file.deletes))
 
-    def inputs(are_converted: bool) -> tuple[InputFile, ...]:
-        return tuple(
-            InputFile(file.data, tuple(deletes.index(delete) for delete in file.deletes))
-            for file in files
-            if (file.data.path in converted) == are_converted
-        )
+    def inputs(files: Sequence[ScannedFile]) -> tuple[InputFile, ...]:
+        return tuple(InputFile(one.data, tuple(map(deletes.index, one.deletes))) for one in files)
 
-    identifier = TableIdentifier("cat", table.name()[:-1], table.name()[-1])
-    readable = read_locations(table.metadata, Grant((table.metadata.location,)))
-    about = context(table, identifier, spec_id, equality_ids(found), readable)
-    work = RewriteInput(about, inputs(False), inputs(True), deletes, sequence, 2**27, 1)
-    live = oracle.rows_in(table.metadata, found.snapshot_id)
-    sources = {given.data.path for given in work.rewritten}
-    rows = [one.record for one in live if one.path in sources]
-    read = sum(given.data.record_count for given in work.rewritten)
-    data = (write_data(table, files[0].data, sequence, number, rows),) if rows else ()
-    new_deletes = []
-    for given in work.converted:
-        kept = {one.position for one in live if one.path == given.data.path}
-        if gone := sorted(set(range(given.data.record_count)) - kept):
-            new_deletes.append(write_positions(table, given.data, sequence, number, gone))
-    positions = sum(one.record_count for one in new_deletes)
-    return Group(
-        number, work, RewriteOutput(data, tuple(new_deletes), read, read - len(rows), len(rows), positions, 0, 0, 0)
+    count = 1 if gone else 0
+    work = RewriteInput(about, inputs(gone), inputs(kept), deletes, found.sequence_number, 2**27, count)
+    output = rewrite(
+        work,
+        access,
+        Attempt(TaskId(PROCESS, number), 1),
+        on_progress=lambda done, total: None,
+        is_cancelled=lambda: False,
+        memory_limit_bytes=2**28,
     )
-
-
-def write_data(table: Table, like: DataFile, sequence_number: int, number: int, rows: Records) -> DataFile:
-    """Write the rows as one data file in the partition of another."""
-    path, size, metrics, offsets = _write(table, number, table.schema(), rows)
-    return DataFile(
-        path,
-        FileFormat.PARQUET,
-        like.spec_id,
-        like.partition,
-        len(rows),
-        size,
-        sequence_number,
-        metrics,
-        split_offsets=offsets,
-    )
-
-
-def write_positions(
-    table: Table, target: DataFile, sequence_number: int, number: int, positions: list[int]
-) -> DeleteFile:
-    """Write a position delete file for one data file."""
-    rows = [{"file_path": target.path, "pos": position} for position in positions]
-    path, size, metrics, offsets = _write(table, number, POSITION_SCHEMA, rows)
-    return DeleteFile(
-        path,
-        DeleteKind.POSITION,
-        FileFormat.PARQUET,
-        target.spec_id,
-        target.partition,
-        len(rows),
-        size,
-        sequence_number,
-        referenced_data_file=target.path,
-        metrics=metrics,
-        split_offsets=offsets,
-    )
-
-
-def _write(table: Table, number: int, schema: Schema, rows: Records) -> tuple[str, int, ColumnMetrics, tuple[int, ...]]:
-    path = f"{data_location(table.metadata)}/{PROCESS}-{number}-1-{uuid.uuid4()}.parquet"
-    arrow = to_arrow(schema, rows)
-    local = Path(local_path(path))
-    pq.write_table(arrow, local, store_schema=False, store_decimal_as_integer=True)
-    found = file_statistics(pq.read_metadata(local), schema, FULL_METRICS, arrow)
-    kinds = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-    metrics = ColumnMetrics(**{kind: dict(found[kind]) for kind in kinds})
-    return path, local.stat().st_size, metrics, tuple(found["split_offsets"])
+    return Group(number, work, output)
 
 
 def staged(table: Table, record: PlanRecord) -> tuple[Table, StagedCommit]:

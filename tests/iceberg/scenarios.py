@@ -1,5 +1,6 @@
 """A table that another writer fills, tables behind the port, and requests to catalogs that end early."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -8,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import fastavro
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
@@ -23,6 +25,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
+from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_table, upsert
 
 SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, "region", StringType(), required=False))
@@ -48,6 +51,32 @@ def filled(catalog: Catalog) -> Table:
     upsert(table, rows(1), ["x"])
     delete_where(table, lambda row: row["x"] == 4)
     return table
+
+
+def change_metadata(table: Table, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the table's metadata file, as its owner may."""
+    path = Path(local_path(table.catalog.load_table(table.name()).metadata_location))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def changed(table: Table, change: Callable[[dict[str, Any]], object]) -> TableMetadata:
+    """The metadata of the table with a change of their JSON."""
+    metadata = json.loads(table.metadata.model_dump_json())
+    change(metadata)
+    return TableMetadataUtil.parse_raw(json.dumps(metadata))
+
+
+def rewrite_avro(path: str, change: Callable[[list[Any]], list[Any]], codec: str = "null", **header: str) -> None:
+    """The Avro file with other records under its name, with other keys of its header too."""
+    place = Path(local_path(path))
+    with place.open("rb") as source:
+        reader: Any = fastavro.reader(source)
+        schema, records = reader.writer_schema, change(list(reader))
+    own = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    with place.open("wb") as target:
+        fastavro.writer(target, schema, records, codec=codec, metadata={**own, **header})
 
 
 def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCommit]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import load_file_io
@@ -28,11 +27,13 @@ from amoro_core.errors import (
     AmoroError,
     CatalogUnavailable,
     DataFileMissing,
+    InvalidArgument,
     InvalidSettings,
     TableNotFound,
     TableRefused,
 )
 from amoro_core.files.storage.io import ConfinedFileIO
+from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg import pyiceberg_sandbox
 from amoro_core.iceberg.catalog.catalogs import (
     close_catalogs,
@@ -44,11 +45,14 @@ from amoro_core.iceberg.catalog.catalogs import (
     pyiceberg_catalogs,
     resolved,
 )
+from amoro_core.iceberg.catalog.configuration import LARGEST_BYTES, read_site
 from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from tests.engine.writer import make_catalog, make_table
-from tests.iceberg.scenarios import Answer, http_server, sql_config
+from tests.engine.builders import SCHEMA as PARTED
+from tests.engine.builders import row
+from tests.engine.writer import append, make_catalog, make_table
+from tests.iceberg.scenarios import Answer, change_metadata, http_server, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -122,10 +126,20 @@ def test_references_are_resolved_when_they_are_used(tmp_path: Path, monkeypatch:
     assert resolved(given) == {"token": "from-file", "secret": "from-env", "warehouse": f"file:{tmp_path}/token"}
 
 
-@pytest.mark.parametrize("reference", ["env:NOT_SET_ANYWHERE", "file:/not/there/at/all"])
-def test_a_reference_to_nothing_is_named(reference: str) -> None:
-    with pytest.raises(CatalogUnavailable, match="catalog cat: token refers to"):
-        open_catalog(config(type="rest", uri="http://x", token=reference))
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"type": "rest", "uri": "http://x", "token": "env:NOT_SET_ANYWHERE"}, "catalog cat: token refers to"),
+        ({"type": "rest", "uri": "http://x", "token": "file:/not/there/at/all"}, "catalog cat: token refers to"),
+        ({}, "neither a type nor a URI"),
+        ({"uri": "ftp://x"}, "neither a type nor a URI"),
+        ({"py-catalog-impl": "canary_of_amoro.Anything"}, "py-catalog-impl is not allowed"),
+    ],
+)
+def test_what_no_catalog_can_be_opened_by_is_named(canary: "Canary", properties: dict[str, str], words: str) -> None:
+    with pytest.raises(CatalogUnavailable, match=words):
+        open_catalog(config(**properties))
+    assert not canary.was_imported()
 
 
 @pytest.mark.parametrize(
@@ -150,18 +164,6 @@ def test_kinds_of_catalogs_that_may_commit(properties: dict[str, str], word: str
     assert (reason is None) if word is None else (reason is not None and word in reason)
 
 
-@pytest.mark.parametrize("properties", [{}, {"uri": "ftp://x"}])
-def test_a_catalog_of_no_kind_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(CatalogUnavailable, match="neither a type nor a URI"):
-        open_catalog(config(**properties))
-
-
-def test_a_class_of_ones_own_is_no_catalog(tmp_path: Path, canary: "Canary") -> None:
-    with pytest.raises(CatalogUnavailable, match="py-catalog-impl is not allowed"):
-        open_catalog(config(py_catalog_impl=canary.name))
-    assert not canary.was_imported()
-
-
 def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfig) -> None:
     others: list[object] = []
 
@@ -177,16 +179,6 @@ def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfi
     assert others[0] is not first
     changed = CatalogConfig("cat", (*sqlite.properties, ("x", "y")))
     assert open_catalog(changed) is not first
-
-
-@pytest.mark.parametrize(
-    "identifier", [TableIdentifier("cat", ("ns",), "gone"), TableIdentifier("cat", ("gone",), "t")]
-)
-def test_a_table_that_the_catalog_does_not_know_is_not_found(
-    sqlite: CatalogConfig, identifier: TableIdentifier
-) -> None:
-    with pytest.raises(TableNotFound, match=f"table {identifier} does not exist"):
-        load_table(sqlite, identifier)
 
 
 def test_a_missing_metadata_file_is_no_missing_table(sqlite: CatalogConfig) -> None:
@@ -277,24 +269,15 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
 
 
 def set_foreign_property(table: Table, key: str, value: str) -> None:
-    """Write the property into the table's metadata file, as some other engine would."""
-    path = Path(table.metadata_location.removeprefix("file://"))
-    metadata = json.loads(path.read_text())
-    metadata["properties"][key] = value
-    path.write_text(json.dumps(metadata))
+    """As some other engine would."""
+    change_metadata(table, lambda said: said["properties"].update({key: value}))
 
 
-def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Canary) -> None:
-    catalog = make_catalog(tmp_path)
-    set_foreign_property(make_table(catalog, "ns.t", SCHEMA), "py-io-impl", canary.name)
-    catalog.close()
+def test_classes_that_a_table_or_a_server_names_are_not_imported(sqlite: CatalogConfig, canary: Canary) -> None:
+    set_foreign_property(load_table(sqlite, TABLE), "py-io-impl", canary.name)
     with pytest.raises(TableRefused, match=f"FileIO {canary.name} is not one of pyiceberg's own") as refused:
-        load_table(sql_config(tmp_path), TABLE)
+        load_table(sqlite, TABLE)
     assert refused.value.reason == "foreign-code"
-    assert not canary.was_imported()
-
-
-def test_an_auth_manager_that_a_server_names_is_not_imported(canary: Canary) -> None:
     auth = f'{{"type": "custom", "impl": "{canary.name}", "custom": {{}}}}'
     answer = f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'
     with http_server(lambda path, headers: (200, {}, answer)) as uri, pytest.raises((TableRefused, CatalogUnavailable)):
@@ -365,15 +348,10 @@ def test_a_tables_own_token_does_not_stay_with_the_catalog() -> None:
 # A catalog in a file of SQLite: whose tables it has, which of several commits wins, and locks of others
 
 
-TABLES = ("db.a", "db.b")
-
-
 @pytest.fixture
 def theirs(tmp_path: Path) -> Iterator[SqlCatalog]:
     opened = make_catalog(tmp_path)
-    opened.create_namespace("empty.within")
-    for name in TABLES:
-        make_table(opened, name, SCHEMA)
+    make_table(opened, "db.a", SCHEMA)
     yield opened
     opened.close()
     close_catalogs()
@@ -384,27 +362,16 @@ def file(theirs: SqlCatalog, tmp_path: Path) -> Path:
     return tmp_path / "catalog.db"
 
 
-@pytest.fixture
-def shared(theirs: SqlCatalog, file: Path) -> CatalogConfig:
-    return configured(theirs, file)
-
-
-def configured(theirs: SqlCatalog, file: Path, timeout_s: float = 5) -> CatalogConfig:
-    uri, warehouse = f"sqlite:///{file}?timeout={timeout_s:g}", theirs.properties["warehouse"]
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+def configured(theirs: SqlCatalog, file: Path, timeout_s: float = 5, name: str = "cat") -> CatalogConfig:
+    warehouse = theirs.properties["warehouse"]
+    return config(name, type="sql", uri=f"sqlite:///{file}?timeout={timeout_s:g}", warehouse=warehouse)
 
 
 def test_tables_of_another_name_are_not_seen(theirs: SqlCatalog, file: Path) -> None:
-    uri = f"sqlite:///{file}"
-    other = CatalogConfig("other", (("type", "sql"), ("uri", uri), ("warehouse", theirs.properties["warehouse"])))
+    other = configured(theirs, file, name="other")
     assert open_catalog(other).list_namespaces() == []
     assert locations(other, ()) == {}
     assert other_names(other) == ("cat",)
-
-
-def set_property(catalog: Catalog, table: Table, value: str) -> None:
-    required = AssertTableUUID(uuid=table.metadata.table_uuid)
-    catalog.commit_table(table, (required,), (SetPropertiesUpdate(updates={"p": value}),))
 
 
 def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> None:
@@ -422,7 +389,8 @@ def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> Non
 
         vars(own)["_write_metadata"] = writing
         try:
-            set_property(own, table, str(number))
+            required = AssertTableUUID(uuid=table.metadata.table_uuid)
+            own.commit_table(table, (required,), (SetPropertiesUpdate(updates={"p": str(number)}),))
         except CommitFailedException as error:
             return str(error)
         finally:
@@ -435,19 +403,187 @@ def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> Non
     assert theirs.load_table("db.a").properties["p"] == str(done.index("committed"))
 
 
-def test_a_query_holds_no_lock(shared: CatalogConfig, file: Path) -> None:
-    open_catalog(shared).load_table("db.a")
-    assert locations(shared, ()) != {}
+def test_a_query_holds_no_lock_and_one_that_fails_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:
+    impatient = configured(theirs, file, 0.05)
+    open_catalog(impatient).load_table("db.a")
+    assert locations(impatient, ()) != {}
     with closing(sqlite3.connect(file, 0.05, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-
-
-def test_a_failed_query_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:
-    impatient = CatalogConfig("cat", (("uri", f"sqlite:///{file}?timeout=0.05"),))
-    open_catalog(impatient)
-    with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(AmoroError, match="the database says: database is locked"):
             locations(impatient, ())
         other.execute("ROLLBACK")
     assert locations(impatient, ()) != {}
+
+
+# Catalogs that are directories
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> CatalogConfig:
+    """Two tables as Hadoop's catalog lays them out, one of them in a nested namespace.
+
+    Metadata files are named v1, v2, …; the hint is one version behind, as between a writer's two steps.
+    """
+    catalog = make_catalog(tmp_path / "sql")
+    catalog.create_namespace("ns")
+    warehouse = tmp_path / "lake"
+    for place in ("db/orders", "db/raw/lines"):
+        name = f"ns.{place.rpartition('/')[2]}"
+        table = catalog.create_table(name, PARTED, location=f"{warehouse.as_uri()}/{place}")
+        for number in range(2):
+            append(table, [row(number)])
+        directory = warehouse / place / "metadata"
+        ordered = sorted(directory.glob("*.metadata.json"))
+        for number, path in enumerate(ordered, start=1):
+            path.rename(path.with_name(f"v{number}.metadata.json"))
+        (directory / "version-hint.text").write_text(str(len(ordered) - 1))
+    (warehouse / "db" / "_tmp").mkdir()
+    (warehouse / "db" / "empty").mkdir()
+    catalog.close()
+    return CatalogConfig("files", (("type", "hadoop"), ("warehouse", warehouse.as_uri())))
+
+
+def test_tables_are_listed_and_read_at_their_newest_version(lake: CatalogConfig) -> None:
+    tables = IcebergFormat()
+    tables.check(lake)
+    orders, lines = TableIdentifier("files", ("db",), "orders"), TableIdentifier("files", ("db", "raw"), "lines")
+    assert tables.list_tables(lake) == [orders, lines]
+    for identifier in (orders, lines):
+        found = tables.load(lake, identifier)
+        assert found.facts.metadata_location.endswith("/metadata/v3.metadata.json")
+        scan = found.scan()
+        assert [file.data.record_count for file in scan.files] == [1, 1]
+
+
+def test_nothing_can_be_committed_there_by_name(lake: CatalogConfig) -> None:
+    tables = IcebergFormat()
+    table = tables.load(lake, TableIdentifier("files", ("db",), "orders"))
+    with pytest.raises(TableRefused, match="can't compare and set") as refused:
+        table.refuse_unsupported()
+    assert refused.value.reason == "catalog"
+    assert "can't compare and set" in (tables.commits_refused(lake) or "")
+
+
+@pytest.mark.parametrize("namespace", [("db",), ("nowhere",), ("..",), ("db", "..", "db")])
+def test_what_is_not_there_is_not_found(lake: CatalogConfig, namespace: tuple[str, ...]) -> None:
+    with pytest.raises(TableNotFound):
+        IcebergFormat().load(lake, TableIdentifier("files", namespace, "orders" if ".." in namespace else "none"))
+
+
+def test_a_warehouse_that_is_missing_or_not_named_is_said(tmp_path: Path) -> None:
+    for properties in ((), (("warehouse", (tmp_path / "none").as_uri()),)):
+        with pytest.raises(CatalogUnavailable, match=r"warehouse is missing|NoSuchNamespaceError"):
+            IcebergFormat().check(CatalogConfig("files", (("type", "hadoop"), *properties)))
+
+
+# Uploaded configuration files: what they stand for, and what is refused
+
+
+def site(properties: dict[str, str]) -> str:
+    pairs = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in properties.items())
+    return f"<?xml version='1.0'?><configuration>{''.join(pairs)}</configuration>"
+
+
+HIVE = {
+    "hive.metastore.uris": "thrift://a:9083,thrift://b:9083",
+    "hive.metastore.warehouse.dir": "hdfs://nn/warehouse",
+    "hive.metastore.sasl.enabled": "true",
+    "hive.metastore.kerberos.principal": "hms/_HOST@EXAMPLE.COM",
+    "hive.exec.parallel": "true",
+}
+CORE = {
+    "fs.defaultFS": "hdfs://namenode:8020",
+    "fs.s3a.endpoint": "http://minio:9000",
+    "fs.s3a.access.key": "env:MINIO_KEY",
+    "fs.s3a.secret.key": "hidden",
+    "fs.s3a.path.style.access": "true",
+    "fs.azure.account.key.lake.dfs.core.windows.net": "abc",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        (
+            "hive-site.xml",
+            site(HIVE),
+            {
+                "uri": "thrift://a:9083,thrift://b:9083",
+                "warehouse": "hdfs://nn/warehouse",
+                "hive.kerberos-authentication": "true",
+                "hive.kerberos-service-name": "hms",
+            },
+        ),
+        (
+            "core-site.xml",
+            site(CORE),
+            {
+                "hdfs.host": "namenode",
+                "hdfs.port": "8020",
+                "s3.endpoint": "http://minio:9000",
+                "s3.access-key-id": "env:MINIO_KEY",
+                "s3.secret-access-key": "hidden",
+                "s3.force-virtual-addressing": "false",
+                "adls.account-name": "lake",
+                "adls.account-key": "abc",
+            },
+        ),
+        ("hive-site.xml", site({"fs.defaultFS": "file:///"}), {}),
+        (
+            "hive-site.xml",
+            site({"host": "minio", "port": "${nowhere}", "fs.s3a.endpoint": "http://${host}:9000"}),
+            {"s3.endpoint": "http://minio:9000"},
+        ),
+        ("hive-site.xml", site({"fs.s3a.endpoint": "${nowhere}/a"}), {"s3.endpoint": "${nowhere}/a"}),
+        (
+            "s3.yaml",
+            "s3.endpoint: http://minio:9000\ns3.region: eu\n",
+            {"s3.endpoint": "http://minio:9000", "s3.region": "eu"},
+        ),
+    ],
+    ids=["hive", "file systems", "a local file system", "values of others", "values of nobody", "pyiceberg's own"],
+)
+def test_keys_of_a_configuration_become_pyicebergs(name: str, content: str, expected: dict[str, str]) -> None:
+    assert dict(read_site(name, content).properties) == expected
+
+
+def test_values_in_a_circle_end_and_those_that_multiply_each_other_stay_small() -> None:
+    levels = {f"v{level}": f"${{v{level + 1}}}" * 10 for level in range(30)}
+    for value, more in (("x${fs.s3a.endpoint}", {}), ("${v0}", levels)):
+        found = dict(read_site("hive-site.xml", site({"fs.s3a.endpoint": value, **more})).properties)
+        assert len(found["s3.endpoint"]) < 2000
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        '<!DOCTYPE configuration [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>',
+        '<!DOCTYPE configuration [<!ENTITY a SYSTEM "file:///etc/passwd">]>',
+        '<!DOCTYPE configuration SYSTEM "http://127.0.0.1:9/x.dtd">',
+    ],
+)
+def test_document_types_and_entities_are_refused_unread(declaration: str) -> None:
+    entity = "&a;" if "ENTITY" in declaration else ""
+    content = f"{declaration}<configuration><property><name>x</name><value>{entity}</value></property></configuration>"
+    with pytest.raises(InvalidArgument, match="declares a document type or entities"):
+        read_site("hive-site.xml", content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("hive-site.xml", "<configuration><property>", "is not XML"),
+        ("hive-site.xml", "<html/>", "its root is <html>"),
+        ("hive-site.xml", "<configuration><property><value>1</value></property></configuration>", "without a <name>"),
+        ("s3.yaml", "a: {b: c}", "is not plain YAML"),
+        ("s3.yaml", "a:\n  b: c", "nothing nested"),
+        ("s3.yaml", "- a", "must hold keys and values"),
+        ("s3.yaml", "a: !!python/object:os.system x", "is not plain YAML"),
+        ("../hive-site.xml", "<configuration/>", "can't be the name"),
+        ("hive-site.json", "{}", "can't be the name"),
+        ("s3.yaml", "a: " + "x" * LARGEST_BYTES, "is larger than"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(name: str, content: str, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        read_site(name, content)

@@ -1,7 +1,9 @@
-"""Manifests read as columns, and the paths of their entries: what is read is what entries have one by one."""
+"""Manifests read as entries, as columns and by paths alone: all say the same, or an error where bytes lie."""
 
 from __future__ import annotations
 
+import io
+import json
 import random
 import uuid
 from collections import Counter
@@ -10,8 +12,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.decoder import StreamingBinaryDecoder
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -43,25 +47,19 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import AmoroError, DataFileMissing, TableRefused, UnreadableFile
+from amoro_core.iceberg.manifest.avro import BoundedDecoder
 from amoro_core.iceberg.manifest.columns import EntryPath, decode_columns, read_columns, read_paths
-from amoro_core.iceberg.manifest.reading import (
-    PartitionTypes,
-    partition_types,
-    read_bytes,
-    read_list,
-    read_manifest,
-    to_data_file,
-)
+from amoro_core.iceberg.manifest.reading import PartitionTypes, partition_types, read_list, read_manifest, to_data_file
 from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
 from amoro_core.iceberg.table_support import refuse_manifest
 from amoro_core.model.files import DataFile
 from amoro_core.model.paths import normalise
-from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths
+from amoro_core.scan.columns import Gathering, Names, PackedMap, Paths, read_number
+from amoro_core.scan.columns import read_bytes as read_packed_bytes
 from tests.engine.commits import Change, commit
-from tests.engine.writer import append, delete_where, make_table, remove_files, upsert
-from tests.iceberg.orphan_tables import live_paths, make_site
-from tests.iceberg.scenarios import SCHEMA, rows
-from tests.iceberg.test_bounded import _sized, _uncompressed, manifest_of
+from tests.engine.writer import append, make_table
+from tests.iceberg.orphan_tables import make_site
+from tests.iceberg.rewriting import current, manifests
 from tests.tiers import count
 
 TYPES = (
@@ -82,41 +80,32 @@ def one_by_one(table: Table, manifest: ManifestFile) -> list[DataFile]:
     return [to_data_file(entry, partition_types(table.metadata, spec)) for entry in found.live]
 
 
-def files_of(part: ColumnPart) -> list[DataFile]:
+def at_once(table: Table, manifest: ManifestFile) -> list[DataFile] | None:
+    found = read_columns(table.io, manifest, types_of(table, manifest))
+    if found is None:
+        return None
     gathering = Gathering()
-    gathering.take(part)
+    gathering.take(found)
     columns = gathering.columns()
     return [columns.row(at) for at in range(len(columns))]
 
 
-def at_once(table: Table, manifest: ManifestFile) -> list[DataFile] | None:
-    found = read_columns(table.io, manifest, types_of(table, manifest))
-    return None if found is None else files_of(found)
-
-
-def data_manifests(table: Table) -> list[ManifestFile]:
-    """Of all snapshots, as their lists have them."""
-    lists = [read_list(table.io, one.manifest_list) for one in table.refresh().metadata.snapshots]
-    return [one for some in lists for one in some if one.content == ManifestContent.DATA]
-
-
 def assert_same(table: Table) -> int:
-    """The number of files, all of which were read at once."""
+    """The number of files of data manifests; all are read at once where the format has numbers, and paths alone."""
     found = 0
-    for manifest in data_manifests(table):
-        expected = one_by_one(table, manifest)
-        assert at_once(table, manifest) == expected
-        found += len(expected)
+    for listed in (read_list(table.io, one.manifest_list) for one in table.refresh().metadata.snapshots):
+        for manifest in listed:
+            assert list(read_paths(table.io, manifest)) == whole(table.io, manifest)
+            if manifest.content == ManifestContent.DATA:
+                expected = one_by_one(table, manifest)
+                assert at_once(table, manifest) == (expected if table.format_version > 1 else None)
+                found += len(expected)
     return found
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_files_of_random_tables_are_read_at_once(catalog: SqlCatalog, number: int) -> None:
-    table = make_site(catalog, number, None).table
-    if table.format_version > 1:
-        assert assert_same(table)
-    else:
-        assert {at_once(table, one) is None for one in data_manifests(table)} == {True}
+    assert assert_same(make_site(catalog, number, None).table)
 
 
 def made_of(catalog: SqlCatalog, files: list[EntryFile], fields: list[NestedField], version: int = 2) -> Table:
@@ -161,7 +150,7 @@ def made_up(chance: random.Random, number: int, partition: Record) -> EntryFile:
     )
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(3))
 def test_partitions_of_every_type_and_anything_that_may_be_missing_are_read_at_once(
     catalog: SqlCatalog, seed: int, version: int
@@ -181,37 +170,63 @@ def table(catalog: SqlCatalog) -> Table:
     return made_of(catalog, [made_up(chance, at, Record(at % 3, "ab"[at % 2])) for at in range(5)], fields)
 
 
-def test_any_bit_that_turned_is_what_entries_say_or_nothing(table: Table) -> None:
-    manifest, chance = manifest_of(table), random.Random(3)
+def test_any_bit_that_turned_is_an_error_or_what_entries_say(table: Table) -> None:
+    manifest, chance = manifests(table)[0], random.Random(3)
     path = Path(normalise(manifest.manifest_path))
-    data = _uncompressed(path.read_bytes())
+    data = _uncompressed(path.read_bytes())  # so that every bit is a record's
     manifest = _sized(manifest, len(data))
-    same = 0
-    for _ in range(count(150, 600)):
+    at_once_too = 0
+    for _ in range(count(300, 600)):
         at = chance.randrange(len(data))
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
-        found = at_once(table, manifest)
-        if found is not None:
-            assert found == one_by_one(table, manifest)
-            same += 1
-    assert same > count(20, 100)  # of bounds and paths most values are some
+        columns = at_once(table, manifest)
+        if columns is not None:
+            assert columns == one_by_one(table, manifest)
+            at_once_too += 1
+        try:
+            entries = read_manifest(table.io, manifest).entries
+        except UnreadableFile:
+            entries = None
+        try:
+            paths = list(read_paths(table.io, manifest))
+        except UnreadableFile:
+            paths = None
+        if entries is not None:
+            assert len(entries) == 5
+            for file in (one.data_file for one in entries):  # what was left packed is there and ends
+                for field in PACKED:
+                    dict(getattr(file, field) or {})
+            assert paths is None or paths == whole(table.io, manifest)
+    assert at_once_too > count(40, 100)  # of bounds and paths most values are some
 
 
-def test_a_manifest_that_was_cut_is_not_read_at_once(table: Table) -> None:
-    manifest = manifest_of(table)
-    data, types = read_bytes(table.io, manifest), types_of(table, manifest)
-    header = data.index(data[-16:]) + 16
-    for size in range(0, len(data), 13):
+PACKED = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+
+
+def test_a_manifest_that_was_cut_is_an_error_but_behind_its_header(table: Table) -> None:
+    manifest, types = manifests(table)[0], types_of(table, manifests(table)[0])
+    path = Path(normalise(manifest.manifest_path))
+    data = path.read_bytes()
+    header = data.index(data[-16:]) + 16  # cut there it is a whole file without entries
+    for size in {*range(0, len(data), 29), *range(len(data) - 40, len(data))} - {header}:
+        path.write_bytes(data[:size])
+        for read in (read_manifest, lambda io, listed: list(read_paths(io, listed))):
+            with pytest.raises(UnreadableFile, match="can't be read"):
+                read(table.io, _sized(manifest, size))
         assert decode_columns(data[:size], manifest, types) is None
-    assert (
-        decode_columns(data[:header], manifest, types) is None
-    )  # a whole file, but its list has other numbers of files
-    with pytest.raises(AmoroError, match="bytes were read"):
-        read_columns(table.io, _sized(manifest, len(data) + 1), types)
+    path.write_bytes(data[:header])
+    assert decode_columns(data[:header], manifest, types) is None  # its list has other numbers of files
+    said = f"only {header} of {len(data)} bytes were read"
+    for read in (read_manifest, lambda io, listed: read_columns(io, listed, types)):
+        with pytest.raises(UnreadableFile, match=said):
+            read(table.io, _sized(manifest, len(data)))
+    path.unlink()
+    with pytest.raises(DataFileMissing):
+        list(read_paths(table.io, manifest))
 
 
 def test_what_contradicts_the_manifest_list_is_not_read_at_once(table: Table) -> None:
-    manifest = manifest_of(table)
+    manifest = manifests(table)[0]
     types = types_of(table, manifest)
     assert read_columns(table.io, manifest, types) is not None
     for name, value in (("partition_spec_id", 9), ("added_files_count", 4), ("sequence_number", -1)):
@@ -238,9 +253,11 @@ def test_a_file_that_is_refused_is_not_read_at_once(catalog: SqlCatalog, odd: di
     for name, value in odd.items():
         files[1][NAMES.index(name)] = value
     table = made_of(catalog, files, [NestedField(1, "c1", LongType(), required=False)])
-    assert at_once(table, manifest_of(table)) is None
+    manifest = manifests(table)[0]
+    assert at_once(table, manifest) is None
     with pytest.raises(AmoroError):
-        one_by_one(table, manifest_of(table))
+        one_by_one(table, manifest)
+    assert list(read_paths(table.io, manifest)) == whole(table.io, manifest)
 
 
 # Where data files lie is told by their directories, with the same outcome as path by path
@@ -319,16 +336,6 @@ def test_a_path_that_is_live_twice_is_found_however_it_is_spelled() -> None:
 # Which files the entries of a manifest are about, read past all else: the same as of entries that are read whole
 
 
-@pytest.fixture
-def mixed(catalog: SqlCatalog) -> Table:
-    made = make_table(catalog, "db.t", SCHEMA)
-    append(made, rows(1, 2), files=2)
-    upsert(made, rows(1), ["x"])
-    delete_where(made, lambda row: row["x"] == 2)
-    remove_files(made, live_paths(made)[:1])
-    return made.refresh()
-
-
 def whole(io: FileIO, manifest: ManifestFile) -> list[EntryPath]:
     entries = read_manifest(io, manifest).entries
     return [
@@ -342,55 +349,114 @@ def whole(io: FileIO, manifest: ManifestFile) -> list[EntryPath]:
     ]
 
 
-def assert_same_paths(table: Table) -> list[EntryPath]:
-    every = [one for snap in table.refresh().metadata.snapshots for one in snap.manifests(table.io)]
-    for manifest in every:
-        assert list(read_paths(table.io, manifest)) == whole(table.io, manifest)
-    return [entry for manifest in every for entry in read_paths(table.io, manifest)]
+# Avro whose bytes lie: an error, or all records; never other memory, never fewer files
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_entries_of_random_tables_are_told(catalog: SqlCatalog, number: int) -> None:
-    assert assert_same_paths(make_site(catalog, number, None).table)
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 10, b"\xff" * 11 + b"\x01"])
+def test_a_number_that_does_not_end_is_an_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match="does not end"):
+        BoundedDecoder(data).read_int()
+    with pytest.raises(ValueError, match="does not end"):
+        BoundedDecoder(data).read_ints(1)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_partitions_of_every_type_are_passed_over(catalog: SqlCatalog, version: int) -> None:
-    fields = [NestedField(at, f"c{at}", kind, required=False) for at, kind in enumerate(TYPES, 1)]
-    partitions = (Record(*VALUES), Record(*[None] * len(VALUES)))
-    files = [made_up(random.Random(at), at, one) for at, one in enumerate(partitions)]
-    files[0][NAMES.index("key_metadata")] = b"k"
-    assert len(assert_same_paths(made_of(catalog, files, fields, version))) == 2
+@pytest.mark.parametrize(
+    "data", [b"\x02", b"\x03abc", b"\x7e" + b"a" * 62, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01a"]
+)
+def test_bytes_that_are_announced_and_not_there_are_an_error(data: bytes) -> None:
+    for read in (BoundedDecoder.read_bytes, BoundedDecoder.read_utf8, BoundedDecoder.skip_bytes):
+        with pytest.raises(ValueError, match="are announced"):
+            read(BoundedDecoder(data))
+    with pytest.raises(ValueError, match="are announced"):
+        BoundedDecoder(b"\x02" + data).read_int_bytes_dict(1, {})
 
 
-def test_a_cut_anywhere_is_an_error_but_behind_the_header(mixed: Table) -> None:
-    manifest = manifest_of(mixed)
-    path = Path(normalise(manifest.manifest_path))
-    data = path.read_bytes()
-    header = data.index(data[-16:]) + 16
-    for size in {*range(0, len(data), 37), *range(len(data) - 40, len(data))} - {header}:
-        path.write_bytes(data[:size])
-        with pytest.raises(UnreadableFile, match="can't be read"):
-            list(read_paths(mixed.io, _sized(manifest, size)))
-    path.unlink()
-    with pytest.raises(DataFileMissing):
-        list(read_paths(mixed.io, manifest))
+def test_what_fits_is_read_as_pyiceberg_reads_it() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        numbers = [chance.choice((0, -1, 63, 64, -65, 2**31, 2**63 - 1, -(2**63))) for _ in range(5)]
+        data = b"".join(_zigzag(number) for number in numbers) + _zigzag(3) + b"abc"
+        ours, theirs = BoundedDecoder(data), StreamingBinaryDecoder(data)
+        assert [*ours.read_ints(4), ours.read_int()] == numbers == [*theirs.read_ints(4), theirs.read_int()]
+        assert ours.read_utf8() == theirs.read_utf8() == "abc"
+        assert ours.is_at_end
 
 
-def test_any_bit_that_turned_is_an_error_or_what_is_read_whole(mixed: Table) -> None:
-    manifest, chance = manifest_of(mixed), random.Random(3)
-    path = Path(normalise(manifest.manifest_path))
-    data = _uncompressed(path.read_bytes())
-    manifest = _sized(manifest, len(data))
-    for _ in range(400):
-        at = chance.randrange(len(data))
-        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
-        try:
-            expected = whole(mixed.io, manifest)
-        except UnreadableFile:
-            expected = None
-        try:
-            found = list(read_paths(mixed.io, manifest))
-        except UnreadableFile:
-            continue
-        assert expected is None or found == expected
+@pytest.mark.parametrize("blocks", [(3,), (-3,), (1, -2), (200,), (-70, 2, 1)])
+def test_a_packed_map_is_what_pyiceberg_reads_of_its_blocks(blocks: tuple[int, ...]) -> None:
+    chance = random.Random(3)
+    for is_bytes in (False, True):
+        data, expected = b"", {}
+        for block in blocks:
+            pairs = b""
+            for _ in range(abs(block)):
+                key, value = chance.randrange(2**20), chance.choice((b"", b"x" * 63, b"y" * 64, b"z" * 300))
+                number = chance.choice((0, -1, 2**62))
+                pairs += _zigzag(key) + (_zigzag(len(value)) + value if is_bytes else _zigzag(number))
+                expected[key] = value if is_bytes else number
+            data += _zigzag(block) + (_zigzag(len(pairs)) if block < 0 else b"") + pairs
+        decoder = BoundedDecoder(data + b"\x00rest")
+
+        found = PackedMap(decoder.read_map(of_numbers=not is_bytes), read_packed_bytes if is_bytes else read_number)
+
+        assert dict(found) == expected
+        assert decoder.read(4) == b"rest"
+        for cut in (*range(0, min(len(data), 300), 7), len(data)):
+            with pytest.raises(ValueError, match=r"announced|end"):
+                BoundedDecoder(data[:cut]).read_map(of_numbers=not is_bytes)
+
+
+@pytest.mark.parametrize("count", [2**40, 2**62, -(2**40)])
+def test_a_packed_map_of_more_pairs_than_bytes_is_an_error_at_once(count: int) -> None:
+    for of_numbers in (True, False):
+        with pytest.raises(ValueError, match=r"end|announced"):
+            BoundedDecoder(_zigzag(count) + b"\x02" * 40).read_map(of_numbers=of_numbers)
+
+
+def test_bytes_of_a_negative_length_in_a_packed_map_are_an_error() -> None:
+    with pytest.raises(ValueError, match="are announced"):
+        BoundedDecoder(b"\x02\x02\x01\x00\x00").read_map(of_numbers=False)
+
+
+def _zigzag(number: int) -> bytes:
+    value, found = (number << 1) ^ (number >> 63), bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_block_of_a_list_that_is_empty_has_more_than_its_records_or_no_mark(table: Table, is_plain: bool) -> None:
+    append(table, [{"c1": 1, "c2": "a"}])
+    append(table, [{"c1": 2, "c2": "a"}])
+    head = current(table)
+    path = Path(normalise(head.manifest_list))
+    whole = _uncompressed(path.read_bytes()) if is_plain else path.read_bytes()
+    mark = whole[-16:]
+    start = whole.index(mark) + 16  # behind the header, which ends with it
+    assert whole[start] == 6  # three records
+    broken = [whole[:-1] + b"x", whole + b"x", b"x" + whole[1:]]
+    broken += [whole[:start] + count + whole[start + 1 :] for count in (b"\x04", b"\x08")]
+    with_empty_block = whole[:start] + b"\x00\x00" + mark + whole[start:]
+    for content in broken if is_plain else [*broken, with_empty_block]:  # a codec has nothing that says nothing
+        path.write_bytes(content)
+        with pytest.raises(UnreadableFile):
+            read_list(table.io, head.manifest_list)
+    if is_plain:
+        path.write_bytes(with_empty_block)
+        assert len(read_list(table.io, head.manifest_list)) == 3
+
+
+def _sized(manifest: ManifestFile, size: int) -> ManifestFile:
+    """The manifest as its list would have it with so many bytes."""
+    manifest._data[1] = size
+    return manifest
+
+
+def _uncompressed(avro: bytes) -> bytes:
+    reader = fastavro.reader(io.BytesIO(avro))
+    written = io.BytesIO()
+    own = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    fastavro.writer(written, json.loads(reader.metadata["avro.schema"]), list(reader), codec="null", metadata=own)
+    return written.getvalue()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
@@ -29,7 +28,8 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_table, row_delta
-from tests.iceberg.scenarios import http_server, sql_config
+from tests.iceberg.rewriting import current, manifests
+from tests.iceberg.scenarios import changed, http_server, rewrite_avro, sql_config
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", LongType(), required=False))
 SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
@@ -44,12 +44,6 @@ def table(catalog: SqlCatalog) -> Table:
     row_delta(made, (), [(["id"], [{"id": 2, "p": 2}], (2,))])
     made.refresh()
     return made
-
-
-def changed(table: Table, change: Change) -> TableMetadata:
-    metadata = json.loads(table.metadata.model_dump_json())
-    change(metadata)
-    return TableMetadataUtil.parse_raw(json.dumps(metadata))
 
 
 def with_first_twice(key: str) -> Change:
@@ -103,42 +97,49 @@ def test_metadata_that_contradict_themselves_are_refused(table: Table, change: C
         assert refused.value.reason == "metadata"
 
 
-def test_metadata_as_they_are_written_are_not_refused(table: Table) -> None:
+def test_a_data_file_among_deletes_is_refused(table: Table) -> None:
     refuse_contradictions(table.metadata)
     assert scanned(table).sequence_number == 2
+    change_manifest(table, of_file(content=0), deletes=True)
+    assert refusal(table).endswith("it is a data file among deletes")
 
 
-def rewrite(path: str, change: Change, header: Change = lambda meta: None) -> None:
-    """Write the Avro file anew with its records changed, by keys of its header too."""
-    place = Path(local_path(path))
-    with place.open("rb") as file:
-        reader: Any = fastavro.reader(file)
-        schema, records = reader.writer_schema, list(reader)
-        meta = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
-    for record in records:
-        change(record)
-    header(meta)
-    with place.open("wb") as file:
-        fastavro.writer(file, schema, [one for one in records if one], codec="null", metadata=meta)
+def test_an_entry_without_a_number_that_it_could_inherit_or_of_another_spec_is_refused(table: Table) -> None:
+    change_list(table, lambda one: one.update({"added_files_count": 0, "existing_files_count": 2}))
+    change_manifest(table, lambda entry: entry.update({"status": 0, "sequence_number": None}))
+    assert refusal(table).endswith("lacks its sequence number")
+    change_manifest(table, lambda entry: None, **{"partition-spec-id": "4"})
+    assert "says that it is of partition spec 4, but its list says 0" in refusal(table)
 
 
-def current_list(table: Table) -> str:
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    return snapshot.manifest_list
+def test_a_manifest_that_lost_an_entry_is_refused(table: Table) -> None:
+    """Carried over by a commit, the entry would be lost for ever."""
+    first: list[int] = []
+    change_manifest(table, lambda entry: entry.clear() if not first and not first.append(1) else None)
+    assert "has 1 live files, but its list says 2" in refusal(table)
+
+
+def each(change: Change) -> Callable[[list[Any]], list[Any]]:
+    """Change each record, and leave out those that are empty then."""
+
+    def run(records: list[Any]) -> list[Any]:
+        for one in records:
+            change(one)
+        return [one for one in records if one]
+
+    return run
 
 
 def change_list(table: Table, change: Change, *, deletes: bool = False) -> None:
     """Change what the current list says of the manifests of data, or of deletes."""
-    rewrite(current_list(table), lambda one: change(one) if one["content"] == int(deletes) else None)
+    own = each(lambda one: change(one) if one["content"] == int(deletes) else None)
+    rewrite_avro(current(table).manifest_list, own)
 
 
-def change_manifest(table: Table, change: Change, header: Change = lambda meta: None, *, deletes: bool = False) -> str:
+def change_manifest(table: Table, change: Change, *, deletes: bool = False, **header: str) -> str:
     """Change the entries of the manifest of data, or of deletes; its path."""
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    [path] = [one.manifest_path for one in snapshot.manifests(table.io) if int(one.content) == int(deletes)]
-    rewrite(path, change, header)
+    [path] = [one.manifest_path for one in manifests(table) if int(one.content) == int(deletes)]
+    rewrite_avro(path, each(change), **header)
     length = Path(local_path(path)).stat().st_size
     change_list(table, lambda one: one.update({"manifest_length": length}), deletes=deletes)
     return path
@@ -156,10 +157,6 @@ def refusal(table: Table) -> str:
         scanned(table)
     assert refused.value.reason == "metadata"
     return refused.value.message
-
-
-def emptied(record: dict[str, Any]) -> None:
-    record.clear()
 
 
 def of_file(**values: Any) -> Change:
@@ -197,17 +194,6 @@ def test_a_number_beyond_a_long_is_refused() -> None:
         assert (_flaw(entry, listed) is not None) is is_refused
 
 
-def test_a_data_file_among_deletes_is_refused(table: Table) -> None:
-    change_manifest(table, of_file(content=0), deletes=True)
-    assert refusal(table).endswith("it is a data file among deletes")
-
-
-def test_an_entry_without_a_number_that_it_could_inherit_is_refused(table: Table) -> None:
-    change_list(table, lambda one: one.update({"added_files_count": 0, "existing_files_count": 2}))
-    change_manifest(table, lambda entry: entry.update({"status": 0, "sequence_number": None}))
-    assert refusal(table).endswith("lacks its sequence number")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -223,45 +209,23 @@ def test_a_list_that_contradicts_the_manifest_is_refused(table: Table, change: d
     assert re.search(message, refusal(table))
 
 
-def test_a_manifest_that_lost_an_entry_is_refused(table: Table) -> None:
-    """Carried over by a commit, the entry would be lost for ever."""
-    first: list[int] = []
-    change_manifest(table, lambda entry: emptied(entry) if not first and not first.append(1) else None)
-    assert "has 1 live files, but its list says 2" in refusal(table)
-
-
-def test_a_manifest_of_another_spec_than_its_list_says_is_refused(table: Table) -> None:
-    change_manifest(table, lambda entry: None, lambda meta: meta.update({"partition-spec-id": "4"}))
-    assert "says that it is of partition spec 4, but its list says 0" in refusal(table)
-
-
-def test_partitions_of_another_width_than_the_specs_are_refused(table: Table, catalog: SqlCatalog) -> None:
-    plain = make_table(catalog, "ns.plain", SCHEMA)
-    append(plain, [{"id": 1}])
-    plain.refresh()
-    wide = changed(plain, lambda one: one["partition-specs"][0].update(fields=[{**FIELD}]))
-    plain.metadata = wide
-    assert "has partitions of 0 fields, but partition spec 0 has 1" in refusal(plain)
-
-
 FIELD = {"source-id": 2, "field-id": 1000, "transform": "identity", "name": "p"}
 
 
-def test_a_partition_that_has_a_value_of_another_type_is_refused(table: Table) -> None:
-    metadata = changed(table, lambda one: one["schemas"][0]["fields"][1].update({"type": "string"}))
-    table.metadata = metadata
+def test_partitions_of_another_width_or_type_than_the_specs_are_refused(table: Table, catalog: SqlCatalog) -> None:
+    plain = make_table(catalog, "ns.plain", SCHEMA)
+    append(plain, [{"id": 1}])
+    plain.refresh()
+    plain.metadata = changed(plain, lambda one: one["partition-specs"][0].update(fields=[{**FIELD}]))
+    assert "has partitions of 0 fields, but partition spec 0 has 1" in refusal(plain)
+    table.metadata = changed(table, lambda one: one["schemas"][0]["fields"][1].update({"type": "string"}))
     said = refusal(table)
     assert said.startswith(f"{table.location()}/data/p=")
     assert " in its partition, which is no string" in said
 
 
 def test_a_list_that_names_a_manifest_twice_is_refused(table: Table) -> None:
-    place = Path(local_path(current_list(table)))
-    with place.open("rb") as file:
-        reader: Any = fastavro.reader(file)
-        schema, records = reader.writer_schema, list(reader)
-    with place.open("wb") as file:
-        fastavro.writer(file, schema, [*records, records[0]], codec="null")
+    rewrite_avro(current(table).manifest_list, lambda records: [*records, records[0]])
     assert "twice" in refusal(table)
 
 
@@ -455,7 +419,6 @@ def test_what_format_3_has_and_we_have_not_is_refused_by_name(
 
 
 def test_an_initial_default_in_format_2_is_refused(plain: Table) -> None:
-    metadata = json.loads(plain.metadata.model_dump_json())
-    column("int", **{"initial-default": 5})(metadata)
+    metadata = changed(plain, column("int", **{"initial-default": 5}))
     with pytest.raises(TableRefused, match="column c has the initial-default 5, which format 2 does not have"):
-        refuse_unreadable(TableMetadataUtil.parse_raw(json.dumps(metadata)))
+        refuse_unreadable(metadata)

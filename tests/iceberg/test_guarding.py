@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import fastavro
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
@@ -47,8 +45,8 @@ from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
 from tests.faults.storage import shortened
-from tests.iceberg.rewriting import loaded
-from tests.iceberg.scenarios import SCHEMA, rows
+from tests.iceberg.rewriting import current, loaded
+from tests.iceberg.scenarios import SCHEMA, rewrite_avro, rows
 
 
 def guard_of(table: Table, load: Callable[[], Table] | None = None, sequence_number: int = 0) -> Guard:
@@ -74,17 +72,9 @@ def test_every_kind_of_file_is_reached_and_nothing_else(table: Table) -> None:
     delete_where(table, lambda row: row["x"] == 4)
     made = Path(normalise(table.location())) / "metadata" / "one.stats"
     made.write_bytes(b"PFA1")
-    snapshot_id = table.metadata.current_snapshot_id
-    assert snapshot_id is not None
-    statistics = StatisticsFile(
-        **{
-            "snapshot-id": snapshot_id,
-            "statistics-path": str(made),
-            "file-size-in-bytes": 4,
-            "file-footer-size-in-bytes": 1,
-            "blob-metadata": [],
-        }
-    )
+    said: dict[str, Any] = {"file-size-in-bytes": 4, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    said |= {"snapshot-id": table.metadata.current_snapshot_id, "statistics-path": str(made)}
+    statistics = StatisticsFile(**said)
     with table.update_statistics() as update:
         update.set_statistics(statistics)
     ours = stored(loaded(table))
@@ -92,14 +82,6 @@ def test_every_kind_of_file_is_reached_and_nothing_else(table: Table) -> None:
     found = guard_of(table).reachable({*ours, *decoys})
     assert set(found) == ours
     assert set(found.values()) >= {"statistics of the table", "a manifest of the table", "the table's metadata file"}
-
-
-def test_a_file_that_was_removed_is_reached_while_an_older_snapshot_has_it(table: Table) -> None:
-    gone, kept = data_of(table)
-    remove_files(table, [f"file://{gone}"])
-    assert set(guard_of(table).reachable([gone, kept])) == {gone, kept}
-    expire_snapshots(table)
-    assert set(guard_of(table).reachable([gone, kept])) == {kept}  # named as removed only
 
 
 def test_the_same_guard_follows_the_table(table: Table) -> None:
@@ -110,8 +92,11 @@ def test_the_same_guard_follows_the_table(table: Table) -> None:
     (third,) = set(data_of(table)) - {first, second}
     assert set(guard.reachable([third])) == {third}
     remove_files(table, [f"file://{first}"])
+    for one in (guard, guard_of(table)):
+        assert set(one.reachable([first, second, third])) == {first, second, third}, "an older snapshot has it"
     expire_snapshots(table)
-    assert set(guard.reachable([first, second, third])) == {second, third}
+    for one in (guard, guard_of(table)):
+        assert set(one.reachable([first, second, third])) == {second, third}, "it is named as removed only"
 
 
 def test_only_new_manifests_are_read(table: Table) -> None:
@@ -149,14 +134,6 @@ def test_a_file_is_reached_through_a_link(table: Table, tmp_path: Path) -> None:
     assert set(guard_of(table).reachable(paths)) == set(paths)
 
 
-def damaged(table: Table, damage: Callable[[str], None], path: str) -> AmoroError:
-    """What the guard raises once a file is damaged."""
-    damage(normalise(path))
-    with pytest.raises(AmoroError) as raised:
-        guard_of(table).reachable(["/nowhere"])
-    return raised.value
-
-
 def cut(path: str) -> None:
     Path(path).write_bytes(shortened(Path(path).read_bytes(), path))
 
@@ -172,19 +149,21 @@ def overwrite(path: str) -> None:
 def test_a_manifest_or_list_that_is_gone_or_broken_stops_everything(
     table: Table, damage: Callable[[str], None], kind: type[AmoroError], which: str
 ) -> None:
-    snapshots = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
-    places = {
-        "list": snapshots[-1].manifest_list,
-        "old list": snapshots[0].manifest_list,
-        "manifest": manifests_of(table)[0],
-    }
-    error = damaged(table, damage, places[which])
-    assert type(error) is kind
-    assert f"{'list' if which.endswith('list') else 'manifest'} {places[which]} " in error.message
+    first, last = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    places = {"list": last.manifest_list, "old list": first.manifest_list, "manifest": manifests_of(table)[0]}
+    damage(normalise(places[which]))
+    with pytest.raises(AmoroError) as raised:
+        guard_of(table).reachable(["/nowhere"])
+    assert type(raised.value) is kind
+    assert f"{'list' if which.endswith('list') else 'manifest'} {places[which]} " in raised.value.message
 
 
-def test_a_manifest_that_is_there_again_is_read_by_the_same_guard(table: Table) -> None:
-    guard, place = guard_of(table), Path(normalise(manifests_of(table)[0]))
+def test_a_manifest_that_vanishes_meanwhile_stops_the_batches_until_it_is_there_again(table: Table) -> None:
+    guard = guard_of(table)
+    guard.reachable([])
+    append(table, rows(9))
+    newest = current(table)
+    place = Path(normalise(newest.manifests(table.io)[0].manifest_path))
     away = place.rename(f"{place}.away")
     for _ in range(2):
         with pytest.raises(DataFileMissing):
@@ -193,36 +172,24 @@ def test_a_manifest_that_is_there_again_is_read_by_the_same_guard(table: Table) 
     assert guard.reachable(data_of(table)).keys() == set(data_of(table))
 
 
-def test_a_manifest_that_vanishes_meanwhile_stops_the_next_batch(table: Table) -> None:
-    guard = guard_of(table)
-    guard.reachable([])
-    append(table, rows(9))
-    newest = loaded(table).metadata.current_snapshot()
-    assert newest is not None
-    os.unlink(normalise(newest.manifests(table.io)[0].manifest_path))
-    with pytest.raises(DataFileMissing):
-        guard.reachable(["/nowhere"])
-
-
 def test_an_older_state_stops_everything(table: Table) -> None:
     old = loaded(table)
     append(table, rows(5))
-    guard = guard_of(table, lambda: old)
-    with pytest.raises(CatalogUnavailable, match="older") as raised:
-        guard.reachable([])
-    assert raised.value.hint == "It is retried automatically."
+    new = loaded(table)
+    answers = [new, old]
+    after_a_newer_one = Guard(lambda: answers.pop(0), old)
+    after_a_newer_one.reachable([])
+    late = {"last_updated_ms": new.metadata.last_updated_ms + 1, "last_sequence_number": 9}
+    of_the_log = loaded(table)  # whatever its clock says
+    of_the_log.metadata_location = old.metadata_location
+    of_the_log.metadata = old.metadata.model_copy(update=late)
+    for guard in (guard_of(table, lambda: old), after_a_newer_one, guard_of(table, lambda: of_the_log)):
+        with pytest.raises(CatalogUnavailable, match="older") as raised:
+            guard.reachable([])
+        assert raised.value.hint == "It is retried automatically."
     assert Guard(lambda: old, old, 2).reachable([]) == {}
     with pytest.raises(CatalogUnavailable, match="older"):
         Guard(lambda: old, old, 3).reachable([])
-
-
-def test_a_state_of_the_log_is_older_whatever_its_clock_says(table: Table) -> None:
-    old = loaded(table)
-    append(table, rows(5))
-    late = {"last_updated_ms": loaded(table).metadata.last_updated_ms + 1, "last_sequence_number": 9}
-    old.metadata = old.metadata.model_copy(update=late)
-    with pytest.raises(CatalogUnavailable, match="older"):
-        guard_of(table, lambda: old).reachable([])
 
 
 @pytest.mark.parametrize(("later_ms", "numbers"), [(-1, 1), (1, -1)], ids=["by its clock", "by its number"])
@@ -246,8 +213,7 @@ def test_a_state_that_nothing_leads_to_is_older_by_its_clock_or_its_number(
 
 
 def test_a_list_or_manifest_that_must_not_be_opened_stops_everything(table: Table) -> None:
-    head = table.metadata.current_snapshot()
-    assert head is not None
+    head = current(table)
     manifest = head.manifests(table.io)[0].manifest_path
     lists = [one.manifest_list for one in table.metadata.snapshots]
     others = [one for one in manifests_of(table) if one != manifest]
@@ -268,17 +234,6 @@ def test_a_state_of_the_same_number_is_no_older_one_though_the_log_has_forgotten
     assert set(guard.reachable(data_of(table))) == set(data_of(table))
 
 
-def test_an_older_state_after_a_newer_one_stops_everything(table: Table) -> None:
-    states = [loaded(table)]
-    append(table, rows(5))
-    states.append(loaded(table))
-    answers = [states[1], states[0]]
-    guard = Guard(lambda: answers.pop(0), states[0])
-    guard.reachable([])
-    with pytest.raises(CatalogUnavailable, match="older"):
-        guard.reachable([])
-
-
 def test_another_table_of_the_name_and_one_that_has_moved_stop_everything(table: Table, tmp_path: Path) -> None:
     before = loaded(table)
     moved = loaded(table)
@@ -296,17 +251,14 @@ def test_a_snapshot_whose_list_leads_to_none_of_its_files_stops_everything(table
     empty = make_table(table.catalog, "db.empty", SCHEMA)
     append(empty, rows(1))
     remove_files(empty, [f"file://{path}" for path in data_of(empty)])
-    last = loaded(empty).metadata.current_snapshot()
-    assert last is not None
-    Path(normalise(manifest_list_of(table))).write_bytes(Path(normalise(last.manifest_list)).read_bytes())
+    last = current(empty)
+    Path(normalise(current(table).manifest_list)).write_bytes(Path(normalise(last.manifest_list)).read_bytes())
     with pytest.raises(UnreadableFile, match="leads to none"):
         guard_of(table).reachable([])
 
 
 def test_a_snapshot_that_says_nothing_of_its_files_may_lead_to_none(table: Table) -> None:
-    snapshot = loaded(table).metadata.current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
+    snapshot = current(table)
     remove_files(table, [f"file://{path}" for path in data_of(table)])
     silent = loaded(table)
     summary = snapshot.summary.model_copy()
@@ -314,12 +266,6 @@ def test_a_snapshot_that_says_nothing_of_its_files_may_lead_to_none(table: Table
     snapshots = [one.model_copy(update={"summary": summary}) for one in silent.metadata.snapshots]
     silent.metadata = silent.metadata.model_copy(update={"snapshots": snapshots[-1:]})
     assert guard_of(table, lambda: silent).reachable(data_of(table)) == {}
-
-
-def manifest_list_of(table: Table) -> str:
-    found = table.metadata.current_snapshot()
-    assert found is not None
-    return found.manifest_list
 
 
 def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
@@ -330,18 +276,6 @@ def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
         f"{directory}/{name}" for name in ("version-hint.text", "v3.metadata.json", "v4.gz.metadata.json", "v.txt")
     ]
     assert list(Guard(lambda: found, found).reachable(paths)) == paths[:3]
-
-
-def rewrite_manifest(
-    path: str, change: Callable[[dict[str, Any]], list[dict[str, Any]]], codec: str = "deflate"
-) -> None:
-    """The manifest with other entries, under its name."""
-    place = Path(normalise(path))
-    with place.open("rb") as source:
-        reader = fastavro.reader(source)
-        schema, records = reader.writer_schema, [one for record in reader for one in change(record)]
-    with place.open("wb") as target:
-        fastavro.writer(target, schema, records, codec=codec)
 
 
 @pytest.mark.parametrize(
@@ -356,22 +290,17 @@ def test_a_manifest_that_is_not_what_its_list_says_stops_everything(
     table: Table, change: Callable[[dict[str, Any]], list[dict[str, Any]]], codec: str, words: str
 ) -> None:
     path = manifests_of(table)[0]
-    rewrite_manifest(path, change, codec)
-    if codec != "null":
-        tell_length(table, path)
-    with pytest.raises(UnreadableFile, match=words):
-        guard_of(table).reachable([])
-
-
-def tell_length(table: Table, path: str) -> None:
-    """Let every list say how long the manifest is by now."""
+    rewrite_avro(path, lambda records: [made for one in records for made in change(one)], codec)
     length = Path(normalise(path)).stat().st_size
 
-    def told(record: dict[str, Any]) -> list[dict[str, Any]]:
-        return [{**record, "manifest_length": length if record["manifest_path"] == path else record["manifest_length"]}]
+    def told(records: list[Any]) -> list[Any]:
+        """Let the list say how long the manifest is by now."""
+        return [{**one, "manifest_length": length} if one["manifest_path"] == path else one for one in records]
 
-    for snapshot in table.metadata.snapshots:
-        rewrite_manifest(snapshot.manifest_list, told)
+    for snapshot in table.metadata.snapshots if codec != "null" else ():
+        rewrite_avro(snapshot.manifest_list, told)
+    with pytest.raises(UnreadableFile, match=words):
+        guard_of(table).reachable([])
 
 
 @pytest.mark.parametrize(
@@ -403,22 +332,21 @@ def own_catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     made.close()
 
 
-def selected(table: Table) -> SnapshotSelection:
-    history = history_of(table.refresh())
-    config = parse_into(RetentionConfig, history.properties)
-    return select(history.snapshots, history.refs, config, Target(), datetime.now(UTC) + timedelta(seconds=1))
-
-
 def test_what_goes_is_what_nothing_else_reaches_before_and_after_the_commit(own_catalog: SqlCatalog) -> None:
     kinds: set[FileKind] = set()
     refs = shared = equalities = 0
     for seed in range(25):
         table = random_history(own_catalog, f"db.t{seed}", random.Random(seed))
-        base, found = table.metadata, selected(table)
+        history, base = history_of(table.refresh()), table.metadata
+        config = parse_into(RetentionConfig, history.properties)
+        now = datetime.now(UTC) + timedelta(seconds=1)
+        found = select(history.snapshots, history.refs, config, Target(), now)
         gone = _expired(table, found)
         kinds |= {one.kind for one in gone}
         told = {one.path for one in gone if one.has_equality_deletes}
-        assert told == _equality_deletes(base) & {one.path for one in gone}
+        files = (file for one in base.snapshots for file in oracle.files_in(base, one.snapshot_id))
+        by_equality = {file.path for file in files if file.content == oracle.EQUALITY_DELETES}
+        assert told == by_equality & {one.path for one in gone}
         equalities += len(told)
         refs += len(found.refs)
         paths = [one.statistics_path for one in base.partition_statistics]
@@ -427,12 +355,6 @@ def test_what_goes_is_what_nothing_else_reaches_before_and_after_the_commit(own_
     assert refs >= 5
     assert equalities
     assert shared
-
-
-def _equality_deletes(metadata: TableMetadata) -> set[str]:
-    """Files of equality deletes of any snapshot."""
-    files = (file for one in metadata.snapshots for file in oracle.files_in(metadata, one.snapshot_id))
-    return {file.path for file in files if file.content == oracle.EQUALITY_DELETES}
 
 
 def _expired(table: Table, found: SnapshotSelection) -> list[Released]:
@@ -512,31 +434,31 @@ def test_what_is_missing_or_cut_releases_nothing(own_table: Table, at: int, of: 
 def test_a_manifest_with_fewer_entries_than_its_list_counts_releases_nothing(own_table: Table) -> None:
     """paimon #6479: the live set was short."""
     file = _manifest_of(own_table, 1)
-    schema, records = oracle.read_avro(file.as_uri())
-    with file.open("wb") as output:
-        fastavro.writer(output, schema, records[:1], metadata={"padding": "x" * 4000, **_METADATA})
-    assert len(records) == 2
+    rewrite_avro(file.as_uri(), lambda records: records[:1], padding="x" * 4000)
     first = frozenset({own_table.metadata.snapshots[0].snapshot_id})
     for read in (lambda: list(would_release(own_table, first)), lambda: [named(own_table)]):
         with pytest.raises(UnreadableFile, match="counts"):
             read()
 
 
-_METADATA = {"schema": "{}", "partition-spec": "[]", "content": "data", "format-version": "2"}
-
-
 def test_a_list_that_names_no_manifest_of_a_snapshot_with_files_releases_nothing(own_table: Table) -> None:
     """paimon #7710: the live set was empty."""
     first, second = own_table.metadata.snapshots
-    schema, _ = oracle.read_avro(second.manifest_list)
-    with _list_of(own_table, 1).open("wb") as file:
-        fastavro.writer(file, schema, [])
+    rewrite_avro(second.manifest_list, lambda records: [])
     with pytest.raises(UnreadableFile, match="names none"):
         list(would_release(own_table, frozenset({first.snapshot_id})))
 
 
+def gone_from(table: Table, snapshot_id: int) -> None:
+    """Expire the snapshot."""
+    payload, _ = stage_expiry(table, {snapshot_id}, (), clean=False, own_metadata=True)
+    committing.send(table.catalog, table, payload)
+    table.refresh()
+
+
 def test_what_an_earlier_expiry_released_is_not_released_again(own_table: Table) -> None:
     """Its removal is still named by an entry of a later snapshot."""
+    assert are_named(own_table, {own_table.metadata_location}) == [True]
     writer.append(own_table, [row(7)])
     first, removing, _ = (one.snapshot_id for one in own_table.metadata.snapshots)
     had, has = ({one.path for one in oracle.live_files(own_table, at)} for at in (first, removing))
@@ -544,28 +466,18 @@ def test_what_an_earlier_expiry_released_is_not_released_again(own_table: Table)
     for gone in (first, removing):
         found = {one.path for one in would_release(own_table, {gone})}
         assert (path in found) == (gone == first)
-        payload, _ = stage_expiry(own_table, {gone}, (), clean=False, own_metadata=True)
-        committing.send(own_table.catalog, own_table, payload)
-        own_table.refresh()
-
-
-def test_the_metadata_file_itself_is_named(own_table: Table) -> None:
-    assert are_named(own_table, {own_table.metadata_location}) == [True]
-
-
-def test_a_state_that_still_has_the_snapshot_releases_nothing(own_table: Table) -> None:
-    with pytest.raises(CatalogUnavailable, match="still has snapshot"):
-        list(released(own_table.metadata, {own_table.metadata.snapshots[0].snapshot_id}, own_table))
+        gone_from(own_table, gone)
 
 
 def test_what_somebody_else_removed_of_the_gone_ones_is_passed_over(own_table: Table) -> None:
     base, first = own_table.metadata, own_table.metadata.snapshots[0].snapshot_id
     every = list(would_release(own_table, {first}))
-    payload, _ = stage_expiry(own_table, {first}, (), clean=False, own_metadata=True)
-    committing.send(own_table.catalog, own_table, payload)
+    with pytest.raises(CatalogUnavailable, match="still has snapshot"):
+        list(released(base, {first}, own_table))
+    gone_from(own_table, first)
     manifest = next(one for one in every if one.kind is FileKind.MANIFEST)
     Path(local_path(manifest.path)).unlink()
-    left = list(released(base, {first}, own_table.refresh()))
+    left = list(released(base, {first}, own_table))
     assert left == [one for one in every if one.kind is not FileKind.DATA]
     Path(local_path(base.snapshots[0].manifest_list)).unlink()
     assert {one.kind for one in released(base, {first}, own_table)} == {FileKind.MANIFEST_LIST}

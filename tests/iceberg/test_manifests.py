@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestContent, ManifestEntry, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -52,7 +52,7 @@ from amoro_core.iceberg.manifest.writing import (
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import EqualityDelete, append, make_catalog, make_table, row_delta
-from tests.iceberg.rewriting import loaded
+from tests.iceberg.rewriting import current, loaded
 
 OURS = 77
 VALUES: dict[Any, Any] = {
@@ -124,9 +124,14 @@ def avro(manifest_path: str) -> Any:
     return fastavro.reader(BytesIO(Path(local_path(manifest_path)).read_bytes()))
 
 
-def blocks(manifest: ManifestFile) -> list[int]:
-    raw = BytesIO(Path(local_path(manifest.manifest_path)).read_bytes())
-    return [block.num_records for block in fastavro.block_reader(raw)]
+def test_entries_stand_in_blocks_of_500(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+
+    manifest = written(plain, [added_entry(data(f"file:///{at}"), header, OURS) for at in range(1101)])
+
+    raw = Path(local_path(manifest.manifest_path)).read_bytes()
+    assert [block.num_records for block in fastavro.block_reader(BytesIO(raw))] == [500, 500, 101]
+    assert manifest.manifest_length == len(raw)
 
 
 def avro_field(schema: dict[str, Any], *names: str) -> Any:
@@ -136,7 +141,7 @@ def avro_field(schema: dict[str, Any], *names: str) -> Any:
     return schema
 
 
-def test_a_data_file_comes_back_with_every_value(table: Table) -> None:
+def test_a_data_file_comes_back_with_every_value_and_the_header_says_what_entries_have_in_common(table: Table) -> None:
     header = new_header(table.metadata, 0)
     files = [data("file:///a", 0, partition()), data("file:///b", 3, (None,) * len(VALUES))]
 
@@ -146,9 +151,17 @@ def test_a_data_file_comes_back_with_every_value(table: Table) -> None:
     types = partition_types(table.metadata, table.metadata.specs()[0])
     assert [to_data_file(entry, types) for entry in back.entries] == files
     assert [entry.sequence_number for entry in manifest.fetch_manifest_entry(table.io)] == [0, 3]
-    assert [row["data_file"]["file_path"] for row in avro(manifest.manifest_path)] == ["file:///a", "file:///b"]
-    assert [row["sequence_number"] for row in avro(manifest.manifest_path)] == [0, 3]
-    assert [row["file_sequence_number"] for row in avro(manifest.manifest_path)] == [None, None]
+    stored = avro(manifest.manifest_path)
+    assert [(row["data_file"]["file_path"], row["sequence_number"], row["file_sequence_number"]) for row in stored] == [
+        ("file:///a", 0, None),
+        ("file:///b", 3, None),
+    ]
+    meta = stored.metadata
+    names = ("schema-id", "partition-spec-id", "format-version", "content", "avro.codec")
+    assert [meta[key] for key in names] == ["0", "0", "2", "data", "deflate"]
+    field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "p 1"}
+    assert json.loads(meta["partition-spec"])[0] == field
+    assert json.loads(meta["schema"])["fields"][0]["name"] == "c 0"
 
 
 def test_deletes_come_back_with_equality_ids_and_the_file_they_name(plain: Table) -> None:
@@ -194,98 +207,36 @@ def test_partition_fields_of_one_type_have_avro_types_of_their_own(tmp_path: Pat
     assert to_data_file(entry, kinds) == file
 
 
-def test_the_header_says_what_the_entries_have_in_common(table: Table) -> None:
-    manifest = written(table, [added_entry(data(place=partition()), new_header(table.metadata, 0), OURS)])
-
-    meta = avro(manifest.manifest_path).metadata
-
-    assert {
-        key: meta[key] for key in ("schema-id", "partition-spec-id", "format-version", "content", "avro.codec")
-    } == {"schema-id": "0", "partition-spec-id": "0", "format-version": "2", "content": "data", "avro.codec": "deflate"}
-    assert json.loads(meta["partition-spec"])[0] == {
-        "source-id": 1,
-        "field-id": 1000,
-        "transform": "identity",
-        "name": "p 1",
-    }
-    assert json.loads(meta["schema"])["fields"][0]["name"] == "c 0"
-
-
-def test_entries_stand_in_blocks_of_500(plain: Table) -> None:
+def test_the_list_says_what_readers_need(plain: Table) -> None:
     header = new_header(plain.metadata, 0)
-
-    manifest = written(plain, [added_entry(data(f"file:///{at}"), header, OURS) for at in range(1101)])
-
-    assert blocks(manifest) == [500, 500, 101]
-    assert manifest.manifest_length == Path(local_path(manifest.manifest_path)).stat().st_size
-
-
-def test_counts_and_the_least_number_are_those_of_the_entries(plain: Table) -> None:
-    header = new_header(plain.metadata, 0)
-    first = written(plain, [added_entry(data(f"file:///{at}", at), header, 5) for at in (4, 2, 9)], snapshot_id=5)
-    first.sequence_number = 9
-    old = read_manifest(plain.io, first).live
-
-    second = written(
-        plain,
-        [
-            existing_entry(old[0]),
-            deleted_entry(old[1], OURS),
-            existing_entry(old[2]),
-            added_entry(data(), header, OURS),
-        ],
-    )
-
-    assert (second.sequence_number, second.min_sequence_number) == (UNASSIGNED_SEQ, 3)
-    assert (second.added_files_count, second.existing_files_count, second.deleted_files_count) == (1, 2, 1)
-    assert (second.added_rows_count, second.existing_rows_count, second.deleted_rows_count) == (3, 6, 3)
-    assert [
-        (row["status"], row["snapshot_id"], row["sequence_number"], row["file_sequence_number"])
-        for row in avro(second.manifest_path)
-    ] == [(0, 5, 4, 9), (2, OURS, 2, 9), (0, 5, 9, 9), (1, OURS, 3, None)]
-
-
-def test_a_manifest_of_removed_files_only_takes_the_snapshots_number(plain: Table) -> None:
-    header = new_header(plain.metadata, 0)
-    first = written(plain, [added_entry(data(), header, 5)], snapshot_id=5)
-    first.sequence_number = 3
-    gone = [deleted_entry(entry, OURS) for entry in read_manifest(plain.io, first).live]
+    first = written(plain, [added_entry(data(sequence=0), header, OURS)])
+    earlier = written(plain, [added_entry(data(), header, 5)], snapshot_id=5)
+    earlier.sequence_number = 3
+    gone = written(plain, [deleted_entry(entry, OURS) for entry in read_manifest(plain.io, earlier).live])
     path = f"{plain.metadata.location}/metadata/list.avro"
 
-    write_list(plain.io, path, Listing(2, OURS, 5, 8), [written(plain, gone)])
+    write_list(plain.io, path, Listing(2, OURS, 5, 8), [first, gone])
 
-    (listed,) = read_list(plain.io, path)
+    rows, meta = list(avro(path)), avro(path).metadata
+    names = ("content", "sequence_number", "min_sequence_number", "added_snapshot_id", "partitions")
+    assert [rows[0][name] for name in names] == [0, 8, 0, OURS, []]
+    names = ("snapshot-id", "parent-snapshot-id", "sequence-number", "format-version")
+    assert [meta[key] for key in names] == ["77", "5", "8", "2"]
+    listed = read_list(plain.io, path)[1]  # one of removed files only takes the snapshot's number
     assert (listed.sequence_number, listed.min_sequence_number, listed.deleted_files_count) == (8, 8, 1)
     assert listed.has_existing_files() is listed.has_added_files() is False
 
 
-def test_a_manifest_without_entries_is_refused(plain: Table) -> None:
+def test_what_no_manifest_or_list_can_be_is_refused(plain: Table) -> None:
     with pytest.raises(ValueError, match="at least one entry"):
         written(plain, [])
-
-
-def test_the_list_says_what_readers_need(plain: Table) -> None:
-    header = new_header(plain.metadata, 0)
-    path = f"{plain.metadata.location}/metadata/list.avro"
-
-    write_list(plain.io, path, Listing(2, OURS, 5, 8), [written(plain, [added_entry(data(sequence=0), header, OURS)])])
-
-    (row,) = avro(path)
-    names = ("content", "sequence_number", "min_sequence_number", "added_snapshot_id", "partitions")
-    assert {name: row[name] for name in names} == {
-        "content": 0,
-        "sequence_number": 8,
-        "min_sequence_number": 0,
-        "added_snapshot_id": OURS,
-        "partitions": [],
-    }
-    meta = avro(path).metadata
-    assert {key: meta[key] for key in ("snapshot-id", "parent-snapshot-id", "sequence-number", "format-version")} == {
-        "snapshot-id": "77",
-        "parent-snapshot-id": "5",
-        "sequence-number": "8",
-        "format-version": "2",
-    }
+    with pytest.raises(ValueError, match=f"snapshot {OURS} of format 3 has no first row id"):
+        write_list(plain.io, "file:///x", Listing(3, OURS, 5, 8), [])
+    equality = DeleteFile("file:///e", DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), 3, 100, 5, equality_ids=(1,))
+    entry = added_entry(equality, new_header(plain.metadata, 0), OURS)
+    deletes = written(plain, [entry], content=ManifestContent.DELETES)
+    with pytest.raises(ValueError, match="format 1 has no delete files"):
+        write_list(plain.io, f"{plain.location()}/metadata/list.avro", Listing(1, OURS, 5, 0), [deletes])
 
 
 def test_format_1_has_neither_numbers_nor_content(plain: Table) -> None:
@@ -305,27 +256,11 @@ def test_format_1_has_neither_numbers_nor_content(plain: Table) -> None:
     assert (entry.sequence_number, entry.data_file.spec_id, listed.content) == (0, 0, ManifestContent.DATA)
 
 
-def test_format_1_lists_no_delete_manifest(plain: Table) -> None:
-    row_delta(plain, equality_deletes=[EqualityDelete(["id"], [{"id": 1}])])
-    fresh = loaded(plain)
-    snapshot = fresh.current_snapshot()
-    assert snapshot is not None
-    [deletes] = read_list(fresh.io, snapshot.manifest_list)
-    with pytest.raises(ValueError, match="format 1 has no delete files"):
-        write_list(fresh.io, f"{fresh.location()}/metadata/list.avro", Listing(1, OURS, 5, 0), [deletes])
-
-
-def test_a_list_of_format_3_needs_a_first_row_id(plain: Table) -> None:
-    with pytest.raises(ValueError, match=f"snapshot {OURS} of format 3 has no first row id"):
-        write_list(plain.io, "file:///x", Listing(3, OURS, 5, 8), [])
-
-
 def test_entries_of_other_writers_are_carried_unchanged(plain: Table) -> None:
     append(plain, [{"id": 1}, {"id": None}], files=2)
     row_delta(plain, equality_deletes=[EqualityDelete(["id"], [{"id": 1}])])
     fresh = loaded(plain)
-    snapshot = fresh.current_snapshot()
-    assert snapshot is not None
+    snapshot = current(fresh)
     for file in read_list(fresh.io, snapshot.manifest_list):
         manifest = read_manifest(fresh.io, file)
 

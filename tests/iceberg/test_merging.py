@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -14,7 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.commit.rewrite_files import stage
 from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache
@@ -32,12 +36,16 @@ from amoro_core.iceberg.manifest.writing import (
     within_budget,
 )
 from amoro_core.iceberg.table_support import refuse_table
+from amoro_core.model.commits import CommitContent, Head
+from amoro_core.scan.live_files import LiveFiles, ManifestIndex
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
+from tests.engine import writer
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_table, upsert
-from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
+from tests.iceberg.looking import Reader
+from tests.iceberg.rewriting import current, head_of, loaded, manifests, optimized, rewritten, scanned, staged
 
 SCHEMA = Schema(
     NestedField(1, "x", IntegerType(), required=False), NestedField(2, "region", StringType(), required=False)
@@ -57,17 +65,6 @@ def filled(catalog: SqlCatalog, properties: Mapping[str, str] = ALWAYS, **more: 
     for value in range(1, 5):
         append(table, rows(value))
     return table
-
-
-def manifests(table: Table) -> list[ManifestFile]:
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
-    return read_list(table.io, snapshot.manifest_list)
-
-
-def optimize_two(table: Table) -> None:
-    """Rewrite the first two files into one."""
-    optimized(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
 
 
 def counts(table: Table) -> list[tuple[ManifestContent, int, int | None, int | None, int | None]]:
@@ -144,7 +141,7 @@ def test_a_commit_without_a_budget_merges_nothing_and_carries_all(catalog: SqlCa
     table = filled(catalog, {**ALWAYS, BUDGET_KEY: "0s"})
     before, plan = live_rows(table), rewritten(table)
     assert optimized(table, plan).content is not None
-    (_, *others) = read_list(table.io, loaded(table).current_snapshot().manifest_list)  # type: ignore[union-attr]
+    (_, *others) = manifests(table)
     assert len(others) == 4
     assert_same_rows(before, live_rows(table))
 
@@ -180,9 +177,15 @@ def test_small_manifests_become_one_with_the_numbers_of_their_files(catalog: Sql
     table = filled(catalog)
     before = {file.path: file for file in live_files(table)}
     rows_before = live_rows(table)
+    directory = Path(local_path(table.metadata.location), "metadata")
+    files_before = {path.name for path in directory.iterdir()}
 
-    optimize_two(table)
+    fresh, attempt = staged(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
+    written = {path.name for path in directory.iterdir()} - files_before
+    committing.send(table.catalog, fresh, attempt.payload)
 
+    assert written == {path.rpartition("/")[2] for path in attempt.metadata_files}, "what was merged is gone"
+    assert len(written) == 2
     (merged,) = manifests(table)
     assert (merged.sequence_number, merged.min_sequence_number) == (5, 3)
     assert counts(table) == [(DATA, 0, 1, 2, 2)]
@@ -197,18 +200,6 @@ def test_small_manifests_become_one_with_the_numbers_of_their_files(catalog: Sql
     }
     assert_same_rows(rows_before, live_rows(table))
     assert sorted(loaded(table).scan().to_arrow()["x"].to_pylist()) == [1, 2, 3, 4]
-
-
-def test_what_was_written_only_to_be_merged_is_gone(catalog: SqlCatalog) -> None:
-    table = filled(catalog)
-    metadata = Path(local_path(table.metadata.location), "metadata")
-    before = {path.name for path in metadata.iterdir()}
-
-    _, attempt = staged(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
-
-    written = {path.name for path in metadata.iterdir()} - before
-    assert written == {path.rpartition("/")[2] for path in attempt.metadata_files}
-    assert len(written) == 2
 
 
 def test_data_and_deletes_are_merged_apart_and_the_least_number_keeps_deletes_alive(catalog: SqlCatalog) -> None:
@@ -240,25 +231,9 @@ def test_new_position_deletes_of_converted_files_are_counted(catalog: SqlCatalog
 
     (merged,) = [one for one in manifests(table) if one.content == DELETES]
     assert (merged.added_files_count, merged.added_rows_count) == (1, 2)
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
+    snapshot = current(table)
     names = ("added-position-deletes", "added-position-delete-files", "total-position-deletes", "total-delete-files")
     assert [snapshot.summary[name] for name in names] == ["2", "1", "2", "3"]
-    assert_same_rows(before, live_rows(table))
-
-
-def test_specs_stay_apart(catalog: SqlCatalog) -> None:
-    table = filled(catalog)
-    with table.update_spec() as change:
-        change.add_identity("region")
-    append(table, rows(5))
-    append(table, rows(6))
-    before = live_rows(table)
-
-    optimize_two(table)
-
-    assert counts(table) == [(DATA, 0, 1, 2, 2), (DATA, 1, 0, 2, 0)]
     assert_same_rows(before, live_rows(table))
 
 
@@ -315,3 +290,79 @@ def test_a_cache_keeps_no_more_than_it_may_and_no_failure(catalog: SqlCatalog) -
     assert cache.read(table.io, small).entries is found[1].entries
     assert cache.read(table.io, large).entries is not found[0].entries
     assert read_manifest(table.io, large).live == found[0].live
+
+
+# A commit reads and writes the manifests that hold what it removes, and carries the others over as they are
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = writer.make_table(writer.make_catalog(tmp_path), "db.t", SCHEMA)
+    for number in range(5):
+        writer.append(made, rows(2 * number, 2 * number + 1))
+    writer.delete_where(made, lambda row: row["x"] == 1, per_file=True)
+    writer.delete_where(made, lambda row: row["x"] == 9, per_file=True)
+    return made
+
+
+def rewrite_of_two(table: Table) -> tuple[Head, CommitContent]:
+    """The rewrite of the first two files, and the head after another's commit."""
+    oldest = sorted(writer_files(table))[:2]
+    record = rewritten(table, only=[path for _, path in oldest])
+    writer.append(table, rows(100))
+    head = head_of(table, record.snapshot_id)
+    content = validate(build_view(record, head)).content
+    assert content is not None
+    return head, content
+
+
+def writer_files(table: Table) -> list[tuple[int, str]]:
+    head = head_of(table, table.refresh().metadata.current_snapshot_id or 0)
+    return [(file.data.sequence_number, file.data.path) for file in head.scan.files]
+
+
+def lengths(table: Table) -> dict[str, int]:
+    return {one.manifest_path: one.manifest_length for one in manifests(table)}
+
+
+def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Table) -> None:
+    before, reader = live_rows(table).total() + 1, Reader()
+    head, content = rewrite_of_two(table)
+    carried = lengths(table)
+    attempt = rewrite_files.stage(loaded(table), head, content, {}, read=reader, merge=False)
+    assert (len(content.removed_data), len(content.removed_deletes)) == (2, 1)
+    assert sorted(reader.read) == [ManifestContent.DATA] * 2 + [ManifestContent.DELETES]
+    expected = live_rows(table)
+    committing.send(table.catalog, loaded(table), attempt.payload)
+    kept = lengths(table).items() & carried.items()
+    assert len(kept) == len(carried) - 3
+    assert_same_rows(expected, live_rows(table))
+    assert live_rows(table).total() == before
+
+
+@pytest.mark.parametrize("wrong", ["another data manifest", "another delete manifest", "none"])
+def test_a_head_that_is_wrong_about_manifests_conflicts(table: Table, wrong: str) -> None:
+    head, content = rewrite_of_two(table)
+    live = LiveFiles.of(head.scan.files)
+    parts, deletes = live.homes.parts, live.homes.deletes
+    if wrong == "another data manifest":
+        live.homes = ManifestIndex(parts[::-1], deletes)
+    elif wrong == "another delete manifest":
+        paths = list(deletes.values())
+        live.homes = ManifestIndex(parts, dict(zip(deletes, reversed(paths), strict=True)))
+    else:
+        live.homes = ManifestIndex(("",) * len(parts), {})
+    before = sorted(Path(table.location().removeprefix("file://")).rglob("*"))
+    with pytest.raises(CommitConflict, match="is live 0 times on the head"):
+        rewrite_files.stage(loaded(table), head, content, {})
+    assert sorted(Path(table.location().removeprefix("file://")).rglob("*")) == before
+
+
+def test_a_new_file_that_is_live_in_a_manifest_which_is_not_read_conflicts(table: Table) -> None:
+    head, content = rewrite_of_two(table)
+    removed = {file.path for file in content.removed_data}
+    other = next(file.data for file in head.scan.files if file.data.path not in removed)
+    for path in (other.path, f"file:{other.path.removeprefix('file://')}"):
+        again = replace(content, added_data=(replace(content.added_data[0], path=path),))
+        with pytest.raises(CommitConflict, match="is in the table already"):
+            rewrite_files.stage(loaded(table), head, again, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,11 @@ from amoro_core.iceberg.catalog.errors import error_text, is_lock, is_refusal, i
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
-from tests.engine import writer
-from tests.engine.builders import SCHEMA, row
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
 from tests.iceberg.rewriting import rewritten
-from tests.iceberg.scenarios import filled, http_server, staged, traced
+from tests.iceberg.scenarios import filled, http_server, sql_config, staged, traced
 from tests.tiers import sample
 
 
@@ -44,16 +43,16 @@ def table(catalog: SqlCatalog) -> Table:
 
 
 @pytest.fixture
-def config(table: Table) -> CatalogConfig:
-    return with_uri(table, table.catalog.properties["uri"])
+def config(table: Table, tmp_path: Path) -> CatalogConfig:
+    return sql_config(tmp_path)
 
 
-def with_uri(table: Table, uri: str) -> CatalogConfig:
-    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", table.catalog.properties["warehouse"])))
+def with_uri(config: CatalogConfig, uri: str) -> CatalogConfig:
+    return replace(config, properties=tuple({**dict(config.properties), "uri": uri}.items()))
 
 
 def file_of(config: CatalogConfig) -> str:
-    return dict(config.properties)["uri"].removeprefix("sqlite:///").partition("?")[0]
+    return dict(config.properties)["uri"].removeprefix("sqlite:///")
 
 
 def sent(config: CatalogConfig, table: Table, fault: StorageFault | None = None) -> AmoroError | None:
@@ -75,7 +74,7 @@ def sent(config: CatalogConfig, table: Table, fault: StorageFault | None = None)
 
 
 def test_a_database_that_is_read_only_refuses(table: Table, config: CatalogConfig) -> None:
-    read_only = with_uri(table, f"sqlite:///file:{file_of(config)}?mode=ro&uri=true")
+    read_only = with_uri(config, f"sqlite:///file:{file_of(config)}?mode=ro&uri=true")
 
     error = sent(read_only, table)
 
@@ -86,7 +85,7 @@ def test_a_database_that_is_read_only_refuses(table: Table, config: CatalogConfi
 @pytest.mark.parametrize("by", ["writer", "reader"])
 def test_a_database_that_others_have_locked_has_applied_nothing(table: Table, config: CatalogConfig, by: str) -> None:
     """A writer keeps us from the statement, a reader from the COMMIT, which SQLAlchemy then leaves open."""
-    impatient = with_uri(table, f"sqlite:///{file_of(config)}?timeout=0.1")
+    impatient = with_uri(config, f"sqlite:///{file_of(config)}?timeout=0.1")
     other = sqlite3.connect(file_of(config), isolation_level=None)
     plan = rewritten(table)
     found, attempt = staged(impatient, plan)
@@ -232,71 +231,6 @@ def test_a_catalog_that_nobody_serves_says_why_there_is_no_connection() -> None:
     )
 
 
-@pytest.fixture
-def broken(catalog: SqlCatalog) -> Table:
-    made = writer.make_table(catalog, "db.t", SCHEMA)
-    writer.append(made, [row(1)])
-    return made
-
-
-def error_of(table: Table) -> AmoroError:
-    """The error of loading the table."""
-    assert isinstance(table.catalog, SqlCatalog)
-    properties = {key: str(table.catalog.properties[key]) for key in ("uri", "warehouse")}
-    config = CatalogConfig("cat", tuple({"type": "sql", **properties}.items()))
-    with pytest.raises(AmoroError) as told:
-        load_table(config, parse_table("cat.db.t"))
-    return told.value
-
-
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        ("", "expected JSON, found nothing"),
-        (HTML, f"expected JSON, found '<!DOCTYPE html> <html> <title>Log in</title>{'x' * 35}…'"),
-        (
-            '{"format-version": 2, "schemas": [',
-            "expected JSON, found it broken: EOF while parsing a list at line 1 col",
-        ),
-        (b"\x80\x00", "expected UTF-8, found byte 0x80 at 0"),
-    ],
-)
-def test_a_metadata_file_that_is_broken_is_named_with_what_was_found(
-    broken: Table, content: str | bytes, found: str
-) -> None:
-    path = Path(local_path(broken.metadata_location))
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    error = error_of(broken)
-    assert isinstance(error, CatalogUnavailable)
-    assert error.message.startswith(f"the metadata file {broken.metadata_location} of cat.db.t can't be read: {found}")
-    assert (error.hint.startswith("Restore the file"), "\n" in error.message) == (True, False)
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ({"location": None}, "expected a valid string at location, found 'None'"),
-        ({"partition-specs": 7, "refs": "x"}, "expected a valid array at partition-specs, found '7' (and 1 more)"),
-    ],
-)
-def test_metadata_of_another_shape_are_refused_by_the_field(
-    broken: Table, change: dict[str, object], found: str
-) -> None:
-    path = Path(local_path(broken.metadata_location))
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    error = error_of(broken)
-    assert isinstance(error, TableRefused)
-    assert error.message == f"the metadata file {broken.metadata_location} of cat.db.t can't be read: {found}"
-
-
-def test_metadata_that_are_no_object_or_lack_a_field_are_refused_too(broken: Table) -> None:
-    path = Path(local_path(broken.metadata_location))
-    path.write_text("[1, 2]")
-    assert error_of(broken).message.endswith("can't be read: expected an object, found '[1, 2]'")
-    path.write_text('{"format-version": 2, "location": "/x"}')
-    assert error_of(broken).message.endswith("can't be read: expected the field last-column-id, found none")
-
-
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -312,3 +246,35 @@ def test_metadata_that_are_no_object_or_lack_a_field_are_refused_too(broken: Tab
 )  # fmt: skip
 def test_an_error_of_a_library_comes_in_one_short_line(error: Exception, told: str) -> None:
     assert error_text(error) == told
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "found"),
+    [
+        ("", CatalogUnavailable, "expected JSON, found nothing"),
+        (HTML, CatalogUnavailable, f"expected JSON, found '<!DOCTYPE html> <html> <title>Log in</title>{'x' * 35}…'"),
+        ('{"schemas": [', CatalogUnavailable, "expected JSON, found it broken: EOF while parsing a list at line 1 col"),
+        (b"\x80\x00", CatalogUnavailable, "expected UTF-8, found byte 0x80 at 0"),
+        ("[1, 2]", AmoroError, "expected an object, found '[1, 2]'"),
+        ('{"format-version": 2, "location": "/x"}', AmoroError, "expected the field last-column-id, found none"),
+        ({"location": None}, TableRefused, "expected a valid string at location, found 'None'"),
+        (
+            {"partition-specs": 7, "refs": "x"},
+            TableRefused,
+            "expected a valid array at partition-specs, found '7' (and 1 more)",
+        ),
+    ],
+)
+def test_a_metadata_file_that_is_broken_is_named_with_what_was_found(
+    table: Table, config: CatalogConfig, content: str | bytes | dict[str, object], kind: type[AmoroError], found: str
+) -> None:
+    path = Path(local_path(table.metadata_location))
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(path.read_text()), **content})
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(kind) as told:
+        load_table(config, parse_table("cat.db.t"))
+    message = told.value.message
+    assert message.startswith(f"the metadata file {table.metadata_location} of cat.db.t can't be read: {found}")
+    assert "\n" not in message
+    assert kind is not CatalogUnavailable or told.value.hint.startswith("Restore the file")

@@ -73,7 +73,7 @@ def test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs(table
     append(table, rows(5))
 
     done = optimized(table, plan)
-    after = values(table)
+    after, fresh = values(table), loaded(table)
     append(table, rows(6))
     table.refresh().append(to_arrow(table.schema(), rows(7)))
 
@@ -81,53 +81,31 @@ def test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs(table
     assert after == [2, 3, 4, 5]
     assert values(table) == [2, 3, 4, 5, 6, 7]
     assert sequences(table)[4] == plan.sequence_number == 2
-
-
-def test_the_list_names_the_outputs_own_sequence_number_as_the_least(table: Table) -> None:
-    plan = rewritten(table)
-    row_delta(table, equality_deletes=[EqualityDelete(["x"], [{"x": 1}])])
-
-    optimized(table, plan)
-
-    fresh = loaded(table)
     snapshot = fresh.current_snapshot()
-    assert snapshot is not None
     own = [one for one in snapshot.manifests(fresh.io) if one.added_snapshot_id == snapshot.snapshot_id]
-    assert snapshot.sequence_number == 4
-    assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(4, 2)]
+    assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(5, 2)]
 
 
-def test_a_copy_on_write_since_the_plan_drops_only_its_partition(tmp_path: Path) -> None:
-    table = make_table(make_catalog(tmp_path), "db.p", SCHEMA, BY_REGION)
+@pytest.fixture
+def partitioned(tmp_path: Path) -> Table:
+    """Two files of the rows 1 to 4 in each of two regions."""
+    made = make_table(make_catalog(tmp_path), "db.p", SCHEMA, BY_REGION)
     for region in ("n", "s"):
-        append(table, rows(1, 2, region=region))
-        append(table, rows(3, 4, region=region))
-    plan = rewritten(table)
-    copy_on_write(table, lambda row: row["x"] == 1 and row["region"] == "n")
-    before = live_rows(table)
+        append(made, rows(1, 2, region=region))
+        append(made, rows(3, 4, region=region))
+    return made
 
-    done = optimized(table, plan)
+
+def test_a_copy_on_write_since_the_plan_drops_only_its_partition(partitioned: Table) -> None:
+    plan = rewritten(partitioned)
+    copy_on_write(partitioned, lambda row: row["x"] == 1 and row["region"] == "n")
+    before = live_rows(partitioned)
+
+    done = optimized(partitioned, plan)
 
     assert len(done.dropped) == 1
-    assert done.content is not None
     assert len(done.content.removed_data) == 2
-    assert_same_rows(before, live_rows(table))
-
-
-def test_an_equality_delete_of_one_partition_since_the_plan_is_no_conflict(tmp_path: Path) -> None:
-    table = make_table(make_catalog(tmp_path), "db.p", SCHEMA, BY_REGION)
-    for region in ("n", "s"):
-        append(table, rows(1, 2, region=region))
-        append(table, rows(3, 4, region=region))
-    plan = rewritten(table)
-    row_delta(table, equality_deletes=[EqualityDelete(["x"], rows(1, region="n"))])
-    before = live_rows(table)
-
-    done = optimized(table, plan)
-
-    assert done.dropped == {}
-    assert_same_rows(before, live_rows(table))
-    assert values(table) == [1, 2, 2, 3, 3, 4, 4]
+    assert_same_rows(before, live_rows(partitioned))
 
 
 def test_a_global_equality_delete_since_the_plan_is_no_conflict(tmp_path: Path) -> None:
@@ -265,23 +243,8 @@ def removed(head: Head) -> list[tuple[str, int]]:
     return [(one.path, one.sequence_number) for one in head.removed_equality_deletes]
 
 
-def test_the_head_of_an_unchanged_table_is_the_plan(regions: Table) -> None:
-    planned = snapshot_id(regions)
-    fresh = loaded(regions)
-
-    assert head_of(regions, planned) == Head(
-        table_uuid=str(fresh.metadata.table_uuid),
-        format_version=2,
-        snapshot_id=planned,
-        sequence_number=1,
-        descends=True,
-        field_ids=frozenset({1, 2, 3}),
-        scan=scanned(fresh),
-        removed_equality_deletes=(),
-    )
-
-
 def test_equality_deletes_removed_since_the_plan_are_named(regions: Table) -> None:
+    remove_files(regions, [delete(regions, 7)])  # before the plan
     older = delete(regions, 1)
     planned = snapshot_id(regions)
     newer, kept = delete(regions, 2), delete(regions, 3)
@@ -291,64 +254,43 @@ def test_equality_deletes_removed_since_the_plan_are_named(regions: Table) -> No
     head = head_of(regions, planned)
 
     assert head.descends is True
-    assert sorted(removed(head)) == sorted([(older, 2), (newer, 3)])
+    assert sorted(removed(head)) == sorted([(older, 4), (newer, 5)])
     assert {one.path for one in head.scan.dangling if one.kind is DeleteKind.EQUALITY} == set()
     assert {one.path for file in head.scan.files for one in file.deletes} == {kept}
 
 
-def test_an_equality_delete_removed_before_the_plan_is_not_named(regions: Table) -> None:
-    remove_files(regions, [delete(regions, 1)])
-    planned = snapshot_id(regions)
-    append(regions, [{"x": 3}])
+def without(table: Table, gone: int) -> Table:
+    """The table as it is, of which that snapshot was expired."""
+    fresh = loaded(table)
+    left = [one for one in fresh.metadata.snapshots if one.snapshot_id != gone]
+    fresh.metadata = fresh.metadata.model_copy(update={"snapshots": left})
+    return fresh
 
-    assert removed(head_of(regions, planned)) == []
 
-
-def test_the_planned_snapshot_may_be_expired_while_its_child_names_it(regions: Table) -> None:
+def test_an_expired_plan_is_known_by_its_child_and_by_none_after_it(regions: Table) -> None:
     planned = snapshot_id(regions)
     gone = delete(regions, 2)
+    child = snapshot_id(regions)
     remove_files(regions, [gone])
-    metadata = loaded(regions).metadata
-    without = [one for one in metadata.snapshots if one.snapshot_id != planned]
-    fresh = loaded(regions)
-    fresh.metadata = metadata.model_copy(update={"snapshots": without})
 
-    head = read_head(fresh, planned, scanned)
+    head = read_head(without(regions, planned), planned, scanned)
+    unknown = read_head(without(regions, child), planned, scanned)
 
     assert (head.descends, removed(head)) == (True, [(gone, 2)])
+    assert (unknown.descends, unknown.removed_equality_deletes) == (None, None)
 
 
-def test_a_plan_behind_an_expired_snapshot_is_not_known_to_be_an_ancestor(regions: Table) -> None:
-    planned = snapshot_id(regions)
-    append(regions, [{"x": 3}])
-    middle = snapshot_id(regions)
-    append(regions, [{"x": 4}])
-    fresh = loaded(regions)
-    fresh.metadata = fresh.metadata.model_copy(
-        update={"snapshots": [one for one in fresh.metadata.snapshots if one.snapshot_id != middle]}
-    )
-
-    head = read_head(fresh, planned, scanned)
-
-    assert (head.descends, head.removed_equality_deletes) == (None, None)
-
-
-def test_a_plan_on_a_branch_is_no_ancestor_of_main(regions: Table) -> None:
+def test_a_plan_on_a_branch_is_no_ancestor_of_main_and_a_ring_of_parents_says_nothing(regions: Table) -> None:
     create_branch(regions, "audit")
     append(regions, [{"x": 3}], branch="audit")
     planned = loaded(regions).metadata.refs["audit"].snapshot_id
     append(regions, [{"x": 4}])
-
     assert head_of(regions, planned).descends is False
 
-
-def test_parents_that_form_a_ring_say_nothing(regions: Table) -> None:
-    append(regions, [{"x": 3}])
-    fresh = loaded(regions)
+    fresh = without(regions, planned)
     first, second = fresh.metadata.snapshots
     ring = [first.model_copy(update={"parent_snapshot_id": second.snapshot_id}), second]
     fresh.metadata = fresh.metadata.model_copy(update={"snapshots": ring})
-
     assert read_head(fresh, 4711, scanned).descends is None
 
 
@@ -360,17 +302,6 @@ def test_a_delete_left_out_without_an_entry_counts_as_removed(regions: Table) ->
     bare = type(found)(found.snapshot_id, found.sequence_number, tuple(type(one)(one.data) for one in found.files))
 
     assert removed(read_head(fresh, planned, lambda _: bare)) == [(gone, 2)]
-
-
-def test_format_1_has_no_deletes(tmp_path: Path) -> None:
-    table = make_table(make_catalog(tmp_path), "db.old", REGIONS, format_version=1)
-    append(table, [{"x": 1}])
-    planned = snapshot_id(table)
-    append(table, [{"x": 2}])
-
-    head = head_of(table, planned)
-
-    assert (head.format_version, head.sequence_number, head.descends, removed(head)) == (1, 0, True, [])
 
 
 def test_a_table_without_snapshot_conflicts(tmp_path: Path) -> None:
@@ -385,7 +316,6 @@ def test_a_missing_manifest_list_of_the_history_is_named(regions: Table) -> None
     append(regions, [{"x": 3}])
     middle = loaded(regions).current_snapshot()
     append(regions, [{"x": 4}])
-    assert middle is not None
     Path(local_path(middle.manifest_list)).unlink()
 
     with pytest.raises(DataFileMissing, match=r"the manifest list .* does not exist"):

@@ -82,7 +82,6 @@ def test_files_are_listed_in_pages_and_deleted_in_bulk(place: str) -> None:
     assert storage.delete_many([paths[1]]) == {paths[1]: ABSENT}
     assert [one.path for page in storage.pages(place) for one in page] == paths[:1]
     found = storage.stat(paths[0])
-    assert found is not None
     assert (found.size_bytes, storage.stat(paths[1])) == (3, None)
 
 

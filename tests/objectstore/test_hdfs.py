@@ -54,7 +54,6 @@ def test_a_file_is_moved_once_and_never_over_another_one(hdfs: FileSystem, place
     assert before is not None
     assert [storage.move(one, target), storage.move(one, target)] == [MOVED, MOVED]
     moved = storage.stat(target)
-    assert moved is not None
     assert (moved.size_bytes, moved.modified_at, storage.stat(one)) == (3, before.modified_at, None)
     assert storage.move(other, target).ended is Ended.CHANGED
     assert storage.move(f"{place}/data/none", f"{place}/data/c") == ABSENT

@@ -103,8 +103,8 @@ def test_a_busy_store_is_asked_again(opened: Opened, keys: list[str]) -> None:
     assert keys[0] not in listed(client)
 
 
-def test_of_a_request_that_fails_each_file_is_told(opened: Opened, keys: list[str]) -> None:
-    """A key that can't be named fails alone; what is gone already is absent."""
+def test_a_key_that_cannot_be_named_is_told_and_its_listing_is_none(opened: Opened, keys: list[str]) -> None:
+    """It alone fails of a request; what is gone already is absent."""
     _, access, client = opened
     wanted = [uri(keys[0]), uri("wh/t/data//x"), uri("wh/t/data/gone")]
     done = access.delete_many(wanted)
@@ -112,10 +112,6 @@ def test_of_a_request_that_fails_each_file_is_told(opened: Opened, keys: list[st
     assert done[wanted[1]].ended is Ended.FAILED
     assert "empty path segment" in done[wanted[1]].why
     assert keys[0] not in listed(client)
-
-
-def test_a_listing_with_a_key_that_cannot_be_named_is_no_listing(opened: Opened, keys: list[str]) -> None:
-    _, access, client = opened
     client.put_object(Bucket=BUCKET, Key="wh/t/data//x", Body=b"")
     with pytest.raises(CatalogUnavailable, match="empty path segment"):
         list(access.pages(uri("wh/t")))

@@ -2,7 +2,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,8 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.principals import PLAIN
 from amoro_core.model.processes import CatalogConfig
 from amoro_optimizer.client import Client
+from amoro_optimizer.execution import Backend
+from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.session import Registration
 from tests.cli.fakes import check_document
 from tests.engine.writer import make_catalog
@@ -108,6 +110,24 @@ def register(coordinator: Coordinator, client: Client, **changes: Any) -> Regist
     }
     token = changes.pop("token", coordinator.enrolment_token)
     return client.register(token, **{**values, **changes})[0]
+
+
+@contextmanager
+def optimizer(
+    coordinator: Coordinator, backend: Backend, threads: int = 2, heartbeat_s: float = 1
+) -> Iterator[tuple[Runner, threading.Thread]]:
+    """An optimizer that works by the backend in a thread until the block ends."""
+    config = OptimizerConfig(
+        coordinator.address, "default", threads, 1 << 28, coordinator.enrolment_token, heartbeat_s, labels={}
+    )
+    runner = Runner(config, backend)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield runner, thread
+    finally:
+        runner.stop()
+        thread.join()
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -141,12 +141,25 @@ def ask_by(coordinator: Coordinator, trust: Trust, address: str | None = None) -
         )
 
 
-def register_by(coordinator: Coordinator, trust: Trust) -> str:
-    with closing(Client(coordinator.address, trust, stopping=threading.Event())) as client:
-        return register(coordinator, client).optimizer_id
+def test_a_certificate_for_another_name_is_not_trusted_and_a_renewed_one_is_shown_without_a_restart(
+    ours: Authority, start: Start
+) -> None:
+    coordinator = start(ours.issue("elsewhere.example", to="server"))
+    with pytest.raises(Untrusted, match="its certificate has another name"):
+        ask_by(coordinator, Trust(ours.file))
+    # It would go on trying for ever otherwise.
+    with (
+        closing(Client(coordinator.address, Trust(ours.file), stopping=threading.Event())) as optimizer,
+        pytest.raises(Untrusted, match="its certificate has another name"),
+    ):
+        register(coordinator, optimizer)
+    pair = ours.issue("127.0.0.1", to="server")
+    assert ask_by(coordinator, Trust(ours.file)) == str(pair.certificate)
+    pair.key.write_text("half written")
+    assert ask_by(coordinator, Trust(ours.file)) == str(pair.certificate)
 
 
-def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authority, start: Start) -> None:
+def test_beyond_loopback_a_certificate_and_a_token_let_clients_and_optimizers_in(ours: Authority, start: Start) -> None:
     pair = ours.issue("127.0.0.1")
     coordinator = start(pair, host="0.0.0.0")
     there = coordinator.address.replace("0.0.0.0", "127.0.0.1")
@@ -156,20 +169,28 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authorit
     with closing(AdminClient(endpoint)) as client, pytest.raises(AmoroError) as error:
         client.GetSettings(admin_pb2.GetSettingsRequest())
     assert (error.value.code, error.value.exit_status) == ("AMORO-4002", 4)
-
-
-def test_the_python_api_connects_by_tls(ours: Authority, start: Start) -> None:
-    coordinator = start(ours.issue("127.0.0.1"))
-    with connect(coordinator.address, coordinator.admin_token.reveal(), ca_file=ours.file) as client:
-        assert client.optimizers() == ()
-    with pytest.raises(Untrusted, match="no known authority has signed its certificate"):
-        connect(f"grpcs://{coordinator.address}", coordinator.admin_token.reveal())
-
-
-def test_an_optimizer_registers_by_the_same_trust(ours: Authority, start: Start) -> None:
-    coordinator = start(ours.issue("127.0.0.1"))
-    optimizer_id = register_by(coordinator, Trust(ours.file))
+    with connect(there, coordinator.admin_token.reveal(), ca_file=ours.file) as api:
+        assert api.optimizers() == ()
+    with closing(Client(there, Trust(ours.file), stopping=threading.Event())) as optimizer:
+        optimizer_id = register(coordinator, optimizer).optimizer_id
     assert [each.optimizer_id for each, _ in coordinator.optimizers.list_optimizers()] == [optimizer_id]
+
+
+def test_neither_the_clear_nor_another_authority_is_trusted(
+    ours: Authority, authority: MakeAuthority, start: Start
+) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    with pytest.raises(CoordinatorUnavailable) as clear:
+        ask_by(coordinator, PLAIN)
+    assert clear.value.hint == "It may expect TLS: give the certificate of its authority with --ca-file."
+    for trust, address in (
+        (Trust(authority("theirs").file), coordinator.address),
+        (PLAIN, f"grpcs://{coordinator.address}"),
+    ):
+        with pytest.raises(Untrusted, match="no known authority has signed its certificate") as error:
+            ask_by(coordinator, trust, address)
+        assert (error.value.code, error.value.exit_status) == ("AMORO-4003", 4)
+        assert error.value.hint == "Give the certificate of its authority with --ca-file or AMORO_CA_FILE."
 
 
 def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, start: Start, tmp_path: Path) -> None:
@@ -184,36 +205,6 @@ def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, 
     assert record == {"pid": os.getpid(), "address": coordinator.address, "local_address": local}
 
 
-def test_nothing_is_served_in_the_clear_where_a_certificate_is_shown(ours: Authority, start: Start) -> None:
-    coordinator = start(ours.issue("127.0.0.1"))
-    with pytest.raises(CoordinatorUnavailable) as error:
-        ask_by(coordinator, PLAIN)
-    assert error.value.hint == "It may expect TLS: give the certificate of its authority with --ca-file."
-
-
-def test_a_certificate_of_another_authority_is_not_trusted(
-    ours: Authority, authority: MakeAuthority, start: Start
-) -> None:
-    coordinator = start(ours.issue("127.0.0.1"))
-    for trust, address in (
-        (Trust(authority("theirs").file), coordinator.address),
-        (PLAIN, f"grpcs://{coordinator.address}"),
-    ):
-        with pytest.raises(Untrusted, match="no known authority has signed its certificate") as error:
-            ask_by(coordinator, trust, address)
-        assert (error.value.code, error.value.exit_status) == ("AMORO-4003", 4)
-        assert error.value.hint == "Give the certificate of its authority with --ca-file or AMORO_CA_FILE."
-
-
-def test_a_certificate_for_another_name_is_not_trusted(ours: Authority, start: Start) -> None:
-    coordinator = start(ours.issue("elsewhere.example"))
-    with pytest.raises(Untrusted, match="its certificate has another name"):
-        ask_by(coordinator, Trust(ours.file))
-    # It would go on trying for ever otherwise.
-    with pytest.raises(Untrusted, match="its certificate has another name"):
-        register_by(coordinator, Trust(ours.file))
-
-
 def test_only_clients_of_the_authority_named_are_let_in(
     ours: Authority, authority: MakeAuthority, start: Start
 ) -> None:
@@ -226,16 +217,6 @@ def test_only_clients_of_the_authority_named_are_let_in(
         with pytest.raises(CoordinatorUnavailable) as error:
             ask_by(coordinator, trust)
         assert "ask for a client's certificate" in error.value.hint
-
-
-def test_a_renewed_certificate_is_shown_without_a_restart(ours: Authority, start: Start) -> None:
-    coordinator = start(ours.issue("elsewhere.example", to="server"))
-    with pytest.raises(Untrusted, match="another name"):
-        ask_by(coordinator, Trust(ours.file))
-    pair = ours.issue("127.0.0.1", to="server")
-    assert ask_by(coordinator, Trust(ours.file)) == str(pair.certificate)
-    pair.key.write_text("half written")
-    assert ask_by(coordinator, Trust(ours.file)) == str(pair.certificate)
 
 
 def test_an_expired_certificate_is_refused_at_start_and_by_clients(
@@ -298,21 +279,17 @@ def test_files_that_cannot_be_listened_with_are_named_at_start(
     assert ask_by(start(good), Trust(ours.file)) == str(good.certificate)
 
 
-def test_half_of_what_tls_needs_is_wrong(tmp_path: Path, ours: Authority) -> None:
-    pair = ours.issue("127.0.0.1")
+def test_half_of_what_tls_needs_and_files_that_cannot_be_used_are_named(tmp_path: Path, ours: Authority) -> None:
+    pair = ours.issue("client.example")
     halves = (
         (Settings(tls_certificate=str(pair.certificate)), "TLS needs tls-key too"),
         (Settings(tls_key=str(pair.key)), "TLS needs tls-certificate too"),
         (Settings(tls_client_ca=str(ours.file)), "TLS needs tls-certificate too"),
     )
     for settings, message in halves:
-        with pytest.raises(InvalidSettings) as error:
+        with pytest.raises(InvalidSettings) as refused:
             Coordinator(tmp_path / "home", settings)
-        assert error.value.message == message
-
-
-def test_files_to_trust_by_that_cannot_be_used_are_named(tmp_path: Path, ours: Authority) -> None:
-    pair = ours.issue("client.example")
+        assert refused.value.message == message
     missing = tmp_path / "missing"
     wrong = (
         (Trust(missing), f"{missing} can't be read: No such file or directory"),
@@ -364,29 +341,19 @@ def doctor(home: Path) -> list[Finding]:
     return [each for each in diagnose(home, None) if each.name == "coordinator"]
 
 
-@pytest.fixture
-def gone(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A state directory that names a process which lives, and an address where nobody answers."""
-    with socket.socket() as held:  # bound, so that nobody else gets it, and not listening
-        held.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{held.getsockname()[1]}"
-        (tmp_path / "coordinator.json").write_text(json.dumps({"pid": os.getpid(), "address": address}))
-        yield tmp_path, address
-
-
 def test_a_coordinator_that_serves_is_healthy(coordinator: Coordinator) -> None:
     said = f"{coordinator.address} says SERVING"
     assert probe(coordinator.home) == (0, f"{said}\n")
     assert [(each.ok, each.detail) for each in doctor(coordinator.home)] == [(True, said)]
 
 
-def test_one_that_runs_and_does_not_answer_is_not(gone: tuple[Path, str]) -> None:
-    home, address = gone
-    status, said = probe(home)
-    assert (status, said.startswith(f"{address} does not answer: ")) == (1, True)
-    assert [each.ok for each in doctor(home)] == [False]
-
-
-def test_where_none_runs_there_is_nothing_to_ask(tmp_path: Path) -> None:
+def test_one_that_runs_and_does_not_answer_is_not_and_where_none_runs_there_is_nothing_to_ask(tmp_path: Path) -> None:
     assert probe(tmp_path) == (0, "no coordinator runs here\n")
     assert doctor(tmp_path) == []
+    with socket.socket() as held:  # bound, so that nobody else gets it, and not listening
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        (tmp_path / "coordinator.json").write_text(json.dumps({"pid": os.getpid(), "address": address}))
+        status, said = probe(tmp_path)
+        assert (status, said.startswith(f"{address} does not answer: ")) == (1, True)
+        assert [each.ok for each in doctor(tmp_path)] == [False]

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,16 +23,16 @@ from amoro_core.model.text_sanitizing import Secret
 from amoro_core.store import pending_deletions as store_condemned
 from amoro_core.store import tasks
 from amoro_optimizer.client import Client
-from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.work_kinds import BlobName, InProcess, Kinds
 from tests.acceptance.processes import Installation
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.large import count_as_large
-from tests.rpc.conftest import register, wait_until
+from tests.rpc.conftest import optimizer, register, wait_until
 
 NAME = "clean-orphan-files"
+KINDS = InProcess(Kinds())
 
 
 @pytest.fixture
@@ -70,28 +69,12 @@ def ended(coordinator: Coordinator, process_id: str) -> str:
     return coordinator.optimizing.find_process(process_id).process.status
 
 
-@contextmanager
-def optimizer(coordinator: Coordinator, threads: int = 2) -> Iterator[Runner]:
-    config = OptimizerConfig(
-        coordinator.address, "default", threads, 1 << 28, coordinator.enrolment_token, heartbeat_interval_s=1, labels={}
-    )
-    runner = Runner(config, InProcess(Kinds()))
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    try:
-        yield runner
-    finally:
-        runner.stop()
-        thread.join()
-
-
 def test_two_optimizers_list_a_table(coordinator: Coordinator, catalog: SqlCatalog, orphans: list[Path]) -> None:
     before = oracle.live_rows(catalog.load_table("db.t"))
-    with optimizer(coordinator, 1), optimizer(coordinator, 1):
+    with optimizer(coordinator, KINDS, 1), optimizer(coordinator, KINDS, 1):
         process_id = begin(coordinator)
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
         receipt = coordinator.optimizing.find_process(process_id).process.receipt
-        assert receipt is not None
         assert receipt.words.startswith(f"marked {len(orphans)} orphan files (")
         assert all(path.exists() for path in orphans)
         assert ended(coordinator, begin(coordinator, "empty-trash")) == ProcessStatus.SUCCESS
@@ -145,7 +128,7 @@ def test_work_whose_blob_was_altered_fails_and_finds_nothing(coordinator: Coordi
     process_id = begin(coordinator)
     change = "UPDATE work_blob SET content = zeroblob(length(content))"
     coordinator._store.write(lambda db: db.execute(change, {}))
-    with optimizer(coordinator):
+    with optimizer(coordinator, KINDS):
         assert ended(coordinator, process_id) == ProcessStatus.FAILED
     assert "is not what its work names" in coordinator.optimizing.find_process(process_id).process.failure
 
@@ -159,7 +142,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def condemned(coordinator: Coordinator, orphans: list[Path]) -> list[Path]:
     """Files that are due to be deleted."""
-    with optimizer(coordinator):
+    with optimizer(coordinator, KINDS):
         assert ended(coordinator, begin(coordinator)) == ProcessStatus.SUCCESS
     return orphans
 
@@ -187,10 +170,9 @@ def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_pa
         lease_ends_s = time.monotonic() + 3.1
         stopped.popen.send_signal(signal.SIGSTOP)
     (task,) = coordinator.optimizing.find_process(process_id).tasks
-    assert task.thread is not None
     coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
     before = {path: path.stat() for path in condemned}
-    with optimizer(coordinator):
+    with optimizer(coordinator, KINDS):
         ended(coordinator, process_id)
     assert not any(path.exists() for path in condemned)
     for path, was in before.items():
@@ -211,12 +193,10 @@ def test_an_optimizer_that_is_killed_while_it_deletes_has_its_batch_guarded_agai
     killed.popen.wait()
     assert not any(path.exists() for path in condemned)
     (task,) = coordinator.optimizing.find_process(process_id).tasks
-    assert task.thread is not None
     coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
-    with optimizer(coordinator):
+    with optimizer(coordinator, KINDS):
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
     receipt = coordinator.optimizing.find_process(process_id).process.receipt
-    assert receipt is not None
     assert {one.name: one.value for one in receipt.more}["files_absent"] == len(condemned)
 
 
@@ -224,7 +204,7 @@ def test_an_ack_waits_for_the_guard_without_a_thread(
     coordinator: Coordinator, small_batches: None, condemned: list[Path]
 ) -> None:
     """One kind of files in many tasks, of which one guard answers for one at a time."""
-    with optimizer(coordinator, 4):
+    with optimizer(coordinator, KINDS, 4):
         process_id = begin(coordinator, "empty-trash")
         assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
     assert len(coordinator.optimizing.find_process(process_id).tasks) == len(condemned)

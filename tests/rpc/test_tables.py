@@ -10,9 +10,13 @@ import grpc
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_cli.client import AdminClient
+from amoro_cli.list_options import ListRange, gather, listed
+from amoro_cli.wait import with_tasks
 from amoro_core.bootstrap.coordinator_app import Coordinator
-from amoro_core.errors import AttemptAbandoned
+from amoro_core.errors import AttemptAbandoned, InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.paging import ALL, Window
 from amoro_core.model.tables import parse_table
 from amoro_core.model.verification import RowsDigest
 from amoro_core.protocol import admin_pb2 as pb
@@ -23,6 +27,7 @@ from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
 from tests.rpc.conftest import Command, Said, register, wait_until
+from tests.store.builders import fill
 
 Changed = Callable[..., Said]
 
@@ -112,19 +117,14 @@ def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
 PATIENCE_S = 60
 
 
-def rewritten(catalog: SqlCatalog) -> None:
-    """A table of which a process has replaced the only file by one with the same rows."""
-    table = writer.make_table(catalog, "db.t", SCHEMA)
-    writer.append(table, [row(1)])
-    (file,) = oracle.live_files(table)
-    added = tuple(write_data_files(table, [row(1)]))
-    commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
-
-
 def test_reading_ends_when_the_caller_has_gone(
     coordinator: Coordinator, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewritten(catalog)
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    (file,) = oracle.live_files(table)
+    added = tuple(write_data_files(table, [row(1)]))  # a process has replaced the only file by one with the same rows
+    commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
     reading, stopped = threading.Event(), threading.Event()
 
     def read_until_told(work: Any, access: Any, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
@@ -181,3 +181,70 @@ def test_a_group_above_every_bound_waits_and_the_process_says_which_bound_and_wh
     assert told() == ("", False)
     (handed,) = client.poll(fitting.token, [1], 0, (), 0).tasks
     assert handed.attempt.task_id == task.task_id
+
+
+# Lists: in pages, counted where they are kept, without the tasks of their processes
+
+
+SIZE = 90  # bytes of the input of each task
+
+
+def processes(admin: AdminClient, part: Window = ALL) -> ListRange[pb.Process]:
+    return listed(admin, part, pb.ListProcessesRequest())
+
+
+def tables_of(admin: AdminClient, part: Window = ALL, **fields: str) -> ListRange[pb.Table]:
+    return listed(admin, part, pb.ListTablesRequest(**fields))
+
+
+def tasks_of(admin: AdminClient, part: Window, status: str = "") -> tuple[pb.Process, ListRange[pb.TaskInfo]]:
+    request = pb.ListTasksRequest(process_id="01990000", status=status)
+    first, found = gather(admin, part, request)
+    return first.process, found
+
+
+def test_a_list_of_processes_counts_tasks_and_carries_none(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=150, running=150, each=40)
+    assert admin.GetStatus(pb.GetStatusRequest()).running_processes == 150
+    stub = AdminServiceStub(admin._channel)
+    answer = stub.ListProcesses(pb.ListProcessesRequest(status="running"), metadata=admin._metadata, timeout=60)
+    assert (len(answer.processes), answer.total, answer.next) == (100, 150, "01990050-0001")
+    assert answer.ByteSize() <= 100_000
+    newest = answer.processes[0]
+    assert (newest.process_id, newest.table, list(newest.tasks)) == ("01990149-0001", "cat.db.t000149", [])
+    assert newest.task_counts == pb.TaskCounts(planned=38, acked=1, success=1)
+    assert (newest.tasks_total, newest.tasks_done, newest.busy_optimizers, newest.state) == (40, 1, 1, "running")
+    assert (newest.input_bytes, newest.input_bytes_done) == (40 * SIZE, SIZE)
+
+
+def test_a_process_comes_without_its_tasks_and_a_client_adds_them_page_by_page(
+    coordinator: Coordinator, admin: AdminClient
+) -> None:
+    fill(coordinator._store, known=1, running=1, each=2500)
+    alone = admin.GetProcess(pb.GetProcessRequest(process_id="01990000-0001"))
+    assert (alone.tasks_total, len(alone.tasks)) == (2500, 0)
+    assert [task.task_id for task in with_tasks(admin, alone).tasks] == list(range(1, 2501))
+
+
+def test_a_list_that_is_longer_than_a_page_comes_whole(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=1025)
+    names = [f"cat.db.t{number:06}" for number in range(1025)]
+    whole = tables_of(admin)
+    assert ([item.table for item in whole.items], whole.total, whole.next) == (names, 1025, "")
+    part = tables_of(admin, Window(1012, names[4]))
+    assert ([item.table for item in part.items], part.total) == (names[5:1017], 1025)
+    assert [item.table for item in tables_of(admin, Window(0, part.next)).items] == names[1017:]
+    assert tables_of(admin, Window(0, "cat.db.u")).items == []
+    with pytest.raises(InvalidArgument, match="'no table' is not a cursor"):
+        tables_of(admin, Window(0, "no table"))
+
+
+def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=1, running=1, each=9)
+    owner, first = tasks_of(admin, Window(4))
+    assert (owner.process_id, owner.tasks_total, list(owner.tasks)) == ("01990000-0001", 9, [])
+    assert ([task.task_id for task in first.items], first.total, first.next) == ([1, 2, 3, 4], 9, "4")
+    waiting = tasks_of(admin, Window(0, "5"), status="planned")[1]
+    assert ([task.task_id for task in waiting.items], waiting.total, waiting.next) == ([6, 7, 8, 9], 7, "")
+    with pytest.raises(InvalidArgument, match="'x' is not a task number"):
+        tasks_of(admin, Window(1, "x"))

@@ -1,10 +1,10 @@
 """Values with defaults, and a state database with each stage of a task's life in it."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -207,34 +207,26 @@ def fill(store: Store, *, known: int, running: int = 0, each: int = 0) -> None:
     Of the tasks of a process the first is rewritten, the second runs, and the others wait.
     """
     store.write(lambda db: groups.add_optimizer(db, optimizer(HELD.optimizer_id)))
-    for start in range(0, known, _AT_ONCE):
-        store.write(lambda db, start=start: _add_tables(db, range(start, min(known, start + _AT_ONCE))))
-    for number in range(running):
-        store.write(lambda db, number=number: _add_process(db, number, each))
-
-
-def _add_tables(db: Connection, numbers: range) -> None:
-    for number in numbers:
-        tables.add(db, runtime(f"t{number:06}"))
-
-
-def _add_process(db: Connection, number: int, each: int) -> None:
-    table = tables.get(db, number + 1)
-    owner = process(table, f"0199{number:04}-0001", created_at=NOW + timedelta(seconds=number))
-    processes.add(db, owner)
-    tasks.add_many(db, [(task, b"payload") for task in _tasks(owner, each)])
-
-
-def _tasks(owner: OptimizingProcess, each: int) -> Iterator[OptimizingTask]:
     acked = {"attempt": 1, "scheduled_at": minutes(1), "acked_at": minutes(2)}
-    for number in range(1, each + 1):
-        added = task(owner, number)
-        if number == 1:
-            yield added._replace(status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
-        elif number == 2:
-            yield added._replace(status=TaskStatus.ACKED, thread=HELD, **acked)
-        else:
-            yield added
+
+    def add_tables(db: Connection, numbers: range) -> None:
+        for number in numbers:
+            tables.add(db, runtime(f"t{number:06}"))
+
+    def add_process(db: Connection, number: int) -> None:
+        table, created = tables.get(db, number + 1), NOW + timedelta(seconds=number)
+        owner = processes.add(db, process(table, f"0199{number:04}-0001", created_at=created))
+        added = [task(owner, one) for one in range(1, each + 1)]
+        if each > 0:
+            added[0] = added[0]._replace(status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
+        if each > 1:
+            added[1] = added[1]._replace(status=TaskStatus.ACKED, thread=HELD, **acked)
+        tasks.add_many(db, [(one, b"payload") for one in added])
+
+    for start in range(0, known, _AT_ONCE):
+        store.write(partial(add_tables, numbers=range(start, min(known, start + _AT_ONCE))))
+    for number in range(running):
+        store.write(partial(add_process, number=number))
 
 
 def list_planned(db: Connection, group: str, kinds: Sequence[str], max_cluster_bytes: int = 0) -> list[OptimizingTask]:

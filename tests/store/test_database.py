@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import resource
 import shutil
@@ -10,8 +12,10 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +23,12 @@ from typing import Any
 import pytest
 
 from amoro_cli.connection import Kind
-from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFull, StoreFailed
+from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StateDirectoryLocked, StorageFull, StoreFailed
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
 from amoro_core.store import accounts, catalogs, groups, processes, tables
 from amoro_core.store.completion import names_in
-from amoro_core.store.database import MAX_BATCH, Connection, Store
+from amoro_core.store.database import MAX_BATCH, Connection, ReadingStore, StateLock, Store
 from tests.store import builders
 from tests.store.builders import process, runtime, services
 
@@ -66,15 +70,14 @@ class Held:
         self._write.result(SECONDS)
 
 
+def _broken(db: Connection) -> None:
+    accounts.save_builtin_token(db, "broken", "x")
+    raise AlreadyExists("me")
+
+
 def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itself_back(store: Store) -> None:
     held = Held(store)
-    first = store.submit(_save("first"))
-
-    def broken(db: Connection) -> None:
-        accounts.save_builtin_token(db, "broken", "x")
-        raise AlreadyExists("me")
-
-    second = store.submit(broken)
+    first, second = store.submit(_save("first")), store.submit(_broken)
 
     def look(db: Connection) -> tuple[list[str], list[str], bool]:
         return _kinds(db), store.read(_kinds), first.done()
@@ -92,31 +95,19 @@ def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itsel
 def test_first_write_of_a_transaction_that_raises_takes_only_itself_back(store: Store) -> None:
     """It has no savepoint: the transaction begins anew, and what follows in it is kept."""
 
-    def broken(db: Connection) -> None:
-        accounts.save_builtin_token(db, "broken", "x")
-        raise AlreadyExists("me")
+    def empty(db: Connection) -> None:
+        db.execute("INSERT INTO token (kind, token_hash) VALUES ('bad', '')")
 
     held = Held(store)
-    writes = store.submit_all([broken, _save("second"), broken, _save("fourth")])
+    writes = store.submit_all([_broken, _save("second"), empty, _save("fourth")])
     held.release()
-    assert writes[1].result(SECONDS) == "second"
-    assert writes[3].result(SECONDS) == "fourth"
-    for number in (0, 2):
-        with pytest.raises(AlreadyExists):
-            writes[number].result(SECONDS)
-    assert store.read(_kinds) == ["fourth", "second"]
-
-
-def test_error_of_the_database_takes_only_its_own_write_back(store: Store) -> None:
-    held = Held(store)
-    good = store.submit(_save("good"))
-    bad = store.submit(lambda db: db.execute("INSERT INTO token (kind, token_hash) VALUES ('bad', '')"))
-    held.release()
-    assert good.result(SECONDS) == "good"
+    assert [writes[number].result(SECONDS) for number in (1, 3)] == ["second", "fourth"]
+    with pytest.raises(AlreadyExists):
+        writes[0].result(SECONDS)
     with pytest.raises(StoreFailed, match="CHECK constraint failed") as failure:
-        bad.result(SECONDS)
+        writes[2].result(SECONDS)
     assert isinstance(failure.value.__cause__, sqlite3.IntegrityError)
-    assert store.read(_kinds) == ["good"]
+    assert store.read(_kinds) == ["fourth", "second"]
 
 
 def test_more_writes_than_fit_in_a_batch_all_run_in_order(store: Store) -> None:
@@ -231,7 +222,7 @@ def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
     assert behind == []
 
 
-def test_read_is_of_one_moment(store: Store) -> None:
+def test_read_is_of_one_moment_and_writes_nothing(store: Store) -> None:
     store.write(_save("a"))
 
     def twice(db: Connection) -> tuple[list[str], list[str]]:
@@ -240,13 +231,11 @@ def test_read_is_of_one_moment(store: Store) -> None:
         return before, _kinds(db)
 
     assert store.read(twice) == (["a"], ["a"])
-    assert store.read(_kinds) == ["a", "b"]
-
-
-def test_reader_cannot_write(store: Store) -> None:
     with pytest.raises(StoreFailed, match="readonly"):
         store.read(_save("admin"))
-    assert store.read(_kinds) == []
+    with pytest.raises(RuntimeError, match="inside a write"):  # instead of waiting for itself
+        store.write(lambda _: store.write(_save("inner")))
+    assert store.read(_kinds) == ["a", "b"]
 
 
 def test_reads_inside_reads_and_on_many_threads_leave_connections_to_be_used_again(store: Store) -> None:
@@ -256,11 +245,6 @@ def test_reads_inside_reads_and_on_many_threads_leave_connections_to_be_used_aga
         thread.start()
         thread.join(SECONDS)
     assert store.read(_kinds) == []
-
-
-def test_write_inside_a_write_is_refused_instead_of_waiting_for_itself(store: Store) -> None:
-    with pytest.raises(RuntimeError, match="inside a write"):
-        store.write(lambda _: store.write(_save("inner")))
 
 
 def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) -> None:
@@ -362,11 +346,8 @@ def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     with pytest.raises(StoreFailed, match="not a database"):
         Store.open(path)
     assert path.read_bytes() == before
-
-
-def test_missing_directory_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="nowhere"):
-        Store.open(tmp_path / "nowhere" / "amoro.db")
+        Store.open(path.parent / "nowhere" / "amoro.db")
 
 
 @pytest.mark.parametrize("least", [1, 100])
@@ -375,7 +356,6 @@ def test_killed_process_keeps_every_acknowledged_write(path: Path, least: int) -
         [sys.executable, "-m", "tests.store.writing_process", str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     with process:
-        assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(least)]
         process.kill()
         said += process.stdout.read().splitlines(keepends=True)
@@ -397,7 +377,8 @@ def test_parameters_by_position_are_refused(store: Store, call: str) -> None:
 # Names that a shell completes, read from a state directory that may be in use
 
 
-def test_names_of_every_kind_are_read_beside_the_store(tmp_path: Path) -> None:
+def test_names_of_every_kind_are_read_beside_the_store_and_none_of_no_state_or_a_broken_one(tmp_path: Path) -> None:
+    assert names_in(tmp_path / "none", Kind.TABLE) == []
     with Store.open(tmp_path / "amoro.db") as store:
         for name in ("cat.db.t", "cat.a.b.`odd name`"):
             made = store.write(lambda db, name=name: tables.add(db, runtime(identifier=parse_table(name))))
@@ -409,10 +390,6 @@ def test_names_of_every_kind_are_read_beside_the_store(tmp_path: Path) -> None:
         assert "nightly" in names_in(tmp_path, Kind.GROUP)
         assert names_in(tmp_path, Kind.PROCESS) == [process(made).process_id]
         assert names_in(tmp_path, Kind.OPTIMIZER) == []
-
-
-def test_where_there_is_no_state_or_a_broken_one_there_are_no_names(tmp_path: Path) -> None:
-    assert names_in(tmp_path / "none", Kind.TABLE) == []
     (tmp_path / "amoro.db").write_bytes(b"no database at all" * 100)
     assert names_in(tmp_path, Kind.TABLE) == []
 
@@ -432,15 +409,12 @@ def test_a_backup_is_a_whole_private_copy_that_opens_as_a_state(store: Store, tm
         assert copy.check() == []
 
 
-def test_a_backup_never_replaces_a_file(store: Store, tmp_path: Path) -> None:
+def test_a_backup_never_replaces_a_file_and_needs_a_place_that_can_be_written(store: Store, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     target.write_text("precious")
     with pytest.raises(AlreadyExists, match="exists already; a backup never replaces a file"):
         store.backup(target)
     assert target.read_text() == "precious"
-
-
-def test_a_place_that_can_not_be_written_is_named_and_nothing_is_left(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="can't be written: No such file or directory"):
         store.backup(tmp_path / "nowhere" / "copy.db")
     with pytest.raises(InvalidArgument, match="is not an absolute path"):
@@ -452,3 +426,144 @@ def test_a_check_names_references_that_lead_nowhere(store: Store, path: Path) ->
     with sqlite3.connect(path) as other:
         other.execute("INSERT INTO optimizer VALUES ('o', 'h', 'gone', 1, 1, '{}', 1, 0, '[]', 0)")
     assert services(store).state.check() == ["row 1 of optimizer refers to a row of resource_group that does not exist"]
+
+
+# Reading beside a coordinator that writes, and the lock that there is one of them
+
+
+CATALOG = CatalogConfig("sales", (("type", "sql"),))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[ReadingStore]:
+    with closing(ReadingStore.open(path)) as store:
+        yield store
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file but the index of the write-ahead log, which each reader keeps, and an empty log."""
+    found = {file.name: file.read_bytes() for file in directory.iterdir() if not file.name.endswith("-shm")}
+    return {name: content for name, content in found.items() if content or not name.endswith("-wal")}
+
+
+def test_what_a_coordinator_writes_is_read_beside_it_and_nothing_of_it_is_changed(store: Store, path: Path) -> None:
+    with reading(path) as reader:
+        assert reader.read(catalogs.list_catalogs) == []
+        store.write(lambda db: catalogs.add(db, CATALOG))
+        before = contents(path.parent)
+        assert reader.read(catalogs.list_catalogs) == [CATALOG]
+    assert contents(path.parent) == before
+    store.write(lambda db: catalogs.remove(db, "sales"))  # it was not fenced off
+
+    with reading(path) as reader:
+        with pytest.raises(StoreFailed, match="only reads"):
+            reader.write(lambda db: catalogs.add(db, CATALOG))
+        with pytest.raises(StoreFailed, match="readonly"):
+            reader.read(lambda db: catalogs.add(db, CATALOG))
+    assert store.read(catalogs.list_catalogs) == []
+
+
+def test_where_there_is_no_database_or_an_empty_one_the_state_is_empty(tmp_path: Path, path: Path) -> None:
+    home = tmp_path / "home"
+    with reading(home / "amoro.db") as reader:
+        assert [group.name for group in reader.read(groups.list_groups)] == ["default"]
+        assert reader.check() == []
+        with pytest.raises(StoreFailed, match="readonly"):
+            reader.read(lambda db: catalogs.add(db, CATALOG))
+        with pytest.raises(StoreFailed, match="no state database"):
+            reader.backup(tmp_path / "copy.db")
+    assert list(tmp_path.iterdir()) == []
+
+    path.touch()
+    with reading(path) as reader:
+        assert reader.read(catalogs.list_catalogs) == []
+    assert path.read_bytes() == b""
+
+    path.write_bytes(b"not a database, and long enough to be sure of that: " * 20)
+    with pytest.raises(StoreFailed, match="cannot be read"):
+        ReadingStore.open(path)
+
+
+# One coordinator on a state directory
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from amoro_core.store.database import StateLock
+with StateLock.acquire(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def _hold(home: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(home)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_second_process_is_refused_and_told_who_holds_the_directory_until_it_is_killed(tmp_path: Path) -> None:
+    with _hold(tmp_path) as process:
+        said = {"pid": process.pid, "address": "127.0.0.1:1261"}
+        (tmp_path / "coordinator.json").write_text(json.dumps(said))
+        with pytest.raises(StateDirectoryLocked, match=rf"pid {process.pid}, address 127\.0\.0\.1:1261"):
+            StateLock.acquire(tmp_path)
+        process.communicate("")
+    StateLock.acquire(tmp_path).release()
+
+    with _hold(tmp_path) as process:
+        process.kill()
+        process.communicate()
+    StateLock.acquire(tmp_path).release()
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"pid": 1}', "null"])
+def test_refusal_without_a_usable_coordinator_file_still_names_the_directory(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "coordinator.json").write_text(text)
+    with StateLock.acquire(tmp_path), pytest.raises(StateDirectoryLocked) as refusal:
+        StateLock.acquire(tmp_path, timeout=timedelta(milliseconds=1))
+    assert refusal.value.message == f"another coordinator works on the state directory {tmp_path} (pid {os.getpid()})"
+
+
+def test_who_holds_it_for_one_command_is_named_as_such_and_will_soon_be_gone(tmp_path: Path) -> None:
+    with StateLock.acquire(tmp_path, passing=True), pytest.raises(StateDirectoryLocked) as refusal:
+        StateLock.acquire(tmp_path)
+    assert refusal.value.message == f"another command works on the state directory {tmp_path} (pid {os.getpid()})"
+    assert refusal.value.passing
+    with StateLock.acquire(tmp_path), pytest.raises(StateDirectoryLocked) as later:
+        StateLock.acquire(tmp_path)
+    assert not later.value.passing
+
+
+def test_released_lock_is_free_and_waited_for(tmp_path: Path) -> None:
+    lock = StateLock.acquire(tmp_path)
+    assert lock.fileno() >= 0
+    lock.release()
+    lock.release()
+    with pytest.raises(ValueError, match="released"):
+        lock.fileno()
+    with StateLock.acquire(tmp_path):
+        pass
+    assert stat.S_IMODE((tmp_path / "amoro.lock").stat().st_mode) == 0o600
+
+    held = StateLock.acquire(tmp_path)
+    release = threading.Timer(0.05, held.release)
+    release.start()
+    with StateLock.acquire(tmp_path, timeout=timedelta(seconds=30)):
+        release.join()
+
+
+def test_a_lock_knows_when_its_file_is_gone_or_another_one(tmp_path: Path) -> None:
+    with StateLock.acquire(tmp_path) as lock:
+        lock.require_own(tmp_path)
+        (tmp_path / "amoro.lock").unlink()
+        with pytest.raises(Fenced, match=f"the lock of the state directory {tmp_path} is gone since it was taken"):
+            lock.require_own(tmp_path)
+        with StateLock.acquire(tmp_path) as other:
+            with pytest.raises(Fenced, match="is another file since it was taken"):
+                lock.require_own(tmp_path)
+            other.require_own(tmp_path)

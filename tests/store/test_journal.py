@@ -8,16 +8,11 @@ import pytest
 
 from amoro_core.model.history_events import About, AttemptOutcome, Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
-from amoro_core.store import events, groups, processes, tables, tasks
+from amoro_core.store import events, groups, processes, tasks
 from amoro_core.store.database import Connection, Store
-from tests.store.builders import NOW, minutes, optimizer, process, runtime, task
+from tests.store.builders import NOW, minutes, optimizer, task
 
 THREAD = OptimizerThread("optimizer-1", 3)
-
-
-def known(db: Connection) -> OptimizingProcess:
-    """A process on a table."""
-    return processes.add(db, process(tables.add(db, runtime())))
 
 
 def ended(owner: OptimizingProcess, number: int, attempt: int) -> TaskAttempt:
@@ -29,16 +24,13 @@ def named(found: list[TaskAttempt]) -> list[tuple[int, int]]:
     return [(one.attempt.task_id.number, one.attempt.number) for one in found]
 
 
-def test_an_attempt_is_read_as_it_was_written(store: Store) -> None:
-    owner = store.write(known)
+def test_an_attempt_is_read_as_it_was_written(store: Store, owner: OptimizingProcess) -> None:
     one = replace(ended(owner, 1, 1), acked_at=None, outcome=AttemptOutcome.LOST)
     store.write(lambda db: tasks.add_attempts(db, [one]))
     assert store.read(lambda db: tasks.list_attempts(db, owner.process_id, None, (0, 0), 9)) == [one]
 
 
-def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store) -> None:
-    owner = store.write(known)
-
+def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store, owner: OptimizingProcess) -> None:
     def fill(db: Connection) -> None:
         groups.add_optimizer(db, optimizer())
         held = task(owner, 2, status=TaskStatus.ACKED, attempt=2, thread=THREAD, scheduled_at=NOW, acked_at=minutes(1))
@@ -61,9 +53,7 @@ def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store) -> No
     assert counted == (4, 2)
 
 
-def test_of_a_task_the_latest_hundred_attempts_stay(store: Store) -> None:
-    owner = store.write(known)
-
+def test_the_latest_hundred_attempts_of_a_task_stay(store: Store, owner: OptimizingProcess) -> None:
     def fill(db: Connection) -> None:
         tasks.add_attempts(db, [ended(owner, 2, 1)])
         for number in range(1, 131):
@@ -73,10 +63,6 @@ def test_of_a_task_the_latest_hundred_attempts_stay(store: Store) -> None:
     kept = named(store.read(lambda db: tasks.list_attempts(db, owner.process_id, None, (0, 0), 999)))
     assert kept == [*((1, number) for number in range(31, 131)), (2, 1)]
 
-
-def test_attempts_go_with_their_process(store: Store) -> None:
-    owner = store.write(known)
-    store.write(lambda db: tasks.add_attempts(db, [ended(owner, 1, 1)]))
     store.write(lambda db: processes.save(db, replace(owner, status=ProcessStatus.CLOSED, finished_at=minutes(3))))
     assert store.write(lambda db: processes.remove_ended(db, minutes(4), 9)) == 1
     assert store.read(lambda db: tasks.count_attempts(db, owner.process_id)) == 0
@@ -163,7 +149,7 @@ def test_the_table_that_had_a_name_last_is_found_by_its_end(store: Store) -> Non
     assert [end and end.about.table_id for end in ends] == [2, None]
 
 
-def test_old_events_go_in_chunks_the_oldest_first(store: Store) -> None:
+def test_old_events_go_in_chunks_the_oldest_first_and_beyond_their_number_the_first_ones_stored(store: Store) -> None:
     store.write(lambda db: [events.add(db, event(number)) for number in range(10)])
     removed = [store.write(lambda db: events.trim(db, minutes(7), 3)) for _ in range(4)]
     assert removed == [3, 3, 1, 0]
@@ -173,12 +159,10 @@ def test_old_events_go_in_chunks_the_oldest_first(store: Store) -> None:
         "event 7",
     ]
 
-
-def test_beyond_their_number_the_first_ones_stored_go(store: Store) -> None:
     store.write(lambda db: [events.add(db, event(number)) for number in range(10)])
     old = NOW - timedelta(days=1)
-    removed = [store.write(lambda db: events.trim(db, old, 3, most=5)) for _ in range(3)]
-    assert removed == [3, 2, 0]
+    removed = [store.write(lambda db: events.trim(db, old, 3, most=5)) for _ in range(4)]
+    assert removed == [3, 3, 2, 0]
     assert store.read(lambda db: events.count(db, EventFilter(), 99)) == 5
 
 

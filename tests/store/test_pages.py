@@ -30,8 +30,7 @@ from amoro_core.services.listings import Queue, QueueService
 from amoro_core.store import actions, catalogs, groups, pending_deletions, processes, tables, tasks, time_series
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
-from tests.store import builders
-from tests.store.builders import NOW, minutes, optimizer, process, runtime, services
+from tests.store.builders import NOW, minutes, optimizer, process, runtime, services, task
 
 SEEDS = (1, 2, 3)
 HOUR = timedelta(hours=1)
@@ -226,33 +225,21 @@ class Site:
         self.accounts: dict[str, Accounts] = {}
         self.service = QueueService(store, lambda: self.now, lambda: self.accounts)
 
-    def pending(self, *names: str, **fields: object) -> list[TableRuntime]:
+    def pending(self, *names: str) -> list[TableRuntime]:
         """Tables that wait for a plan, each optimized a minute after the one before it."""
-
-        def add(db: Connection) -> list[TableRuntime]:
-            known = [
-                builders.runtime(
-                    name,
-                    status=OptimizingStatus.PENDING,
-                    pending_type=OptimizingType.MINOR,
-                    last_optimized_at=minutes(number - 1000),
-                    **fields,
-                )
-                for number, name in enumerate(names)
-            ]
-            return [tables.add(db, one) for one in known]
-
-        return self.store.write(add)
+        waits = {"status": OptimizingStatus.PENDING, "pending_type": OptimizingType.MINOR}
+        known = [runtime(name, last_optimized_at=minutes(number - 1000), **waits) for number, name in enumerate(names)]
+        return self.store.write(lambda db: [tables.add(db, one) for one in known])
 
     def waiting(self, *names: str) -> None:
         """Processes with a task that waits, each created a minute after the one before it."""
 
         def add(db: Connection) -> None:
             for number, name in enumerate(names):
-                on = tables.add(db, builders.runtime(f"of_{name}"))
-                made = builders.process(on, name, created_at=minutes(number))
+                on = tables.add(db, runtime(f"of_{name}"))
+                made = process(on, name, created_at=minutes(number))
                 processes.add(db, made)
-                tasks.add_many(db, [(builders.task(made), b"")])
+                tasks.add_many(db, [(task(made), b"")])
 
         self.store.write(add)
 
@@ -261,17 +248,17 @@ class Site:
 
         def add(db: Connection) -> None:
             status = ProcessStatus.SUCCESS
-            made = builders.process(on, f"ran-{on.table_id}", status=status, created_at=since, finished_at=until)
+            made = process(on, f"ran-{on.table_id}", status=status, created_at=since, finished_at=until)
             processes.add(db, made)
             times = {"scheduled_at": since, "acked_at": since, "finished_at": until}
             thread = OptimizerThread("optimizer-1", 0)
-            done = builders.task(made, status=TaskStatus.SUCCESS, attempt=1, ended_on=thread, **times)
+            done = task(made, status=TaskStatus.SUCCESS, attempt=1, ended_on=thread, **times)
             tasks.add_many(db, [(done, b"")])
 
         self.store.write(add)
 
-    def page(self, limit: int, only: Line | None = None, group: str = "") -> Queue:
-        return self.service.list_queue(group, limit, only)
+    def page(self, limit: int, only: Line | None = None) -> Queue:
+        return self.service.list_queue("", limit, only)
 
 
 @pytest.fixture
@@ -296,21 +283,9 @@ def test_the_first_of_both_lists_or_of_one_are_shown_with_the_totals(site: Site)
     assert [place.place for place in waiting.waiting] == [1, 2, 3, 4]
 
 
-def test_the_limit_is_of_all_groups_in_their_order(site: Site) -> None:
-    site.pending("d", "e")
-    site.pending("a", "b", "c", group="before")
-    assert [(one.table.group, one.place) for one in site.page(4).pending] == [
-        ("before", 1),
-        ("before", 2),
-        ("before", 3),
-        ("default", 1),
-    ]
-    assert names(site.page(2, group="before"))[0] == "a b"
-
-
 def test_tables_are_ordered_by_what_they_used_within_the_last_hour(site: Site) -> None:
     """The last of three is behind for what it used within the hour, of which 14 minutes are left."""
-    site.store.write(lambda db: groups.add_optimizer(db, builders.optimizer()))
+    site.store.write(lambda db: groups.add_optimizer(db, optimizer()))
     known = site.pending("a", "b", "c")
     site.ran(known[0], minutes(-50), minutes(-46))
     site.ran(known[1], minutes(-20), minutes(-18))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,9 +53,10 @@ def _ended(made: OptimizingProcess) -> OptimizingProcess:
     return replace(made, status=ProcessStatus.CLOSED, finished_at=NOW)
 
 
-def test_process_is_read_as_it_was_saved(store: Store) -> None:
-    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
+def test_process_is_added_once_and_read_as_it_was_saved(store: Store, owner: OptimizingProcess) -> None:
     assert store.read(lambda db: processes.get(db, owner.process_id)) == owner
+    with pytest.raises(AlreadyExists):
+        store.write(lambda db: processes.add(db, owner))
     changed = replace(
         owner,
         type=OptimizingType.FULL,
@@ -70,6 +72,29 @@ def test_process_is_read_as_it_was_saved(store: Store) -> None:
     )
     assert store.write(lambda db: processes.save(db, changed)) == changed
     assert store.read(lambda db: processes.get(db, owner.process_id)) == changed
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda db: processes.get(db, "p-nothing"), ProcessNotFound, "p-nothing"),
+        (lambda db: processes.save(db, process(runtime(), "p-nothing")), ProcessNotFound, "p-nothing"),
+        (
+            lambda db: processes.save_commit_outcome(db, "p-nothing", 1, CommitOutcome.DONE),
+            ProcessNotFound,
+            "p-nothing has no commit attempt 1",
+        ),
+        *(
+            (partial(read, task_id=TaskId("p-nothing", 1)), TaskNotFound, "p-nothing-1")
+            for read in (tasks.get, tasks.read_input, tasks.read_output)
+        ),
+    ],
+)
+def test_what_is_unknown_is_named(
+    store: Store, ask: Callable[[Connection], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        store.write(ask)
 
 
 def test_table_takes_the_next_process_only_when_the_one_before_has_ended(store: Store) -> None:
@@ -93,25 +118,9 @@ def test_one_table_under_two_names_takes_one_process_at_a_time(store: Store) -> 
         store.write(lambda db: processes.add(db, process(twins[1], "p-second")))
 
 
-def test_process_is_added_once(store: Store) -> None:
-    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
-    with pytest.raises(AlreadyExists):
-        store.write(lambda db: processes.add(db, owner))
-
-
-def test_unknown_process_is_named(store: Store) -> None:
-    with pytest.raises(ProcessNotFound, match="p-nothing"):
-        store.read(lambda db: processes.get(db, "p-nothing"))
-    with pytest.raises(ProcessNotFound):
-        store.write(lambda db: processes.save(db, process(runtime(), "p-nothing")))
-
-
 def test_process_is_found_by_the_beginning_or_the_end_of_its_id_if_that_of_no_other(store: Store) -> None:
-    def fill(db: Connection) -> None:
-        for name in ("0199aaaa-1", "0199aaab-2", "0199aaab-23"):
-            processes.add(db, process(tables.add(db, runtime(name)), name))
-
-    store.write(fill)
+    for name in ("0199aaaa-1", "0199aaab-2", "0199aaab-23"):
+        store.write(lambda db, name=name: processes.add(db, process(tables.add(db, runtime(name)), name)))
 
     def find(text: str) -> str:
         return store.read(lambda db: processes.find_by_part(db, text)).process_id
@@ -120,9 +129,8 @@ def test_process_is_found_by_the_beginning_or_the_end_of_its_id_if_that_of_no_ot
     assert find("0199aaab-23") == "0199aaab-23"
     assert find("0199aaab-2") == "0199aaab-2"
     assert find("aaab-23") == "0199aaab-23"
-    with pytest.raises(
-        InvalidArgument, match=r"more than one process .*: 0199aaaa-1, 0199aaab-2, 0199aaab-23"
-    ) as refused:
+    said = "more than one process .*: 0199aaaa-1, 0199aaab-2, 0199aaab-23"
+    with pytest.raises(InvalidArgument, match=said) as refused:
         find("0199aa")
     assert refused.value.hint == "Give more characters, or the last eight."
     with pytest.raises(InvalidArgument, match="too short"):
@@ -134,27 +142,24 @@ def test_process_is_found_by_the_beginning_or_the_end_of_its_id_if_that_of_no_ot
 
 
 def test_processes_are_listed_newest_first_and_active_ones_oldest_first(store: Store) -> None:
-    def fill(db: Connection) -> tuple[int, int]:
-        one, two = tables.add(db, runtime("one")), tables.add(db, runtime("two"))
-        processes.add(db, _ended(process(one, "p-a", created_at=minutes(1))))
-        processes.add(db, process(one, "p-b", created_at=minutes(2)))
-        processes.add(db, process(two, "p-d", created_at=minutes(3), status=ProcessStatus.COMMIT_UNKNOWN))
-        processes.add(db, _ended(process(two, "p-c", created_at=minutes(3))))
-        return one.table_id, two.table_id
-
-    one, two = store.write(fill)
-
-    def names(found: list[OptimizingProcess]) -> list[str]:
-        return [each.process_id[-1] for each in found]
-
     closed, unknown = ProcessStatus.CLOSED, ProcessStatus.COMMIT_UNKNOWN
-    assert names(store.read(processes.list_processes)) == ["d", "c", "b", "a"]
-    assert names(store.read(lambda db: processes.list_processes(db, limit=2))) == ["d", "c"]
-    assert names(store.read(lambda db: processes.list_processes(db, one))) == ["b", "a"]
-    assert names(store.read(lambda db: processes.list_processes(db, statuses=[closed]))) == ["c", "a"]
-    assert names(store.read(lambda db: processes.list_processes(db, two, [closed, unknown]))) == ["d", "c"]
-    assert names(store.read(lambda db: processes.list_processes(db, statuses=[]))) == []
-    assert names(store.read(processes.list_active)) == ["b", "d"]
+    one, two = (store.write(lambda db, name=name: tables.add(db, runtime(name))) for name in ("one", "two"))
+    for made in (
+        _ended(process(one, "a", created_at=minutes(1))),
+        process(one, "b", created_at=minutes(2)),
+        process(two, "d", created_at=minutes(3), status=unknown),
+        _ended(process(two, "c", created_at=minutes(3))),
+    ):
+        store.write(partial(processes.add, process=made))
+
+    def names(**wanted: Any) -> str:
+        found = store.read(lambda db: processes.list_processes(db, **wanted))
+        return "".join(each.process_id for each in found)
+
+    assert (names(), names(limit=2), names(table_id=one.table_id)) == ("dcba", "dc", "ba")
+    assert (names(statuses=[closed]), names(statuses=[])) == ("ca", "")
+    assert names(table_id=two.table_id, statuses=[closed, unknown]) == "dc"
+    assert [each.process_id for each in store.read(processes.list_active)] == ["b", "d"]
 
 
 # Tasks
@@ -177,12 +182,6 @@ def test_output_of_a_later_attempt_replaces_the_one_before(store: Store) -> None
     store.write(lambda db: tasks.save_output(db, task_id, 2, b"\x00two"))
     assert store.read(lambda db: tasks.read_output(db, task_id)) == (2, b"\x00two")
     assert store.read(lambda db: tasks.read_input(db, task_id)) == b"input 4"
-
-
-def test_unknown_task_is_named(store: Store) -> None:
-    for read in (tasks.get, tasks.read_input, tasks.read_output):
-        with pytest.raises(TaskNotFound, match="p-nothing-1"):
-            store.read(partial(read, task_id=TaskId("p-nothing", 1)))
 
 
 def test_only_columns_that_change_are_written(store: Store) -> None:
@@ -248,8 +247,7 @@ def test_a_process_that_commits_group_by_group_is_never_unquiet(store: Store) ->
     assert store.read(lambda db: queue_stats.list_quiet(db, [(owner, "default")])) == [owner]
 
 
-def test_task_added_twice_is_refused_and_none_of_its_batch_is_kept(store: Store) -> None:
-    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
+def test_task_added_twice_is_refused_and_none_of_its_batch_is_kept(store: Store, owner: OptimizingProcess) -> None:
     with pytest.raises(StoreFailed, match="UNIQUE"):
         store.write(lambda db: tasks.add_many(db, [(task(owner, number), b"") for number in (1, 2, 1)]))
     assert store.read(lambda db: tasks.list_for_process(db, owner.process_id)) == []
@@ -294,18 +292,11 @@ def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, event
 # Commit attempts
 
 
-def test_commit_attempts_are_read_as_they_were_sent_in_order(store: Store) -> None:
-    def fill(db: Connection) -> OptimizingProcess:
-        owner = processes.add(db, process(tables.add(db, runtime())))
-        processes.add_commit(db, attempt(owner, 2, groups=(), files=(), metadata_files=()))
-        processes.add_commit(db, attempt(owner, 1))
-        return owner
-
-    owner = store.write(fill)
-    assert store.read(lambda db: processes.list_commits(db, owner.process_id)) == [
-        attempt(owner, 1),
-        attempt(owner, 2, groups=(), files=(), metadata_files=()),
-    ]
+def test_commit_attempts_are_read_as_they_were_sent_in_order(store: Store, owner: OptimizingProcess) -> None:
+    first, second = attempt(owner, 1), attempt(owner, 2, groups=(), files=(), metadata_files=())
+    for one in (second, first):
+        store.write(partial(processes.add_commit, attempt=one))
+    assert store.read(lambda db: processes.list_commits(db, owner.process_id)) == [first, second]
     assert store.read(lambda db: processes.list_commits(db, "nobody")) == []
 
 
@@ -314,13 +305,10 @@ OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 
 @pytest.mark.parametrize("known", CommitOutcome)
 @pytest.mark.parametrize("said", CommitOutcome)
-def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said: CommitOutcome) -> None:
-    def fill(db: Connection) -> OptimizingProcess:
-        owner = processes.add(db, process(tables.add(db, runtime())))
-        processes.add_commit(db, attempt(owner, outcome=known))
-        return owner
-
-    owner = store.write(fill)
+def test_outcome_that_is_certain_stays(
+    store: Store, owner: OptimizingProcess, known: CommitOutcome, said: CommitOutcome
+) -> None:
+    store.write(lambda db: processes.add_commit(db, attempt(owner, outcome=known)))
 
     def save(db: Connection) -> None:
         processes.save_commit_outcome(db, owner.process_id, 1, said)
@@ -333,11 +321,6 @@ def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said:
             store.write(save)
         expected = known
     assert store.read(lambda db: processes.list_commits(db, owner.process_id)) == [attempt(owner, outcome=expected)]
-
-
-def test_outcome_of_an_unknown_attempt_is_refused(store: Store) -> None:
-    with pytest.raises(ProcessNotFound, match="p-nothing has no commit attempt 1"):
-        store.write(lambda db: processes.save_commit_outcome(db, "p-nothing", 1, CommitOutcome.DONE))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from amoro_core.model.processes import (
     IN_NO_LANE,
     LANES,
     CommitOutcome,
+    OptimizingProcess,
     ProcessStatus,
     TaskStatus,
 )
@@ -146,37 +147,24 @@ def test_a_database_of_another_version_or_program_is_refused_and_not_changed(
         assert list(db.iterdump()) == before
 
 
-def test_every_table_is_strict(store: Store) -> None:
+def test_tables_are_strict_and_name_just_the_words_of_the_model(store: Store) -> None:
     rows = store.read(lambda db: db.select("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'"))
     assert {row["name"] for row in rows if not row["strict"] and not row["name"].startswith("sqlite_")} == set()
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "words"),
-    [
+    rows = store.read(lambda db: db.select("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    made = {row["name"]: row["sql"] for row in rows}
+    words: tuple[tuple[str, str, Any], ...] = (
         ("table_runtime", "status", OptimizingStatus),
         ("table_runtime", "pending_type", OptimizingType),
         ("commit_attempt", "outcome", CommitOutcome),
         ("access_token", "role", Role),
-    ],
-)
-def test_checks_name_just_the_words_of_the_model(store: Store, table: str, column: str, words: Any) -> None:
-    row = store.read(lambda db: db.select_one("SELECT sql FROM sqlite_master WHERE name = :name", {"name": table}))
-    assert row is not None
-    check = row["sql"].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
-    assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in words}
-
-
-def test_the_rules_of_tasks_name_just_the_statuses_of_the_model(store: Store) -> None:
-    row = store.read(lambda db: db.select_one("SELECT sql FROM sqlite_master WHERE name = 'task_runtime'"))
-    assert row is not None
-    assert re.findall(r"WHEN '(\w+)' THEN", row["sql"]) == [status.value for status in TaskStatus]
-
-
-def test_statuses_and_lanes_are_rows_and_those_of_the_model_are_there(store: Store) -> None:
+    )
+    for table, column, known in words:
+        check = made[table].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
+        assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in known}
+    assert re.findall(r"WHEN '(\w+)' THEN", made["task_runtime"]) == [status.value for status in TaskStatus]
     rows = store.read(lambda db: db.select("SELECT status, is_active FROM process_status"))
-    known = {row["status"]: bool(row["is_active"]) for row in rows}
-    assert known == {status.value: status in ACTIVE_PROCESS_STATUSES for status in ProcessStatus}
+    statuses = {row["status"]: bool(row["is_active"]) for row in rows}
+    assert statuses == {status.value: status in ACTIVE_PROCESS_STATUSES for status in ProcessStatus}
     lanes = store.read(lambda db: db.select("SELECT lane FROM process_lane"))
     assert {row["lane"] for row in lanes} == set(LANES)
 
@@ -304,17 +292,12 @@ def test_a_process_that_waits_keeps_nobody_from_its_lane_and_waits_for_it_afterw
         store.write(lambda db: processes.save(db, replace(held, status=ProcessStatus.RUNNING)))
 
 
-def test_second_commit_of_a_process_is_refused(store: Store) -> None:
-    def run(db: Connection) -> None:
-        owner = processes.add(db, process(tables.add(db, runtime())))
-        processes.add_commit(db, attempt(owner, 1, outcome=CommitOutcome.DONE))
-        processes.add_commit(db, attempt(owner, 2))
-
-    store.write(run)
+def test_second_commit_of_a_process_is_refused(store: Store, owner: OptimizingProcess) -> None:
+    for one in (attempt(owner, 1, outcome=CommitOutcome.DONE), attempt(owner, 2)):
+        store.write(lambda db, one=one: processes.add_commit(db, one))
     again = "UPDATE commit_attempt SET outcome = 'done' WHERE attempt_number = 2"
-    with pytest.raises(
-        StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
-    ):
+    said = r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
+    with pytest.raises(StoreFailed, match=said):
         store.write(lambda db: db.execute(again))
 
 
