@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from tests.engine import writer
-from tests.engine.builders import SPECS
+from amoro_core.model.processes import ProcessStatus
 from tests.engine.chance import seed_ids
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
-from tests.faults.rest import RestServer, give_up_hanging
-from tests.faults.system import System
-from tests.faults.world import World
+from tests.faults.rest import give_up_hanging
+from tests.faults.world import World, rest_catalog
 
 COMMITS_PER_TABLE = 10
 #: After so many tries the faults end, and the commit must come to its end.
@@ -59,63 +55,36 @@ def run(
     With `carries_deletes` a row of each plan's files is deleted by position before its commit, which meets a fault.
     Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
     """
-    catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
     chance = random.Random(seed)
-    try:
-        with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            give_up_hanging(patch, server.proxy)
-            seed_ids(patch, random.Random(seed))
-            version = chance.choice((2, 3) if carries_deletes else (2, 3, 2, 1))
-            world = World(catalog, SPECS[chance.choice(list(SPECS))], version)
-            over_rest = CatalogConfig(
-                "cat", (("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri()))
-            )
-            system = System(directory / "home", catalog, over_rest)
-            _commit_all(seed, world, system, server.proxy, chance, totals, carries_deletes, commits)
-            # What the proxy still held back must find the catalog open.
-            server.proxy.release()
-    finally:
-        close_catalogs()
-        catalog.close()
-        beneath.close()
+    with rest_catalog(directory) as (catalog, server, config), pytest.MonkeyPatch.context() as patch:
+        proxy = server.proxy
+        give_up_hanging(patch, proxy)
+        seed_ids(patch, random.Random(seed))
+        version, partitioned = chance.choice((2, 3) if carries_deletes else (2, 3, 2, 1)), chance.random() < 0.5
+        world = World(directory / "home", catalog, config, version=version, partitioned=partitioned)
+        try:
+            for number in range(commits):
+                world.fill()
+                process_id = world.rewritten()
+                if carries_deletes:
+                    world.delete(chance.choice(world.ids))
+                played = len(proxy.played)
+                commit_with_faults(world, proxy, chance, process_id, fewest=int(carries_deletes))
+                totals["commits"] += 1
+                totals["faulty commits"] += len(proxy.played) > played
+                totals["faults"] += len(proxy.played) - played
+                process = world.process(process_id)
+                totals[f"ended {process.status}"] += 1
+                figures = {one.name: one.value for one in process.receipt.figures} if process.receipt else {}
+                if figures.get("rows_carried_over") and len(proxy.played) > played:
+                    totals["faulty commits with deletes carried over"] += 1
+                    totals[f"of them in format {version}"] += 1
+                print(f"seed {seed}, commit {number}: {process.status}")
+        finally:
+            world.store.close()
 
 
-def _commit_all(
-    seed: int,
-    world: World,
-    system: System,
-    proxy: Proxy,
-    chance: random.Random,
-    totals: Counter[str],
-    carries_deletes: bool,
-    commits: int,
-) -> None:
-    try:
-        for number in range(commits):
-            world.fill()
-            process_id = system.rewritten()
-            if carries_deletes:
-                world.delete_any(chance)
-            played = len(proxy.played)
-            commit_with_faults(world, system, proxy, chance, process_id, fewest=int(carries_deletes))
-            totals["commits"] += 1
-            totals["faulty commits"] += len(proxy.played) > played
-            totals["faults"] += len(proxy.played) - played
-            process = system.process(process_id)
-            status = process.status
-            totals[f"ended {status}"] += 1
-            figures = {one.name: one.value for one in process.receipt.figures} if process.receipt else {}
-            if figures.get("rows_carried_over") and len(proxy.played) > played:
-                totals["faulty commits with deletes carried over"] += 1
-                totals[f"of them in format {world.version}"] += 1
-            print(f"seed {seed}, commit {number}: {status}")
-    finally:
-        system.store.close()
-
-
-def commit_with_faults(
-    world: World, system: System, proxy: Proxy, chance: random.Random, process_id: str, fewest: int = 0
-) -> None:
+def commit_with_faults(world: World, proxy: Proxy, chance: random.Random, process_id: str, fewest: int = 0) -> None:
     """Commit until the process has ended; the coordinator may be restarted meanwhile.
 
     `fewest` of the first requests to commit, or more, are at the mercy of a random fault.
@@ -131,34 +100,29 @@ def commit_with_faults(
             proxy.release()
         if tried < FAULTY_TRIES and chance.random() < 0.25:
             is_changed = True
-            interfere(world, proxy, chance)
+            if chance.random() < 0.5:
+                world.change(chance)
+            else:
+                proxy.before_commit = lambda: world.change(chance)
         if tried < FAULTY_TRIES and chance.random() < 0.15:
             is_unavailable = True  # also while files are to be removed: they stay
             proxy.loads.extend([0] * chance.randrange(4) + [503])
         try:
-            system.commit(process_id)
+            world.commit(process_id)
         except CatalogUnavailable as error:
             print(f"  {error.message}")
-        world.require_consistent(system, process_id)
-        if not system.process(process_id).is_active:
+        world.require_consistent(process_id)
+        if not world.process(process_id).is_active:
             break
         if chance.random() < 0.3:
-            system.restart()
-            assert system.commits_due == [process_id]
+            world.restart()
+            assert world.heard.commits == [process_id]
     proxy.before_commit = None
     proxy.loads.clear()
     proxy.script.clear()
-    status = world.require_ended(system, process_id, leaves_files=is_unavailable)
+    status = world.require_ended(process_id, leaves_files=is_unavailable)
     # What was answered long ago may still be applied.
     proxy.release()
-    assert world.require_ended(system, process_id, leaves_files=is_unavailable) is status
+    assert world.require_ended(process_id, leaves_files=is_unavailable) is status
     if not is_changed and not any(map(is_refusal, script)):
         assert status is ProcessStatus.SUCCESS
-
-
-def interfere(world: World, proxy: Proxy, chance: random.Random) -> None:
-    """Another writer commits, now or when the next commit is under way."""
-    if chance.random() < 0.5:
-        world.change(chance)
-    else:
-        proxy.before_commit = lambda: world.change(chance)
