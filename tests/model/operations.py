@@ -6,7 +6,8 @@ that the process leaves alone. Of the ids 1, 2, 101 and 102 older versions were 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -43,26 +44,17 @@ class Fate(StrEnum):
     FAILS = "fails"
 
 
-#: How a process ends, by its fate, when partition a's task is one of two.
+#: How a process that rewrites ends, by its fate, and one that converts, when partition a's task is one of two.
 PARTITIONED = {
-    (Fate.UNHARMED, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.UNHARMED, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.CARRIED, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_IN_BOTH, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_IN_BOTH, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.CONVERT): ProcessStatus.PARTIAL,
-    (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.CONVERT): ProcessStatus.FAILED,
-    (Fate.CARRIED_OR_JOINED, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_OR_JOINED, Kind.CONVERT): ProcessStatus.FAILED,
-    (Fate.LOSES_A, Kind.REWRITE): ProcessStatus.PARTIAL,
-    (Fate.LOSES_A, Kind.CONVERT): ProcessStatus.PARTIAL,
-    (Fate.LOSES_A_AND_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.PARTIAL,
-    (Fate.LOSES_A_AND_CONVERSIONS_FAIL, Kind.CONVERT): ProcessStatus.FAILED,
-    (Fate.FAILS, Kind.REWRITE): ProcessStatus.FAILED,
-    (Fate.FAILS, Kind.CONVERT): ProcessStatus.FAILED,
+    Fate.UNHARMED: (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS),
+    Fate.CARRIED: (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS),
+    Fate.CARRIED_IN_BOTH: (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS),
+    Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL),
+    Fate.CARRIED_BUT_CONVERSIONS_FAIL: (ProcessStatus.SUCCESS, ProcessStatus.FAILED),
+    Fate.CARRIED_OR_JOINED: (ProcessStatus.SUCCESS, ProcessStatus.FAILED),
+    Fate.LOSES_A: (ProcessStatus.PARTIAL, ProcessStatus.PARTIAL),
+    Fate.LOSES_A_AND_CONVERSIONS_FAIL: (ProcessStatus.PARTIAL, ProcessStatus.FAILED),
+    Fate.FAILS: (ProcessStatus.FAILED, ProcessStatus.FAILED),
 }
 #: The properties by which minor optimizing takes what it is to take. Small files are fragments, or all are segments.
 PROPERTIES = {
@@ -114,11 +106,60 @@ ORDERED = {
 
 def expected_status(fate: Fate, kind: Kind, *, partitioned: bool, version: int = 2) -> ProcessStatus:
     """How a process ends that commits after an operation of that fate."""
-    ending = PARTITIONED[fate, kind]
+    ending = PARTITIONED[fate][kind is Kind.CONVERT]
     if version == 3 and kind is Kind.CONVERT:
         ending = JOINED.get(fate, ending)
     # Without partitions there is one task, and what it loses is all.
     return ending if partitioned or ending is ProcessStatus.SUCCESS else ProcessStatus.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What others do to one process on a kind of table, each at a point of it."""
+
+    happenings: tuple[tuple[Operation, StrEnum], ...]
+    version: int
+    partitioned: bool
+    how: str  # what the process does with its inputs, or its strategy for updates
+
+    @property
+    def table(self) -> str:
+        return f"v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.how}"
+
+    @property
+    def points(self) -> set[StrEnum]:
+        return {point for _, point in self.happenings}
+
+    def __str__(self) -> str:
+        what = "-".join(f"{operation.name}-{point}" for operation, point in self.happenings)
+        return f"{what}-{self.table}".replace(" ", "_")
+
+    def happens(self, here: StrEnum, scene: Scene) -> None:
+        """Let others do what they do here."""
+        for operation, point in self.happenings:
+            if point is here:
+                operation.run(scene)
+
+
+#: What other operations can't follow, since they name that column.
+LAST = ("key column dropped",)
+#: Of these only one can happen: each looks for the plan's snapshot in the history, or takes it away from there.
+HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
+
+
+def possible(version: int, partitioned: bool) -> list[Operation]:
+    """What can be done to such a table."""
+    return [one for one in OPERATIONS if (version >= 2 or not one.deletes) and (partitioned or not one.partitions)]
+
+
+def pair(chance: random.Random, points: Sequence[StrEnum], version: int, partitioned: bool, how: str) -> Case:
+    """Two different operations, by chance, at one point or at two, the first at the earlier one."""
+    every = [one for one in possible(version, partitioned) if one.name != "nothing"]
+    first = chance.choice([one for one in every if one.name not in LAST])
+    others = [one for one in every if one is not first and one.is_own + first.is_own < 2]
+    second = chance.choice([one for one in others if not {first.name, one.name} <= HISTORY])
+    at = sorted(chance.choices(range(len(points)), k=2))
+    return Case(((first, points[at[0]]), (second, points[at[1]])), version, partitioned, how)
 
 
 def _append(scene: Scene) -> None:

@@ -15,22 +15,21 @@ import pytest
 
 from amoro_core.model.processes import ProcessStatus
 from tests.model import clustered
-from tests.model.interleaving import MATRIX, SAMPLE, Case, Happening, Point, TableCase, carry_out
+from tests.model.interleaving import MATRIX, SAMPLE, Point, carry_out
 from tests.model.lake import Stages
-from tests.model.operations import OPERATIONS, Kind
+from tests.model.operations import OPERATIONS, Case, Kind
 from tests.model.pairwise import pairwise
 from tests.services.rigs import DECODED
 from tests.tiers import current_tier, sample
 
 
 def by_operation(case: Case) -> tuple[Hashable, ...]:
-    (happening,), table = case.happenings, case.table
-    return happening.operation.name, table.partitioned, table.kind
+    return case.happenings[0][0].name, case.partitioned, case.how
 
 
 def by_fate(case: Case) -> tuple[Hashable, ...]:
-    (happening,), table = case.happenings, case.table
-    return happening.operation.fate, happening.point, table.version, table.partitioned, table.kind
+    ((operation, point),) = case.happenings
+    return operation.fate, point, case.version, case.partitioned, case.how
 
 
 CASES = SAMPLE if current_tier() == "all" else pairwise(MATRIX, by_operation, by_fate)
@@ -43,7 +42,7 @@ def test_rows_are_kept_whatever_others_do_at_any_point(quick_path: Path, stages:
 
 @pytest.mark.parametrize("case", sample(clustered.quick(), every=8), ids=str)
 def test_rows_are_kept_whatever_others_do_while_a_table_is_clustered(
-    quick_path: Path, stages: Stages, case: clustered.ClusterCase
+    quick_path: Path, stages: Stages, case: Case
 ) -> None:
     clustered.carry_out(case, quick_path, stages)
 
@@ -53,7 +52,7 @@ def test_partitioned_tables_are_looked_at_by_difference_and_fragments_are_copied
 ) -> None:
     (nothing,) = (one for one in OPERATIONS if one.name == "nothing")
     counts: Counter[str] = Counter()
-    case = Case(TableCase(2, True, Kind.REWRITE), (Happening(nothing, Point.BEFORE_EXECUTE),))
+    case = Case(((nothing, Point.BEFORE_EXECUTE),), 2, True, Kind.REWRITE)
     assert carry_out(case, quick_path, stages, counts) is ProcessStatus.SUCCESS
     assert counts["files copied"]
     assert counts[DECODED]
