@@ -60,32 +60,6 @@ def jobs(installation: Installation) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_optimizer_starts_when_a_plan_waits_and_leaves_when_it_is_idle(impatient: Installation) -> None:
-    impatient.up()
-    table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
-    before = look(table)
-    create(impatient, "local", "max-instances=2", "idle-timeout=2s")
-    try:
-        resting = impatient.ask("group", "show", GROUP)
-        assert (resting["wanted_instances"], resting["instances"], resting["no_optimizer"]) == (0, [], "")
-        assert jobs(impatient) == []
-        planned = impatient.run("optimize", name_of(table), "--type", "full")
-        on_demand = f"container local is starting 2 of at most 2 for group '{GROUP}' on demand"
-        assert (planned.status, f"Waiting: {on_demand}\n" in planned.stderr) == (0, True)
-        wait_until(lambda: impatient.ended(planned.stdout.split()[0]), "the process ends")
-        assert_optimized_once(table, before, files=3)
-        wait_until(lambda: instances(impatient) == [], "nothing is left without work")
-        ended = jobs(impatient)
-        assert 1 <= len(ended) <= 2
-        assert {(one["state"], one["container"], one["cause"]) for one in ended} == {
-            ("ended", "local", "it had no task for 2 s")
-        }
-        assert not any(is_running(int(one["handle"])) for one in ended)
-        assert impatient.ask("group", "show", GROUP)["failed_starts"] == 0
-    finally:
-        stop_all(impatient)
-
-
 SUBMIT = """#!{python}
 import os, sys
 if os.path.exists({broken!r}):
