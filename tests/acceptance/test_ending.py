@@ -336,15 +336,6 @@ def test_what_a_coordinator_does_goes_on(installation: Installation) -> None:
     assert_optimized_once(table, before)
 
 
-@pytest.mark.parametrize("arguments", [("process", "list", "--watch"), ("table", "list", "--watch", "-o", "json")])
-def test_watching_ends_with_success(site: Installation, arguments: tuple[str, ...]) -> None:
-    process = site.start(*arguments)
-    wait_until(lambda: process.output, "it shows the list")
-    interrupt(process)
-    assert process.wait() == 0
-    assert "Interrupted" not in process.output
-
-
 def test_while_modules_are_loaded_it_ends_as_any_program(tmp_path: Path) -> None:
     script = """
 import sys, time
