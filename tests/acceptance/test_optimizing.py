@@ -74,32 +74,6 @@ def test_a_table_is_optimized_minor_major_and_full_and_the_last_commit_is_taken_
     assert look(table).files == before.files
 
 
-def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_request(
-    site: Installation, observed: Table
-) -> None:
-    def evaluated() -> dict[str, Any] | None:
-        listed = site.ask("table", "list")["tables"]
-        return next((one for one in listed if one["table"] == name_of(observed) and one["evaluated_at"]), None)
-
-    verdict = wait_until(evaluated, "the observed table is evaluated")
-    assert (verdict["status"], verdict["enabled"]) == ("idle", False)
-    assert verdict["status_reason"].endswith("; observed only: it was never enabled")
-    assert verdict["files"]["fragment_files"] == 3
-    before_observed = look(observed)
-
-    enabled = small_table(site.catalog, EAGER)
-    before = look(enabled)
-    assert site.ask("table", "enable", name_of(enabled))["enabled"] is True
-    wait_until(lambda: is_optimized(enabled), "the enabled table is optimized")
-    assert_optimized_once(enabled, before)
-    (process,) = site.ask("process", "list", "--table", name_of(enabled))["processes"]
-    assert process["trigger"] == "evaluation"
-
-    assert look(observed) == before_observed
-    assert site.ask("optimize", name_of(observed), "--wait")["outcome"] == "success"
-    assert_optimized_once(observed, before_observed)
-
-
 def test_a_table_that_lacks_a_file_fails_in_sight_of_all_until_the_file_is_back(installation: Installation) -> None:
     lacking, sound = small_table(installation.catalog, EAGER), small_table(installation.catalog, EAGER)
     name = name_of(lacking)

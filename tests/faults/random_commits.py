@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,14 @@ from tests.engine.chance import seed_ids
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
 from tests.faults.rest import give_up_hanging
 from tests.faults.world import World, rest_catalog
+from tests.model.crashes import Died, SteppedWorld, dying
 
 COMMITS_PER_TABLE = 10
 #: After so many tries the faults end, and the commit must come to its end.
 FAULTY_TRIES = 5
 TRIES = 12
+#: The coordinator dies at one of so many effects of a commit.
+EFFECTS = 8
 
 _REFUSALS = (400, 401, 403, 404, 422, 429)
 _UNCLEAR: tuple[int | Cut, ...] = (419, 500, 501, 502, 503, 504, 507, *(cut for cut in Cut if cut is not Cut.HANG))
@@ -43,10 +48,6 @@ def random_fault(chance: random.Random) -> Fault | None:
     return None
 
 
-def is_refusal(fault: Fault | None) -> bool:
-    return fault is not None and fault.answer in _REFUSALS
-
-
 def run(
     seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bool = False, commits: int = COMMITS_PER_TABLE
 ) -> None:
@@ -69,7 +70,13 @@ def run(
                 if carries_deletes:
                     world.delete(chance.choice(world.ids))
                 played = len(proxy.played)
-                commit_with_faults(world, proxy, chance, process_id, fewest=int(carries_deletes))
+                meddle, check = partial(world.change, chance), partial(world.require_consistent, process_id)
+                fewest = int(carries_deletes)
+                happened = commit_with_faults(world, proxy, chance, process_id, meddle, check, fewest=fewest, busy=0.15)
+                status = world.require_ended(process_id, leaves_files="busy" in happened)
+                proxy.release()  # what was answered long ago may still be applied
+                assert world.require_ended(process_id, leaves_files="busy" in happened) is status
+                assert status is ProcessStatus.SUCCESS or happened & {"meddled", "refused"}
                 totals["commits"] += 1
                 totals["faulty commits"] += len(proxy.played) > played
                 totals["faults"] += len(proxy.played) - played
@@ -84,45 +91,54 @@ def run(
             world.store.close()
 
 
-def commit_with_faults(world: World, proxy: Proxy, chance: random.Random, process_id: str, fewest: int = 0) -> None:
-    """Commit until the process has ended; the coordinator may be restarted meanwhile.
+def commit_with_faults(
+    world: SteppedWorld,
+    proxy: Proxy,
+    chance: random.Random,
+    process_id: str,
+    meddle: Callable[[], object],
+    check: Callable[[], object],
+    *,
+    fewest: int = 1,
+    busy: float = 0.0,
+    dies: float = 0.0,
+) -> set[str]:
+    """Commit until the process has ended; others meddle, and the coordinator may die or be restarted meanwhile.
 
-    `fewest` of the first requests to commit, or more, are at the mercy of a random fault.
+    `fewest` of the first requests to commit, or more, are at the mercy of a random fault; `busy` and `dies` are how
+    likely loads are refused and deaths come at each try. Returns what happened: "meddled", "busy", "refused".
     """
     script = [random_fault(chance) for _ in range(chance.randrange(fewest, 4))]
+    happened = {"refused"} if any(fault is not None and fault.answer in _REFUSALS for fault in script) else set()
     print(f"process {process_id}:", *(str(fault) for fault in script), sep="\n  ")
     proxy.plan(*script)
-    is_changed = is_unavailable = False
     for tried in range(TRIES):
         if tried == FAULTY_TRIES:
-            proxy.script.clear()
-            proxy.loads.clear()
+            proxy.forget()
             proxy.release()
-        if tried < FAULTY_TRIES and chance.random() < 0.25:
-            is_changed = True
+        if tried < FAULTY_TRIES and chance.random() < 0.3:
+            happened.add("meddled")
             if chance.random() < 0.5:
-                world.change(chance)
+                meddle()
             else:
-                proxy.before_commit = lambda: world.change(chance)
-        if tried < FAULTY_TRIES and chance.random() < 0.15:
-            is_unavailable = True  # also while files are to be removed: they stay
+                proxy.before_commit = meddle
+        if tried < FAULTY_TRIES and chance.random() < busy:
+            happened.add("busy")  # also while files are to be removed: they stay
             proxy.loads.extend([0] * chance.randrange(4) + [503])
+        dies_at = chance.randrange(EFFECTS) if tried < FAULTY_TRIES and chance.random() < dies else -1
         try:
-            world.commit(process_id)
+            with dying(world, lambda number, _, at=dies_at: number == at, after=chance.random() < 0.5):
+                world.committing.commit(process_id)
         except CatalogUnavailable as error:
             print(f"  {error.message}")
-        world.require_consistent(process_id)
+        except Died as died:
+            print(f"  died at {died}")
+            world.restart()
+        check()
         if not world.process(process_id).is_active:
             break
         if chance.random() < 0.3:
             world.restart()
-            assert world.heard.commits == [process_id]
-    proxy.before_commit = None
-    proxy.loads.clear()
-    proxy.script.clear()
-    status = world.require_ended(process_id, leaves_files=is_unavailable)
-    # What was answered long ago may still be applied.
-    proxy.release()
-    assert world.require_ended(process_id, leaves_files=is_unavailable) is status
-    if not is_changed and not any(map(is_refusal, script)):
-        assert status is ProcessStatus.SUCCESS
+            assert process_id in (*world.heard.commits, *world.heard.left_over)
+    proxy.forget()
+    return happened

@@ -70,8 +70,7 @@ def expire(
                 break
             if chance.random() < 0.3:
                 world.restart()
-        proxy.before_commit = None
-        proxy.script.clear()
+        proxy.forget()
         proxy.release()
         status = world.status(process_id)
         assert status in ENDED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,15 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
-from amoro_core.errors import CatalogUnavailable
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.chance import seed_ids
 from tests.faults.proxy import Proxy
-from tests.faults.random_commits import is_refusal, random_fault
+from tests.faults.random_commits import commit_with_faults
 from tests.faults.rest import give_up_hanging
 from tests.faults.world import rest_catalog
-from tests.model.crashes import Died, SteppedWorld, dying
+from tests.model.crashes import SteppedWorld
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "at", TimestampType(), required=False))
 BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "day"))
@@ -35,10 +35,6 @@ PROPERTIES = {
     "tag.auto-create.trigger.max-delay.minutes": "0",
 }
 ACTIONS = ("expire-data", "clean-dangling-delete-files", "rewrite-manifests", "auto-create-tags")
-#: After so many tries the faults end, and the commit must come to its end.
-FAULTY_TRIES, TRIES = 4, 10
-#: The coordinator dies at one of so many effects of a commit.
-EFFECTS = 8
 
 
 class Ledger:
@@ -120,15 +116,20 @@ def _one(
     confirmed = Options(confirmed=True)
     begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=confirmed)
     assert begun.process_id, begun.reason
-    script = [random_fault(chance) for _ in range(chance.randrange(1, 4))]
-    print(f"seed {seed}, {name}:", *(str(fault) for fault in script), sep="\n  ")
-    proxy.plan(*script)
+    print(f"seed {seed}, {name}")
     played = len(proxy.played)
-    status = _committed(begun.process_id, name, world, ledger, proxy, chance)
+
+    def check() -> None:
+        assert world.snapshots_of(begun.process_id) <= 1
+        held = set(ledger.ids)
+        assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
+
+    happened = commit_with_faults(world, proxy, chance, begun.process_id, partial(ledger.add, 2), check, dies=0.4)
+    status = world.status(begun.process_id)
     landed = world.snapshots_of(begun.process_id)
     assert landed == (status is ProcessStatus.SUCCESS and name != "auto-create-tags")
     if status is not ProcessStatus.SUCCESS:
-        assert any(map(is_refusal, script)), status
+        assert (status, "refused" in happened) == (ProcessStatus.FAILED, True)
     elif name == "expire-data":
         ledger.old.clear()
     elif name == "auto-create-tags":
@@ -141,38 +142,3 @@ def _one(
     totals["commits"] += 1
     totals["ambiguous commits"] += len(proxy.played) > played
     totals[f"{name} {status}"] += 1
-
-
-def _committed(
-    process_id: str, name: str, world: SteppedWorld, ledger: Ledger, proxy: Proxy, chance: random.Random
-) -> ProcessStatus:
-    for tried in range(TRIES):
-        if tried == FAULTY_TRIES:
-            proxy.script.clear()
-            proxy.release()
-        if tried < FAULTY_TRIES and chance.random() < 0.3:
-            if chance.random() < 0.5:
-                ledger.add(2)
-            else:
-                proxy.before_commit = lambda: ledger.add(2)
-        dies_at = chance.randrange(EFFECTS) if tried < FAULTY_TRIES and chance.random() < 0.4 else -1
-        try:
-            with dying(world, lambda number, _, at=dies_at: number == at, after=chance.random() < 0.5):
-                world.committing.commit(process_id)
-        except CatalogUnavailable as error:
-            print(f"  {error.message}")
-        except Died as died:
-            print(f"  died at {died}")
-            world.restart()
-        assert world.snapshots_of(process_id) <= 1
-        held = set(ledger.ids)
-        assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
-        if not world.process(process_id).is_active:
-            break
-        if chance.random() < 0.3:
-            world.restart()
-    proxy.before_commit = None
-    proxy.script.clear()
-    status = world.status(process_id)
-    assert status in (ProcessStatus.SUCCESS, ProcessStatus.FAILED)
-    return status

@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from amoro_core import failpoints
-from amoro_core.errors import CatalogUnavailable, TableBusy
+from amoro_core.errors import TableBusy
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
@@ -73,18 +72,6 @@ def test_late_commit_whose_second_sending_is_called_a_conflict_stays_unknown(wor
     assert proxy.applied == [200]
 
 
-def test_unknown_commit_that_another_writer_overtook_is_refuted_and_made_anew(world: World, proxy: Proxy) -> None:
-    process_id = world.rewritten()
-    proxy.plan(Fault(LATE, 502, 1000))
-    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.append()
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.outcomes(process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
-    assert proxy.release() == 1
-    assert proxy.applied == [200, 409]
-    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
-
-
 @pytest.mark.parametrize("kind", [{"version": 1}], ids=["format 1"])
 def test_refuted_commit_in_format_1_finds_its_files_when_main_is_set_back_to_its_parent(
     world: World, proxy: Proxy
@@ -133,15 +120,6 @@ def test_refused_commit_fails_the_process_and_leaves_nothing_behind(
     assert world.require_ended(world.optimized()) is ProcessStatus.SUCCESS
 
 
-@pytest.mark.parametrize("status", [*REFUSALS, 409])
-def test_commit_that_was_applied_and_answered_with_a_refusal_is_found(world: World, proxy: Proxy, status: int) -> None:
-    process_id = world.rewritten()
-    proxy.plan(Fault(NOW, status))
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
-    assert proxy.applied == [200]
-
-
 @pytest.mark.parametrize("status", [401, 419])
 def test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflict(
     world: World, proxy: Proxy, status: int
@@ -171,24 +149,6 @@ def test_last_answer_of_two_sendings_does_not_hide_that_the_first_is_unknown(
     assert proxy.applied.count(200) == 1
 
 
-def test_conflict_without_contradiction_is_validated_and_sent_anew(world: World, proxy: Proxy) -> None:
-    process_id = world.rewritten()
-    proxy.before_commit = world.append
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.outcomes(process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
-    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
-    assert proxy.applied == [409, 200]
-
-
-def test_conflict_over_an_input_fails_the_process_and_its_outputs_are_removed(world: World, proxy: Proxy) -> None:
-    process_id = world.rewritten()
-    proxy.before_commit = lambda: world.lake.overwrite(ids_are(0))
-    assert world.commit(process_id) is ProcessStatus.FAILED
-    assert world.process(process_id).failure_code == "AMORO-5001"
-    assert world.outcomes(process_id) == [CommitOutcome.CONFLICT]
-    assert world.require_ended(process_id) is ProcessStatus.FAILED
-
-
 @pytest.mark.parametrize("kind", [{"partitioned": True}], ids=["partitioned"])
 @pytest.mark.parametrize(("answer", "applied"), sample(list(product([502, Cut.RESET], [NOW, NEVER])), every=3))
 def test_partition_in_conflict_is_dropped_and_the_rest_survives_an_unknown_commit(
@@ -214,23 +174,6 @@ def test_nothing_is_planned_or_cleaned_while_a_commit_is_unknown(world: World, p
     assert world.commit(process_id) is ProcessStatus.SUCCESS
 
 
-def test_commit_waits_while_the_table_can_not_be_loaded(world: World, proxy: Proxy) -> None:
-    process_id = world.rewritten()
-    proxy.plan(Fault(NOW, 503))
-    proxy.loads.append(503)
-    with pytest.raises(CatalogUnavailable):
-        world.commit(process_id)
-    assert world.process(process_id).status is ProcessStatus.COMMITTING
-    assert world.commits(process_id) == ()
-    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    proxy.loads.append(502)
-    with pytest.raises(CatalogUnavailable):
-        world.commit(process_id)
-    assert world.process(process_id).status is ProcessStatus.COMMIT_UNKNOWN
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
-
-
 @pytest.mark.parametrize(("applied", "answer"), sample(list(product([NOW, NEVER], [409, 403])), every=3))
 def test_refusal_that_can_not_be_looked_into_is_unknown(
     world: World, proxy: Proxy, applied: Applied, answer: int
@@ -241,35 +184,6 @@ def test_refusal_that_can_not_be_looked_into_is_unknown(
     proxy.loads.extend([0, 0, 503])
     assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.require_consistent(process_id)
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
-    assert proxy.applied == [200]
-
-
-def test_commit_that_landed_and_was_expired_is_found_by_its_files(world: World, proxy: Proxy) -> None:
-    process_id = world.rewritten()
-    proxy.plan(Fault(NOW, 504))
-    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.append()
-    world.lake.expire()
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.outcomes(process_id) == [CommitOutcome.DONE]
-    assert world.snapshots_of(process_id) == 0
-    world.lake.require()
-    assert proxy.applied == [200]
-
-
-@pytest.mark.parametrize("point", ["commit.before_intent", "commit.after_intent", "commit.after_send"])
-def test_coordinator_that_dies_while_committing_finishes_after_its_restart(
-    world: World, proxy: Proxy, point: str
-) -> None:
-    process_id = world.rewritten()
-    failpoints.arm(f"{point}=fail")
-    with pytest.raises(failpoints.InjectedFault):
-        world.commit(process_id)
-    world.require_consistent(process_id)
-    world.restart()
-    assert world.heard.commits == [process_id]
     assert world.commit(process_id) is ProcessStatus.SUCCESS
     assert world.require_ended(process_id) is ProcessStatus.SUCCESS
     assert proxy.applied == [200]

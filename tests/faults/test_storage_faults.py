@@ -145,18 +145,6 @@ def test_committing_meets_a_store_that_can_not_be_written(world: World, kind: Ki
     assert each_strike(Operation.WRITE, kind, trouble, attempt) > 0
 
 
-@pytest.mark.parametrize("kind", sample(NAMED, every=3))
-def test_burst_of_refused_reads_only_delays_a_commit(world: World, kind: Kind) -> None:
-    process_id = world.rewritten()
-    fault = StorageFault(Operation.READ, kind, Trouble.BUSY, times=5)
-    errors = 0
-    while tried(lambda: world.commit(process_id), fault) is not None:
-        errors += 1
-        world.require_consistent(process_id)
-    assert errors == len(fault.struck) == 5
-    assert finished(world, process_id) is ProcessStatus.SUCCESS
-
-
 def test_commit_cut_by_what_ends_the_process_is_finished_after_a_restart(world: World) -> None:
     for error in (KeyboardInterrupt(), SystemExit(1), MemoryError()):
         world.upsert(0, 1)
