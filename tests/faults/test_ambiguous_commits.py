@@ -120,6 +120,15 @@ def test_refused_commit_fails_the_process_and_leaves_nothing_behind(
     assert world.require_ended(world.optimized()) is ProcessStatus.SUCCESS
 
 
+@pytest.mark.parametrize("status", [*REFUSALS, 409])
+def test_commit_that_was_applied_and_answered_with_a_refusal_is_found(world: World, proxy: Proxy, status: int) -> None:
+    process_id = world.rewritten()
+    proxy.plan(Fault(NOW, status))
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
+    assert proxy.applied == [200]
+
+
 @pytest.mark.parametrize("status", [401, 419])
 def test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflict(
     world: World, proxy: Proxy, status: int
