@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.table import Table
 
 from tests.acceptance.processes import SETTINGS, STEADY, Installation, address_of, install
-from tests.acceptance.tables import EAGER, small_table
 from tests.engine import writer
 
 _INSTALLATIONS: list[Installation] = []
@@ -39,27 +37,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
 
 
 @pytest.fixture(scope="session")
-def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    with installed(tmp_path_factory.mktemp("site"), STEADY) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def observed(_site: Installation) -> Table:
-    """A table with work to do that nobody has enabled, made before the coordinator started."""
-    return small_table(_site.catalog, EAGER)
-
-
-@pytest.fixture(scope="session")
-def site(_site: Installation, observed: Table) -> Installation:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A coordinator and an optimizer, each a process of its own, for all tests of a worker, with tables of their own.
 
     Beside its catalog there is an empty one `other`, so that a name's first part is a catalog's.
     """
-    _site.optimizer(address_of(_site.up()))
-    writer.make_catalog(_site.directory / "other").close()
-    _site.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{_site.directory / 'other' / 'catalog.db'}")
-    return _site
+    with installed(tmp_path_factory.mktemp("site"), STEADY) as made:
+        made.optimizer(address_of(made.up()))
+        writer.make_catalog(made.directory / "other").close()
+        made.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{made.directory / 'other' / 'catalog.db'}")
+        yield made
 
 
 @contextmanager

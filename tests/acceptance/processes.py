@@ -31,6 +31,7 @@ from tests.engine import writer
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "amoro_core")
 #: Until a process is up, or a condition holds: it only ends a wait for what will never be, however busy the machine is.
 PATIENCE_S = 600.0
 #: Several coordinators are on this machine.
@@ -145,23 +146,15 @@ class Installation:
     @property
     def environment(self) -> dict[str, str]:
         """Nothing of the machine's own configuration."""
-        kept = {
-            key: value for key, value in os.environ.items() if not key.startswith(("AMORO_", "PYICEBERG_", "COV_CORE"))
-        }
-        return {
-            **kept,
-            "AMORO_HOME": str(self.home),
-            "PYICEBERG_HOME": str(self.directory),
-            "HOME": str(self.directory),
-            "PYTHONPATH": str(ROOT),
-        }
+        own = {"AMORO_HOME": str(self.home), "PYICEBERG_HOME": str(self.directory), "HOME": str(self.directory)}
+        return {**bare_environment(), **own, "PYTHONPATH": str(ROOT)}
 
     def start(
         self,
         *arguments: str,
         failpoints: str = "",
         environment: Mapping[str, str] | None = None,
-        program: Sequence[str] = (sys.executable, "-m", "amoro_core"),
+        program: Sequence[str] = PROGRAM,
     ) -> Process:
         """Start `amoro` with these arguments."""
         log = self.directory / f"{len(self.processes)}-{arguments[0]}.log"
@@ -196,19 +189,9 @@ class Installation:
         """Run one command to its end, in this process."""
         return amoro(arguments, self._environment_of(arguments, environment), self.directory)
 
-    def run_apart(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Outcome:
+    def run_apart(self, *arguments: str, program: Sequence[str] = PROGRAM) -> Outcome:
         """Run one command to its end, in a process of its own."""
-        done = subprocess.run(
-            [sys.executable, "-m", "amoro_core", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=self.directory,
-            env=self._environment_of(arguments, environment),
-            timeout=PATIENCE_S,
-            check=False,
-            encoding="utf-8",
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return apart(arguments, self._environment_of(arguments, None), self.directory, program)
 
     def _environment_of(self, arguments: Sequence[str], more: Mapping[str, str] | None) -> dict[str, str]:
         return {**self.environment, **(WITHOUT_PAGES if "up" in arguments else {}), **(more or {})}
@@ -246,6 +229,28 @@ def amoro(
         status = run(LocalLauncher(), list(arguments))
     said = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Outcome(status, said[0], "" if merged else said[1])
+
+
+def bare_environment() -> dict[str, str]:
+    """This process's, without what configures us or pyiceberg."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("AMORO_", "PYICEBERG_", "COV_CORE"))}
+
+
+def apart(
+    arguments: Sequence[str], environment: Mapping[str, str], directory: Path, program: Sequence[str] = PROGRAM
+) -> Outcome:
+    """Run one command to its end in a process of its own, with that environment alone."""
+    done = subprocess.run(
+        [*program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=directory,
+        env=environment,
+        timeout=PATIENCE_S,
+        check=False,
+        encoding="utf-8",
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 def _stream(below: io.BytesIO | None = None) -> io.TextIOWrapper:

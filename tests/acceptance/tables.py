@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from tests.acceptance.processes import wait_until
 from tests.engine import oracle, writer
-from tests.engine.builders import BY_PART, SCHEMA, SPECS, by_content, row
+from tests.engine.builders import BY_PART, SCHEMA, by_content, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.values import Row
 
@@ -38,14 +38,13 @@ def name_of(table: Table) -> str:
     return ".".join(("cat", *table.name()))
 
 
-def messy_table(catalog: Catalog, properties: Mapping[str, str] | None = None, version: int = 2) -> Table:
+def messy_table(catalog: Catalog, properties: Mapping[str, str] | None = None) -> Table:
     """Six small files with two equality deletes and a position delete: 59 rows in one partition."""
-    table = writer.make_table(catalog, _new_name(), SCHEMA, SPECS["unpartitioned"], version, properties)
+    table = writer.make_table(catalog, _new_name(), SCHEMA, properties=properties)
     for first in range(0, 60, 10):
         writer.append(table, [row(first + number) for number in range(10)])
-    if version > 1:
-        writer.upsert(table, [row(3), row(25)], ["id"])
-        writer.delete_where(table, lambda record: record["id"] == 41)
+    writer.upsert(table, [row(3), row(25)], ["id"])
+    writer.delete_where(table, lambda record: record["id"] == 41)
     return table
 
 

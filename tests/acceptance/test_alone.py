@@ -176,20 +176,3 @@ def test_a_coordinator_that_lost_its_state_directory_ends_with_the_reason_and_co
     assert (json.loads(event)["level"], json.loads(event)["why"]) == ("critical", reason)
     assert look(table) == before
     assert announced.exists() == installation.home.exists()
-
-
-def test_a_command_in_process_that_lost_its_state_directory_ends_with_the_reason(installation: Installation) -> None:
-    table = small_table(installation.catalog)
-    before, mark = look(table), installation.directory / "held"
-    command = installation.start(
-        "optimize", name_of(table), "--type", "full", failpoints=f"commit.after_intent=hold:{mark}"
-    )
-    wait_until(mark.exists, "the commit is about to be sent")
-
-    database_replaced(installation.home)
-    mark.unlink()
-
-    assert command.wait() == 5
-    reason = f"the state database {installation.home}/amoro.db is another file since it was opened"
-    assert f"Error: {reason} [AMORO-5005]" in command.output.splitlines()
-    assert look(table) == before

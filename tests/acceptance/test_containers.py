@@ -55,37 +55,6 @@ def create(installation: Installation, container: str, *properties: str) -> None
     assert made.status == 0, made.stderr
 
 
-def jobs(installation: Installation) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = installation.ask("group", "jobs", GROUP)["jobs"]
-    return found
-
-
-def test_an_optimizer_starts_when_a_plan_waits_and_leaves_when_it_is_idle(impatient: Installation) -> None:
-    impatient.up()
-    table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
-    before = look(table)
-    create(impatient, "local", "max-instances=2", "idle-timeout=2s")
-    try:
-        resting = impatient.ask("group", "show", GROUP)
-        assert (resting["wanted_instances"], resting["instances"], resting["no_optimizer"]) == (0, [], "")
-        assert jobs(impatient) == []
-        planned = impatient.run("optimize", name_of(table), "--type", "full")
-        on_demand = f"container local is starting 2 of at most 2 for group '{GROUP}' on demand"
-        assert (planned.status, f"Waiting: {on_demand}\n" in planned.stderr) == (0, True)
-        wait_until(lambda: impatient.ended(planned.stdout.split()[0]), "the process ends")
-        assert_optimized_once(table, before, files=3)
-        wait_until(lambda: instances(impatient) == [], "nothing is left without work")
-        ended = jobs(impatient)
-        assert 1 <= len(ended) <= 2
-        assert {(one["state"], one["container"], one["cause"]) for one in ended} == {
-            ("ended", "local", "it had no task for 2 s")
-        }
-        assert not any(is_running(int(one["handle"])) for one in ended)
-        assert impatient.ask("group", "show", GROUP)["failed_starts"] == 0
-    finally:
-        stop_all(impatient)
-
-
 SUBMIT = """#!{python}
 import os, sys
 if os.path.exists({broken!r}):
@@ -117,13 +86,15 @@ def test_a_spark_submit_that_fails_ends_in_a_condition_with_its_log_and_recovers
         wait_until(lambda: raised in conditions(), "the condition is raised")
         failing = impatient.ask("group", "show", GROUP)
         assert "no room on the cluster (amoro optimizer logs " in failing["start_failure"]
-        assert {"no room on the cluster" in one["cause"] for one in jobs(impatient)[1:]} == {True}
+        assert {
+            "no room on the cluster" in one["cause"] for one in impatient.ask("group", "jobs", GROUP)["jobs"][1:]
+        } == {True}
         broken.unlink()
         process = wait_until(lambda: impatient.ended(planned["process_id"]), "the process ends")
         assert process["status"] == "success"
         wait_until(lambda: instances(impatient) == [], "nothing is left without work")
         wait_until(lambda: raised not in conditions(), "the condition is gone")
-        assert jobs(impatient)[0]["cause"] == "it had no task for 2 s"
+        assert impatient.ask("group", "jobs", GROUP)["jobs"][0]["cause"] == "it had no task for 2 s"
     finally:
         stop_all(impatient)
 
@@ -134,10 +105,7 @@ def test_instances_of_a_group_are_kept_adopted_and_drained(impatient: Installati
     token = (impatient.home / "enrolment.token").read_text().strip()
     table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
     before = look(table)
-    made = impatient.run(
-        "group", "create", GROUP, "--container", "local", "--property", "threads=1", "--memory", "256MB"
-    )
-    assert made.status == 0, made.stderr
+    create(impatient, "local")
     try:
         scaled = impatient.ask("group", "scale", GROUP, "2")
         assert (scaled["container"], scaled["wanted_instances"]) == ("local", 2)

@@ -64,6 +64,27 @@ def test_an_optimizer_that_is_told_to_stop_finishes_and_reports_its_task(install
     assert second.terminate() == 0
 
 
+def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_one(installation: Installation) -> None:
+    port, mark = free_port(), installation.directory / "held"
+    coordinator = installation.up(port=port)
+    optimizer = installation.optimizer(f"127.0.0.1:{port}", failpoints=f"task.before_complete=hold:{mark}")
+    table = partitioned_table(installation.catalog)
+    before, known = look(table), installation.ask("optimizer", "list")["optimizers"]
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(mark.exists, "the optimizer has written its first output")
+    coordinator.kill()
+    mark.unlink()
+    optimizer.wait_for("result.undelivered")
+
+    installation.up(port=port)
+    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [1, 1, 1])
+    assert_optimized_once(table, before, files=3)
+    assert_nothing_is_left(table)
+    again = installation.ask("optimizer", "list")["optimizers"]
+    assert [one["optimizer_id"] for one in again] == [one["optimizer_id"] for one in known]
+
+
 def test_up_serves_the_commands_of_its_state_directory_and_refuses_a_second_one(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)
@@ -313,15 +334,6 @@ def test_what_a_coordinator_does_goes_on(installation: Installation) -> None:
     mark.unlink()
     wait_until(lambda: is_optimized(table), "the coordinator commits")
     assert_optimized_once(table, before)
-
-
-@pytest.mark.parametrize("arguments", [("process", "list", "--watch"), ("table", "list", "--watch", "-o", "json")])
-def test_watching_ends_with_success(site: Installation, arguments: tuple[str, ...]) -> None:
-    process = site.start(*arguments)
-    wait_until(lambda: process.output, "it shows the list")
-    interrupt(process)
-    assert process.wait() == 0
-    assert "Interrupted" not in process.output
 
 
 def test_while_modules_are_loaded_it_ends_as_any_program(tmp_path: Path) -> None:

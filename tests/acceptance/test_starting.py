@@ -7,32 +7,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, address_of, amoro
+from tests.acceptance.processes import ROOT, Installation, address_of, amoro, apart, bare_environment
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, small_table
 from tests.engine import writer
 
 
 def run_apart(home: Path, cwd: Path, *arguments: str) -> str:
     """What a command in a process of its own says, of somebody with that home; fails unless it succeeds."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AMORO_", "PYICEBERG_"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "amoro_core", *arguments],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        env={**kept, "HOME": str(home), "PYTHONPATH": str(ROOT)},
-        cwd=cwd,
-        timeout=PATIENCE_S,
-        check=False,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, done.stderr
+    done = apart(arguments, {**bare_environment(), "HOME": str(home), "PYTHONPATH": str(ROOT)}, cwd)
+    assert done.status == 0, done.stderr
     return done.stdout
 
 
@@ -115,18 +104,6 @@ ENGINE = {"amoro_core.iceberg", "amoro_optimizer", "numpy", "pyarrow", "pyiceber
 BESIDE = PAGES | NEVER | COORDINATOR | ENGINE
 
 
-def run(installation: Installation, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=installation.directory,
-        env=installation.environment,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
 def imported(output: str) -> set[str]:
     """What the last line tells."""
     return set(json.loads(output.splitlines()[-1]))
@@ -150,8 +127,9 @@ def test_a_command_beside_a_coordinator_imports_what_it_needs(
     site: Installation, arguments: tuple[str, ...], status: int, needless: set[str]
 ) -> None:
     table = name_of(small_table(site.catalog))
-    done = run(site, *(part.format(table=table) for part in arguments))
-    assert done.returncode == status, done.stderr
+    program = (sys.executable, "-c", PROGRAM)
+    done = site.run_apart(*(part.format(table=table) for part in arguments), program=program)
+    assert done.status == status, done.stderr
     assert imported(done.stderr) & needless == set()
 
 
@@ -174,13 +152,7 @@ class Model(pydantic.BaseModel):
     decided = ("OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
     environment = {key: value for key, value in os.environ.items() if key not in decided}
     path = os.pathsep.join(filter(None, (str(tmp_path), environment.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--help"],
-        capture_output=True,
-        text=True,
-        env={**environment, "PYTHONPATH": path},
-        check=True,
-    )
+    done = apart(("--help",), {**environment, "PYTHONPATH": path}, ROOT, (sys.executable, "-c", program))
     assert done.stdout.splitlines()[-1] == "1"  # thread, and not what the plugin prints
 
 
@@ -197,9 +169,7 @@ pyarrow.jemalloc_memory_pool().print_stats()
 print(pyarrow.default_memory_pool().backend_name)
 """
     environment = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"} | named
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--help"], capture_output=True, text=True, env=environment, check=True
-    )
+    done = apart(("--help",), environment, ROOT, (sys.executable, "-c", program))
     assert done.stdout.splitlines()[-1] == expected
     # Freed pages are soon given back, whoever takes them.
     assert {"opt.dirty_decay_ms: 1000", "opt.muzzy_decay_ms: 0"} <= {

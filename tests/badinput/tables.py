@@ -29,19 +29,32 @@ _OTHER_VALUES: tuple[Callable[[Chance], Any], ...] = (
     lambda chance: chance.choice((True, False)),
     lambda chance: chance.choice(([], {}, [None], [[]], {"": ""}, [{}], "")),
 )
-#: What the keys may not say.
+_NO_ID = (99, -1)
+#: What the keys may not say: of the metadata, of a snapshot, of a field.
 _WRONG: dict[str, tuple[Any, ...]] = {
     "format-version": (0, -1, 4, 99, "two"),
     "table-uuid": ("", "no uuid", "00000000-0000-0000-0000-000000000000", 7),
     "location": ("", "relative", "file:///etc", "file:///", "s3://nobody/x", "http://127.0.0.1:9/x", "../x"),
     "last-sequence-number": (-1, 0, 1, 2**63 - 1),
     "last-updated-ms": (-1, 0, 2**62),
-    "current-schema-id": (99, -1),
-    "default-spec-id": (99, -1),
-    "default-sort-order-id": (99, -1),
-    "last-column-id": (0, -5),
-    "last-partition-id": (0, -5),
+    **dict.fromkeys(("current-schema-id", "default-spec-id", "default-sort-order-id"), _NO_ID),
+    **dict.fromkeys(("last-column-id", "last-partition-id"), (0, -5)),
     "current-snapshot-id": (1, 2**62, -5),
+}
+_WRONG_SNAPSHOT: dict[str, tuple[Any, ...]] = {
+    "schema-id": _NO_ID,
+    "sequence-number": (-1, 0, 2**62),
+    "parent-snapshot-id": (17, -1),
+    "snapshot-id": (17, -1),
+    "timestamp-ms": (-1, 0, 2**62),
+    "summary": ({"operation": "nonsense"},),
+    "manifest-list": ("file:///etc/passwd", "", "http://127.0.0.1:9/x.avro", "{location}", "{other}"),
+}
+_WRONG_FIELD: dict[str, tuple[Any, ...]] = {
+    "id": (1, 2, 3, 0, -1, 2**31, 99),
+    "name": ("id", "", "part", "a.b", "\x00", "\u202e"),
+    "type": ("long", "string", "nonsense", "decimal(99,3)", "fixed[-1]", "struct", "float", {}),
+    "required": (True, "yes"),
 }
 
 
@@ -54,7 +67,7 @@ def break_metadata(chance: Chance, table: Table) -> str:
         path.write_bytes(bad)
         return how
     document = json.loads(text)
-    change = chance.choice((_said_otherwise, _replaced, _replaced, _removed, _doubled, _snapshot, _schema))
+    change = chance.choice((*[_said_otherwise] * 3, _replaced, _replaced, _removed, _doubled))
     how = change(chance, document)
     path.write_text(json.dumps(document), encoding="utf-8")
     return how
@@ -78,9 +91,13 @@ def _broken_text(chance: Chance, text: bytes) -> tuple[bytes, str]:
 
 
 def _said_otherwise(chance: Chance, document: dict[str, Any]) -> str:
-    key = chance.choice(list(_WRONG))
-    document[key] = chance.choice(_WRONG[key])
-    return f"{key} = {document[key]!r}"
+    snapshot, field = chance.choice(document["snapshots"]), chance.choice(document["schemas"][-1]["fields"])
+    said, wrong = chance.choice(((document, _WRONG), (snapshot, _WRONG_SNAPSHOT), (field, _WRONG_FIELD)))
+    key = chance.choice(list(wrong))
+    value = chance.choice(wrong[key])
+    lists = {"{location}": document["location"], "{other}": chance.choice(document["snapshots"])["manifest-list"]}
+    said[key] = lists.get(value, value) if isinstance(value, str) else value
+    return f"{key} = {said[key]!r}"
 
 
 def places(value: Any, at: str = "") -> Iterator[tuple[Any, Any, str]]:
@@ -108,37 +125,6 @@ def _doubled(chance: Chance, document: dict[str, Any]) -> str:
     found, where = chance.choice([(found, where) for found, where in lists if found])
     found.append(chance.choice(found))
     return f"one of {where} twice"
-
-
-def _snapshot(chance: Chance, document: dict[str, Any]) -> str:
-    snapshot = chance.choice(document["snapshots"])
-    other_list = chance.choice(document["snapshots"])["manifest-list"]
-    lists = ("file:///etc/passwd", "", "http://127.0.0.1:9/x.avro", document["location"], other_list)
-    wrong = {
-        "schema-id": 99,
-        "sequence-number": chance.choice((-1, 0, 2**62)),
-        "parent-snapshot-id": chance.choice((snapshot["snapshot-id"], 17, -1)),
-        "snapshot-id": chance.choice((17, -1)),
-        "timestamp-ms": chance.choice((-1, 0, 2**62)),
-        "summary": {"operation": "nonsense"},
-    }
-    key, value = chance.choice([*wrong.items(), *(("manifest-list", one) for one in lists)])
-    snapshot[key] = value
-    return f"snapshot {snapshot['sequence-number']}: {key} = {value!r}"
-
-
-def _schema(chance: Chance, document: dict[str, Any]) -> str:
-    field = chance.choice(document["schemas"][-1]["fields"])
-    types = ("long", "string", "nonsense", "decimal(99,3)", "fixed[-1]", "struct", "float", {})
-    wrong = {
-        "id": (1, 2, 3, 0, -1, 2**31, 99),
-        "name": ("id", "", "part", "a.b", "\x00", "\u202e"),
-        "type": types,
-        "required": (True, "yes"),
-    }
-    key = chance.choice(list(wrong))
-    field[key] = chance.choice(wrong[key])
-    return f"field {field['id']}: {key} = {field[key]!r}"
 
 
 _PARQUET = (
@@ -221,26 +207,49 @@ def break_manifests(chance: Chance, table: Table) -> str:
     return f"{what}: {how}"
 
 
-def _broken_manifest(chance: Chance, path: Path, other: Path) -> str:
-    bytes_ = path.read_bytes()
-    at = chance.randrange(len(bytes_))
-    flipped = bytearray(bytes_)
-    for _ in range(chance.choice((1, 1, 20))):
-        flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
-    ways: dict[str, Callable[[], object]] = {
-        f"truncated at {at}": lambda: path.write_bytes(bytes_[:at]),
-        "empty": lambda: path.write_bytes(b""),
-        "bits turned": lambda: path.write_bytes(flipped),
-        "zeros": lambda: path.write_bytes(bytes(len(bytes_))),
-        "more at its end": lambda: path.write_bytes(bytes_ + chance.randbytes(40)),
-        "gone": path.unlink,
-        "a directory": lambda: (path.unlink(), path.mkdir()),
-        "JSON": lambda: path.write_text('{"a": 1}'),
-        "another one": lambda: path.write_bytes(other.read_bytes()),
-    }
-    how = chance.choice(list(ways))
-    ways[how]()
+def _turned(chance: Chance, content: bytes, times: int, last: int | None = None) -> bytes:
+    """The bytes with so many bits turned, among the last so many bytes."""
+    done = bytearray(content)
+    for _ in range(times):
+        done[-chance.randrange(1, min(len(done), last or len(done)) + 1)] ^= 1 << chance.randrange(8)
+    return bytes(done)
+
+
+def _replaced_file(chance: Chance, path: Path, contents: dict[str, bytes | str]) -> str:
+    """Write one of the contents, and say which; texts are one of the ways in which a file is none."""
+    away = path.with_suffix(".away")
+    how = chance.choice(list(contents))
+    if isinstance(content := contents[how], bytes):
+        path.write_bytes(content)
+        return how
+    path.rename(away)
+    match content:
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "":
+            away.unlink()
+        case target:
+            path.symlink_to(target)
     return how
+
+
+def _broken_manifest(chance: Chance, path: Path, other: Path) -> str:
+    content = path.read_bytes()
+    at = chance.randrange(len(content))
+    ways: dict[str, bytes | str] = {
+        f"truncated at {at}": content[:at],
+        "empty": b"",
+        "bits turned": _turned(chance, content, chance.choice((1, 1, 20))),
+        "zeros": bytes(len(content)),
+        "more at its end": content + chance.randbytes(40),
+        "gone": "",
+        "a directory": "directory",
+        "JSON": b'{"a": 1}',
+        "another one": other.read_bytes(),
+    }
+    return _replaced_file(chance, path, ways)
 
 
 def _said_wrong(chance: Chance, path: Path) -> str:
@@ -344,44 +353,33 @@ def _cut_or_longer(chance: Chance, path: Path) -> str:
 
 
 def _broken_bytes(chance: Chance, path: Path) -> str:
-    bytes_ = path.read_bytes()
-    at = chance.randrange(len(bytes_))
-    flipped = bytearray(bytes_)
-    for _ in range(chance.choice((1, 5, 50))):
-        flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
-    footer = bytearray(bytes_)
-    for _ in range(chance.choice((1, 5))):
-        footer[-chance.randrange(1, min(len(footer), 400))] ^= 1 << chance.randrange(8)
-    ways = {
-        f"truncated at {at}": bytes_[:at],
+    content = path.read_bytes()
+    at = chance.randrange(len(content))
+    ways: dict[str, bytes | str] = {
+        f"truncated at {at}": content[:at],
         "empty": b"",
-        "bits turned": bytes(flipped),
-        "bits of the footer turned": bytes(footer),
-        "zeros": bytes(len(bytes_)),
+        "bits turned": _turned(chance, content, chance.choice((1, 5, 50))),
+        "bits of the footer turned": _turned(chance, content, chance.choice((1, 5)), 400),
+        "zeros": bytes(len(content)),
         "text": b"id,part\n1,a\n",
-        "a footer alone": b"PAR1" + bytes_[-8:],
-        "an absurd length of the footer": bytes_[:-8] + b"\xff\xff\xff\x7fPAR1",
-        "more at its end": bytes_ + chance.randbytes(60),
+        "a footer alone": b"PAR1" + content[-8:],
+        "an absurd length of the footer": content[:-8] + b"\xff\xff\xff\x7fPAR1",
+        "more at its end": content + chance.randbytes(60),
     }
-    how = chance.choice(list(ways))
-    path.write_bytes(ways[how])
-    return how
+    return _replaced_file(chance, path, ways)
 
 
 def _no_file(chance: Chance, path: Path) -> str:
-    away = path.with_suffix(".away")
-    ways: dict[str, Callable[[], object]] = {
-        "gone": path.unlink,
-        "a directory": lambda: (path.unlink(), path.mkdir()),
-        "a pipe that nobody writes to": lambda: (path.unlink(), os.mkfifo(path)),
-        "a link to nothing": lambda: (path.rename(away), path.symlink_to("/nowhere/at/all")),
-        "a link to itself": lambda: (path.rename(away), path.symlink_to(path)),
-        "a link to a file of the system": lambda: (path.rename(away), path.symlink_to("/etc/passwd")),
-        "a device": lambda: (path.unlink(), path.symlink_to("/dev/zero")),
+    ways: dict[str, bytes | str] = {
+        "gone": "",
+        "a directory": "directory",
+        "a pipe that nobody writes to": "pipe",
+        "a link to nothing": "/nowhere/at/all",
+        "a link to itself": str(path),
+        "a link to a file of the system": "/etc/passwd",
+        "a device": "/dev/zero",
     }
-    how = chance.choice(list(ways))
-    ways[how]()
-    return how
+    return _replaced_file(chance, path, ways)
 
 
 def _other_data(chance: Chance, path: Path) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,
@@ -19,6 +19,7 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -31,45 +32,12 @@ from pyiceberg.types import (
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
-from amoro_core.model.task_payload import InputFile, RewriteInput, TableContext
+from amoro_core.model.task_payload import RewriteInput
+from tests.unit.rewrite import builders
 
-MIXED = Schema(
-    NestedField(1, "id", LongType(), required=True),
-    NestedField(2, "customer", IntegerType()),
-    NestedField(3, "amount", DecimalType(12, 2)),
-    NestedField(4, "price", DoubleType()),
-    NestedField(5, "ratio", FloatType()),
-    NestedField(6, "status", StringType()),
-    NestedField(7, "country", StringType()),
-    NestedField(8, "comment", StringType()),
-    NestedField(9, "email", StringType()),
-    NestedField(10, "created", TimestamptzType()),
-    NestedField(11, "updated", TimestampType()),
-    NestedField(12, "day", DateType()),
-    NestedField(13, "active", BooleanType()),
-    NestedField(14, "session", UUIDType()),
-    NestedField(15, "count", LongType()),
-)
-TEXT = Schema(
-    NestedField(1, "number", LongType(), required=True),
-    NestedField(2, "id", StringType()),
-    *(
-        NestedField(3 + at, name, StringType())
-        for at, name in enumerate(("title", "body", "note", "status", "country"))
-    ),
-    NestedField(8, "amount", DecimalType(12, 2)),
-    NestedField(9, "tax", DecimalType(12, 2)),
-    NestedField(10, "total", DecimalType(12, 2)),
-    NestedField(11, "created", TimestamptzType()),
-    NestedField(12, "day", DateType()),
-    NestedField(13, "score", DoubleType()),
-    NestedField(14, "active", BooleanType()),
-    NestedField(15, "customer", IntegerType()),
-)
-_HALF_NULL = ("body", "note", "tax", "total", "score")
+Chance = np.random.Generator
 _WORDS = [f"word{number}" for number in range(3000)]
-
-
+_MONEY = DecimalType(12, 2)
 #: Orders of the mixed table's rows: of its decimal, and a curve over three columns.
 LAYOUTS = {
     "sort": Layout(Strategy.LINEAR, (LayoutKey(3),)),
@@ -77,105 +45,129 @@ LAYOUTS = {
 }
 
 
-def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
-    """Rows with ids from `first` on."""
-    chance = np.random.default_rng(seed)
-    moments = 1_700_000_000_000_000 + np.sort(chance.integers(0, 10**12, rows))
-    columns = [
-        np.arange(first, first + rows),
-        chance.integers(0, 100_000, rows).astype(np.int32),
-        _cents(chance.integers(0, 10**9, rows)),
-        chance.normal(100, 30, rows),
-        chance.random(rows).astype(np.float32),
-        _chosen(chance, rows, ["new", "paid", "sent", "done", "lost"]),
-        _chosen(chance, rows, [f"country {number}" for number in range(190)]),
-        _comments(chance, rows),
-        pc.binary_join_element_wise(_numbers(chance, rows), "example.com", "@"),
-        pa.array(moments).cast(pa.timestamp("us", "UTC")),
-        pa.array(moments + chance.integers(0, 10**9, rows)).cast(pa.timestamp("us")),
-        chance.integers(19_000, 20_000, rows).astype(np.int32),
-        chance.random(rows) < 0.7,
-        pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(chance.bytes(16 * rows))]),
-        chance.poisson(4, rows).astype(np.int64),
-    ]
-    return _table(MIXED, columns, chance, rows)
-
-
-def text_rows(first: int, rows: int, seed: int) -> pa.Table:
-    """Rows with random ids of 32 digits, and sentences of three to nine words; half of some columns is null."""
-    chance = np.random.default_rng(seed)
-    digits = chance.bytes(16 * rows).hex()
-    columns = [
-        np.arange(first, first + rows),
-        [digits[at : at + 32] for at in range(0, 32 * rows, 32)],
-        *(_sentences(chance, rows) for _ in range(3)),
-        _chosen(chance, rows, ["new", "paid", "sent", "done", "lost"]),
-        _chosen(chance, rows, [f"country {number}" for number in range(190)]),
-        *(_cents(chance.integers(0, 10**9, rows)) for _ in range(3)),
-        pa.array(1_700_000_000_000_000 + np.sort(chance.integers(0, 10**12, rows))).cast(pa.timestamp("us", "UTC")),
-        chance.integers(19_000, 20_000, rows).astype(np.int32),
-        chance.random(rows),
-        chance.random(rows) < 0.7,
-        chance.integers(0, 100_000, rows).astype(np.int32),
-    ]
-    table = _table(TEXT, columns, chance, rows)
-    for name in _HALF_NULL:
-        at, field = table.column_names.index(name), table.schema.field(name)
-        kept = pc.if_else(pa.array(chance.random(rows) < 0.5), pa.scalar(None, field.type), table.column(name))
-        table = table.set_column(at, field, kept)
-    return table
-
-
-def _table(schema: Schema, columns: list[Any], chance: np.random.Generator, rows: int) -> pa.Table:
-    kind = arrow_schema(schema)
-    arrays = []
-    for column, target in zip(columns, kind, strict=True):
-        array = column if isinstance(column, pa.Array) else pa.array(column)
-        if isinstance(target.type, pa.BaseExtensionType):
-            array = pa.ExtensionArray.from_storage(target.type, array)
-        elif array.type != target.type:
-            array = array.view(target.type) if pa.types.is_date(target.type) else array.cast(target.type)
-        if target.nullable and target.name in ("comment", "ratio", "updated") and array.type == target.type:
-            array = pc.if_else(pa.array(chance.random(rows) < 0.05), pa.scalar(None, target.type), array)
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=kind)
-
-
-def _cents(numbers: np.ndarray) -> pa.Array:
-    """Decimals of two digits behind the point."""
-    zeros = np.zeros(len(numbers), np.int64)
-    words = np.stack([numbers.astype(np.int64), zeros], axis=1)  # of 128 bits, the lower half first
-    return pa.Array.from_buffers(pa.decimal128(12, 2), len(numbers), [None, pa.py_buffer(words.tobytes())])
-
-
-def _chosen(chance: np.random.Generator, rows: int, values: list[str]) -> pa.Array:
+def _chosen(chance: Chance, rows: int, values: list[str]) -> pa.Array:
     return pa.array(values).take(pa.array(chance.integers(0, len(values), rows)))
 
 
-def _numbers(chance: np.random.Generator, rows: int) -> pa.Array:
-    return pa.array(chance.integers(10**6, 10**9, rows)).cast(pa.string())
+def _cents(chance: Chance, rows: int) -> pa.Array:
+    """Decimals of two digits behind the point."""
+    # Numbers of 128 bits, the lower half first.
+    words = np.stack([chance.integers(0, 10**9, rows), np.zeros(rows, np.int64)], axis=1)
+    return pa.Array.from_buffers(pa.decimal128(12, 2), rows, [None, pa.py_buffer(words.tobytes())])
 
 
-def _comments(chance: np.random.Generator, rows: int) -> pa.Array:
+def _moments(chance: Chance, rows: int, spread: int = 1) -> np.ndarray:
+    """In order, but for that spread."""
+    return 1_700_000_000_000_000 + np.sort(chance.integers(0, 10**12, rows)) + chance.integers(0, spread, rows)
+
+
+def _comments(chance: Chance, rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*(_chosen(chance, rows, _WORDS) for _ in range(4)), " ")
 
 
-def _sentences(chance: np.random.Generator, rows: int) -> pa.Array:
+def _addresses(chance: Chance, rows: int) -> pa.Array:
+    numbers = pa.array(chance.integers(10**6, 10**9, rows)).cast(pa.string())
+    return pc.binary_join_element_wise(numbers, "example.com", "@")
+
+
+def _sentences(chance: Chance, rows: int) -> pa.Array:
+    """Of three to nine words."""
     ends = np.cumsum(chance.integers(3, 10, rows))
     words = np.array(_WORDS)[chance.integers(0, len(_WORDS), ends[-1])].tolist()
     return pa.array([" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)])
+
+
+def _digits(chance: Chance, rows: int) -> list[str]:
+    """Random ids of 32 digits."""
+    digits = chance.bytes(16 * rows).hex()
+    return [digits[at : at + 32] for at in range(0, 32 * rows, 32)]
+
+
+def _uuids(chance: Chance, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(chance.bytes(16 * rows))])
+
+
+def _whole(chance: Chance, rows: int, low: int, high: int) -> np.ndarray:
+    return chance.integers(low, high, rows)
+
+
+_STATES = partial(_chosen, values=["new", "paid", "sent", "done", "lost"])
+_COUNTRIES = partial(_chosen, values=[f"country {number}" for number in range(190)])
+_CUSTOMERS, _DAYS = partial(_whole, low=0, high=100_000), partial(_whole, low=19_000, high=20_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column after the first one, which numbers the rows."""
+
+    name: str
+    kind: IcebergType
+    make: Callable[[Chance, int], Any]
+    nulls: float = 0.0  # the share of them
 
 
 @dataclass(frozen=True, slots=True)
 class BenchTable:
     """How a table's files are made; `file_rows` make about 1.3 MB."""
 
-    schema: Schema
-    rows: Callable[[int, int, int], pa.Table]  # first, count, seed
+    key: str
+    columns: tuple[Column, ...]
     file_rows: int
 
+    @property
+    def schema(self) -> Schema:
+        others = (NestedField(at, one.name, one.kind) for at, one in enumerate(self.columns, 2))
+        return Schema(NestedField(1, self.key, LongType(), required=True), *others)
 
-TABLES = {"mixed": BenchTable(MIXED, mixed_rows, 16_000), "text": BenchTable(TEXT, text_rows, 17_500)}
+    def rows(self, first: int, rows: int, seed: int) -> pa.Table:
+        """Rows with numbers from `first` on."""
+        chance, kind = np.random.default_rng(seed), arrow_schema(self.schema)
+        arrays = [pa.array(np.arange(first, first + rows))]
+        for column, target in zip(self.columns, list(kind)[1:], strict=True):
+            array = pa.array(column.make(chance, rows))
+            if isinstance(target.type, pa.BaseExtensionType):
+                array = pa.ExtensionArray.from_storage(target.type, array)
+            elif array.type != target.type:
+                array = array.cast(pa.int32() if pa.types.is_date(target.type) else target.type).view(target.type)
+            if column.nulls:
+                array = pc.if_else(pa.array(chance.random(rows) < column.nulls), pa.scalar(None, target.type), array)
+            arrays.append(array)
+        return pa.Table.from_arrays(arrays, schema=kind)
+
+
+MIXED = (
+    Column("customer", IntegerType(), _CUSTOMERS),
+    Column("amount", _MONEY, _cents),
+    Column("price", DoubleType(), lambda chance, rows: chance.normal(100, 30, rows)),
+    Column("ratio", FloatType(), Chance.random, 0.05),
+    Column("status", StringType(), _STATES),
+    Column("country", StringType(), _COUNTRIES),
+    Column("comment", StringType(), _comments, 0.05),
+    Column("email", StringType(), _addresses),
+    Column("created", TimestamptzType(), _moments),
+    Column("updated", TimestampType(), partial(_moments, spread=10**9), 0.05),
+    Column("day", DateType(), _DAYS),
+    Column("active", BooleanType(), lambda chance, rows: chance.random(rows) < 0.7),
+    Column("session", UUIDType(), _uuids),
+    Column("count", LongType(), lambda chance, rows: chance.poisson(4, rows)),
+)
+TEXT = (
+    Column("id", StringType(), _digits),
+    Column("title", StringType(), _sentences),
+    Column("body", StringType(), _sentences, 0.5),
+    Column("note", StringType(), _sentences, 0.5),
+    Column("status", StringType(), _STATES),
+    Column("country", StringType(), _COUNTRIES),
+    Column("amount", _MONEY, _cents),
+    Column("tax", _MONEY, _cents, 0.5),
+    Column("total", _MONEY, _cents, 0.5),
+    Column("created", TimestamptzType(), _moments),
+    Column("day", DateType(), _DAYS),
+    Column("score", DoubleType(), Chance.random, 0.5),
+    Column("active", BooleanType(), lambda chance, rows: chance.random(rows) < 0.7),
+    Column("customer", IntegerType(), _CUSTOMERS),
+)
+TABLES = {"mixed": BenchTable("id", MIXED, 16_000), "text": BenchTable("number", TEXT, 17_500)}
 
 
 def write_files(kind: str, root: Path, files: int) -> list[DataFile]:
@@ -209,24 +201,9 @@ def write_keys(root: Path, name: str, keys: pa.Table, ids: tuple[int, ...]) -> D
     return DeleteFile(str(path), DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), keys.num_rows, size, 2, ids)
 
 
-def task(
-    root: Path, files: list[DataFile], deletes: tuple[DeleteFile, ...] = (), outputs: int = 1, kind: str = "mixed"
-) -> RewriteInput:
-    """The rewrite of all files; every delete applies to every file."""
-    context = TableContext(
-        catalog="bench",
-        table=f"bench.{kind}",
-        table_uuid="0e0e0e0e-0000-4000-8000-000000000000",
-        format_version=2,
-        location=str(root),
-        data_location=str(root / "out"),
-        schema_json=TABLES[kind].schema.model_dump_json(),
-        spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
-        name_mapping_json=None,
-        dropped_fields_json=(),
-        sort_order_json=None,
-        properties={"write.parquet.row-group-size-bytes": str(1 << 40)},
-        read_locations=(str(root),),
-    )
-    applying = tuple(range(len(deletes)))
-    return RewriteInput(context, tuple(InputFile(file, applying) for file in files), (), deletes, 5, 1 << 40, outputs)
+def task(root: Path, files: list[DataFile], deletes: tuple[DeleteFile, ...] = (), kind: str = "mixed") -> RewriteInput:
+    """The rewrite of all files into one; every delete applies to every file."""
+    properties = {"write.parquet.row-group-size-bytes": str(1 << 40)}
+    context = builders.context(root, TABLES[kind].schema, properties=properties)
+    out = replace(context, data_location=str(root / "out"))
+    return builders.task(out, files, deletes, target_size_bytes=1 << 40)

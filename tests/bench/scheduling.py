@@ -24,11 +24,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import structlog
@@ -75,38 +76,29 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--listeners", action="store_true")
     parser.add_argument("--statements", action="store_true")
-    parser.add_argument("--hooks", help=argparse.SUPPRESS)
-    parser.add_argument("--poll", help=argparse.SUPPRESS)
-    parser.add_argument("--coordinate", help=argparse.SUPPRESS)
-    parser.add_argument("--optimize", help=argparse.SUPPRESS)
+    parser.add_argument("--role", nargs=2, metavar=("NAME", "JSON"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.coordinate:
-        hooks = json.loads(given.hooks) if given.hooks else None
-        _coordinate(Path(given.coordinate), given.processes, hooks, statements=given.statements)
-    elif given.optimize:
-        _optimize(**json.loads(given.optimize))
-    elif given.poll:
-        _poll(**json.loads(given.poll))
-    elif given.idle:
-        say({"optimizers": given.idle, **medians(in_rounds({"idle": lambda: _idle(given.idle)}, given.pairs)["idle"])})
-    elif given.listeners:
-        with _listening() as urls:
-            ways = {"without": [], "with": urls}
-            found = in_rounds(
-                {name: partial(_busy, given.processes, hooks) for name, hooks in ways.items()}, given.pairs
-            )
-        figures = {name: medians(rounds) for name, rounds in found.items()}
-        ratios = {key: ratio(found["with"], found["without"], key) for key in figures["with"]}
-        say({"tasks": given.processes * 20, **figures, "with / without": ratios, "rounds": given.pairs})
-    elif given.statements:
-        beside = {"without": False, "with": True}
-        found = in_rounds(
-            {name: partial(_polls, given.processes, statements=on) for name, on in beside.items()}, given.pairs
-        )
-        say({**{name: medians(rounds) for name, rounds in found.items()}, "rounds": given.pairs})
-    else:
-        hand_outs = in_rounds({"hand-outs": lambda: _busy(given.processes)}, given.pairs)["hand-outs"]
-        say({"tasks": given.processes * 20, **medians(hand_outs), "rounds": given.pairs})
+    if given.role:
+        name, options = given.role
+        {"coordinate": _coordinate, "optimize": _optimize, "poll": _poll}[name](**json.loads(options))
+        return
+    count = given.processes
+    with _listening() if given.listeners else nullcontext([]) as urls:
+        if given.idle:
+            ways = {"idle": partial(_idle, given.idle)}
+        elif given.listeners:
+            ways = {"without": partial(_busy, count, []), "with": partial(_busy, count, urls)}
+        elif given.statements:
+            ways = {"without": partial(_polls, count, False), "with": partial(_polls, count, True)}
+        else:
+            ways = {"hand-outs": partial(_busy, count)}
+        found = in_rounds(ways, given.pairs)
+    figures: dict[str, Any] = {name: medians(rounds) for name, rounds in found.items()}
+    if len(ways) == 1:
+        (figures,) = figures.values()
+    if given.listeners:
+        figures["with / without"] = {key: ratio(found["with"], found["without"], key) for key in figures["with"]}
+    say({"optimizers": given.idle, "tasks": count * 20, **figures, "rounds": given.pairs})
 
 
 @contextmanager
@@ -122,7 +114,7 @@ def _listening() -> Iterator[list[str]]:
 def _busy(count: int, hooks: list[str] | None = None) -> Figures:
     """Eight optimizers of 16 threads do all tasks of so many processes."""
     os.sync()  # each run begins beside a quiet disk, whatever the one before has left to be written
-    with _system(count, optimizers=8, threads=16, hooks=hooks) as coordinator:
+    with _system("optimize", {"count": 8, "threads": 16}, count=count, hooks=hooks) as (coordinator, _):
         begun = _until(coordinator, WARM * count * 20)
         ended = _until(coordinator, count * 20)
     done, wall = ended["done"] - begun["done"], ended["at"] - begun["at"]
@@ -133,7 +125,7 @@ def _busy(count: int, hooks: list[str] | None = None) -> Figures:
 
 
 def _idle(count: int) -> Figures:
-    with _system(0, optimizers=count, threads=4) as coordinator:
+    with _system("optimize", {"count": count, "threads": 4}, count=0) as (coordinator, _):
         time.sleep(20.0)  # the first polls have ended
         begun = coordinator.figures("figures")
         time.sleep(60.0)
@@ -141,35 +133,29 @@ def _idle(count: int) -> Figures:
     return {"coordinator's share of a core": (ended["cpu"] - begun["cpu"]) / (ended["at"] - begun["at"])}
 
 
-def _polls(count: int, *, statements: bool) -> Figures:
+def _polls(count: int, statements: bool) -> Figures:
     """How long polls take while tasks wait: for half a minute, or until all tasks are done."""
-    options = ["--statements"] if statements else []
-    with (
-        tempfile.TemporaryDirectory(prefix="amoro-bench-") as home,
-        child(NAME, "--coordinate", home, "--processes", str(count), *options) as coordinator,
-        child(NAME, "--poll", json.dumps({**coordinator.ask(), "count": 16})) as optimizers,
-    ):
+    with _system("poll", {"count": 16}, count=count, statements=statements) as (coordinator, optimizers):
         time.sleep(5.0)  # the first statement has begun
         optimizers.ask("figures")
         begun = coordinator.figures("figures")
         time.sleep(30.0)
         polls, ended = optimizers.figures("figures"), coordinator.figures("figures")
-    if statements and not ended["statements"] > begun["statements"]:
-        raise SystemExit("no statement was answered")
     answered = ended["statements"] - begun["statements"]
+    if statements and not answered:
+        raise SystemExit("no statement was answered")
     return {**polls, "statements": answered, "coordinator's CPU s": ended["cpu"] - begun["cpu"]}
 
 
 @contextmanager
-def _system(count: int, optimizers: int, threads: int, hooks: list[str] | None = None) -> Iterator[Child]:
-    """A coordinator with so many planned processes, and optimizers that work for it."""
+def _system(role: str, more: dict[str, int], **options: object) -> Iterator[tuple[Child, Child]]:
+    """A coordinator with planned processes, and optimizers of that role that work for it."""
     with (
         tempfile.TemporaryDirectory(prefix="amoro-bench-") as home,
-        child(NAME, "--coordinate", home, "--processes", str(count), "--hooks", json.dumps(hooks)) as coordinator,
+        child(NAME, "--role", "coordinate", json.dumps({"home": home, **options})) as coordinator,
+        child(NAME, "--role", role, json.dumps({**coordinator.ask(), **more})) as optimizers,
     ):
-        given = {**coordinator.ask(), "count": optimizers, "threads": threads}
-        with child(NAME, "--optimize", json.dumps(given)):
-            yield coordinator
+        yield coordinator, optimizers
 
 
 def _until(coordinator: Child, done: float) -> Figures:
@@ -179,20 +165,21 @@ def _until(coordinator: Child, done: float) -> Figures:
     return told
 
 
-def _coordinate(home: Path, count: int, hooks: list[str] | None, *, statements: bool) -> None:
+def _coordinate(home: str, count: int, hooks: list[str] | None = None, statements: bool = False) -> None:
     """A coordinator that does nothing by itself, with so many planned processes."""
+    place = Path(home)
     gc.freeze()  # as `amoro up` does, like the next
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _log_nothing()
-    catalog = _create_tables(home / "warehouse", count, queried=statements)
-    with Store.open(home / "amoro.db") as store:
+    catalog = _create_tables(place / "warehouse", count, queried=statements)
+    with Store.open(place / "amoro.db") as store:
         store.write(lambda db: catalogs.add(db, catalog))
         for number in range(count):
             store.write(lambda db, number=number: _plan(db, number))
     rest = {"secret": "env:LISTENER_SECRET", "allow-private": True}
     listeners = parse_listeners([{"name": f"to-{at}", "url": url, **rest} for at, url in enumerate(hooks or ())])
     settings = replace(Settings(), port=0, listeners=listeners, terminal_enabled=statements)
-    coordinator = Coordinator(home, settings, watch=False)
+    coordinator = Coordinator(place, settings, watch=False)
     coordinator.start()
     answered = list[StatementResult]()
     if statements:

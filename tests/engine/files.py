@@ -174,12 +174,10 @@ def split_by_partition(
     return [(values, rows.take(pa.array(indices, pa.int64()))) for values, indices in groups.values()]
 
 
-def write_data_files(
-    table: Table, rows: Records | pa.Table, files: int = 1, layout: Layout = PLAIN, spec_id: int | None = None
-) -> list[DataFile]:
+def write_data_files(table: Table, rows: Records | pa.Table, files: int = 1, layout: Layout = PLAIN) -> list[DataFile]:
     """Write the rows under the current schema as up to so many data files for each partition they fall into."""
     metadata = table.metadata
-    schema, spec = metadata.schema(), metadata.specs()[metadata.default_spec_id if spec_id is None else spec_id]
+    schema, spec = metadata.schema(), table.spec()
     done = []
     for partition, part in split_by_partition(metadata, spec, schema_for_spec(metadata, spec), to_arrow(schema, rows)):
         for piece in _pieces(part, files):

@@ -28,11 +28,11 @@ def name_of(number: int) -> str:
     return f"t{number:06}"
 
 
-def make_lake(directory: Path, tables: int, size_bytes: int = 200 * MIB) -> SqlCatalog:
+def make_lake(directory: Path, tables: int) -> SqlCatalog:
     """A catalog with so many tables in the namespace `db`, of one data file each that does not exist."""
     catalog = writer.make_catalog(directory)
     table = writer.make_table(catalog, f"db.{_TEMPLATE}", SCHEMA)
-    append_unwritten(table, 1, size_bytes)
+    append_unwritten(table, 1, 200 * MIB)
     root = Path(table.location().removeprefix("file://"))
     for path in root.glob("metadata/*.avro"):
         _store_uncompressed(path)

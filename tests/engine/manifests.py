@@ -63,16 +63,8 @@ def _with_int_equality_ids(entry_field: NestedField) -> NestedField:
     return NestedField(entry_field.field_id, entry_field.name, StructType(*fields), required=True)
 
 
-class DataManifestV1(_JavaSchema, ManifestWriterV1):
-    """A manifest of data files in format 1."""
-
-
-class DataManifestV2(_JavaSchema, ManifestWriterV2):
-    """A manifest of data files in format 2."""
-
-
-class DeleteManifestV2(_JavaSchema, ManifestWriterV2):
-    """A manifest of delete files."""
+class _Deletes(ManifestWriter):
+    """Says that it lists deletes."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -82,7 +74,19 @@ class DeleteManifestV2(_JavaSchema, ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-class _FormatThree(_JavaSchema, ManifestWriterV2):
+class DataManifestV1(_JavaSchema, ManifestWriterV1):
+    """A manifest of data files in format 1."""
+
+
+class DataManifestV2(_JavaSchema, ManifestWriterV2):
+    """A manifest of data files in format 2."""
+
+
+class DeleteManifestV2(_Deletes, DataManifestV2):
+    """A manifest of delete files."""
+
+
+class DataManifestV3(_JavaSchema, ManifestWriterV2):
     """Writes every field of format 3; pyiceberg's own files lack the last ones, which are then null."""
 
     @property
@@ -104,19 +108,8 @@ class _FormatThree(_JavaSchema, ManifestWriterV2):
         return entry
 
 
-class DataManifestV3(_FormatThree):
-    """A manifest of data files in format 3."""
-
-
-class DeleteManifestV3(_FormatThree):
+class DeleteManifestV3(_Deletes, DataManifestV3):
     """A manifest of delete files and deletion vectors in format 3."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
 
 
 WRITERS: dict[tuple[int, ManifestContent], type[ManifestWriter]] = {

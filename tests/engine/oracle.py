@@ -294,13 +294,13 @@ ROW_ID, LAST_UPDATED = 2147483540, 2147483539
 Lineage = tuple[int | None, int | None]
 
 
-def lineage_of(table: Table, snapshot_id: int | None = None, key: str = "id") -> dict[Any, Lineage]:
-    """The lineage of each live row by a column whose values are unique; of main's head, or of a snapshot."""
-    files = {file.path: file for file in live_files(table, snapshot_id)}
+def lineage_of(table: Table) -> dict[Any, Lineage]:
+    """The lineage of each live row of main's head by its `id`, which is unique."""
+    files = {file.path: file for file in live_files(table)}
     stored: dict[str, Mapping[int, list[int | None]]] = {}
     found: dict[Any, Lineage] = {}
-    for row in live_rows_with_positions(table, snapshot_id):
-        file = files[row.path]
+    for row in live_rows_with_positions(table):
+        file, key = files[row.path], row.record["id"]
         if row.path not in stored:
             stored[row.path] = _stored(row.path)
         row_id, updated = (
@@ -309,9 +309,9 @@ def lineage_of(table: Table, snapshot_id: int | None = None, key: str = "id") ->
         )
         if row_id is None and file.first_row_id is not None:
             row_id = file.first_row_id + row.position
-        if row.record[key] in found:
-            raise ValueError(f"two live rows have the key {row.record[key]}")
-        found[row.record[key]] = (row_id, file.data_sequence if updated is None else updated)
+        if key in found:
+            raise ValueError(f"two live rows have the key {key}")
+        found[key] = (row_id, file.data_sequence if updated is None else updated)
     return found
 
 

@@ -142,15 +142,7 @@ def row_delta(
     return commit(table, build)
 
 
-def upsert(
-    table: Table,
-    rows: Records | pa.Table,
-    key: Key,
-    *,
-    files: int = 1,
-    branch: str = MAIN,
-    summary: Mapping[str, str] | None = None,
-) -> Snapshot | None:
+def upsert(table: Table, rows: Records | pa.Table, key: Key, *, branch: str = MAIN) -> Snapshot | None:
     """Write the rows and delete, by equality, what had their keys in the partitions they fall into.
 
     A row with the same key in another partition stays, as with Flink. Where one key comes several times the last row
@@ -161,13 +153,13 @@ def upsert(
         return None
     records = rows.to_pylist() if isinstance(rows, pa.Table) else rows
     last, superseded = _split_superseded(table, records, key)
-    added = write_data_files(table, last, files)
+    added = write_data_files(table, last)
     for file in write_data_files(table, superseded):
         deletes = [(file.file_path, position) for position in range(file.record_count)]
         partition = tuple(file.partition[at] for at in range(len(file.partition)))
         added += [file, write_position_deletes(table, file.spec_id, partition, deletes)]
     added += _equality_files(table, EqualityDelete(key, records))
-    return commit(table, lambda head: Change(tuple(added), summary=summary or {}), branch)
+    return commit(table, lambda head: Change(tuple(added)), branch)
 
 
 def delete_where(

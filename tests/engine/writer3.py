@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -23,95 +22,83 @@ from pyroaring import BitMap64
 
 from tests.engine import oracle
 from tests.engine.commits import MAIN, Change, commit
-from tests.engine.files import Records, stored_partition, write_data_files
+from tests.engine.files import stored_partition
 from tests.engine.oracle import LiveFile
 
 # pyiceberg writes the metadata of formats 1 and 2 only.
 TableMetadataV3.model_dump_json = IcebergBaseModel.model_dump_json
 
 
-def delete_rows(table: Table, predicate: Callable[[Mapping[str, Any]], bool], branch: str = MAIN) -> Snapshot | None:
-    """Delete the live rows for which the predicate holds by vectors, all in one Puffin file, as Java does.
+Predicate = Callable[[Mapping[str, Any]], bool]
+
+
+def _files(head: Table) -> tuple[dict[str, LiveFile], dict[str, LiveFile]]:
+    """Main's data files, and their vectors, by the path of the data file."""
+    files = oracle.files_in(head.metadata)
+    data = {one.path: one for one in files if one.content == oracle.DATA}
+    return data, {one.referenced: one for one in files if one.is_vector and one.referenced in data}
+
+
+def _change(head: Table, sets: Mapping[str, Iterable[int]]) -> Change | None:
+    """New vectors of the data files in the place of their old ones, in one Puffin file, as Java does."""
+    data, old = _files(head)
+    if gone := set(sets) - set(data):
+        raise ValueError(f"not live: {sorted(gone)}")
+    made = vectors(head, {data[path]: positions for path, positions in sets.items() if positions})
+    removed = frozenset((old[path].path, old[path].offset) for path in sets if path in old)
+    return Change(tuple(made), removed_vectors=removed) if sets else None
+
+
+def delete_rows(table: Table, predicate: Predicate) -> Snapshot | None:
+    """Delete the live rows for which the predicate holds by vectors.
 
     A data file's new vector holds what its old one and position delete files deleted, and the old one goes.
     """
 
     def build(head: Table) -> Change | None:
-        ref = head.metadata.refs.get(branch)
-        snapshot_id = ref.snapshot_id if ref else None
-        files = oracle.files_in(head.metadata, snapshot_id)
-        live = oracle.rows_in(head.metadata, snapshot_id)
         hit: dict[str, set[int]] = {}
-        for one in live:
+        for one in oracle.rows_in(head.metadata):
             if predicate(one.record):
                 hit.setdefault(one.path, set()).add(one.position)
-        old = {one.referenced: one for one in files if one.is_vector}
-        in_files = oracle.positions_in_files(head.metadata, files)
-        data = {one.path: one for one in files if one.content == oracle.DATA}
-        sets = {}
+        data, old = _files(head)
+        in_files = oracle.positions_in_files(head.metadata, oracle.files_in(head.metadata))
         for path, positions in hit.items():
-            more = {at for number, at in in_files[path] if number >= data[path].data_sequence}
-            sets[path] = positions | (set(oracle.vector_positions(old[path])) if path in old else more)
-        if not sets:
-            return None
-        return Change(
-            tuple(vectors(head, {data[path]: positions for path, positions in sets.items()})),
-            removed_vectors=frozenset((old[path].path, old[path].offset) for path in sets if path in old),
-        )
-
-    return commit(table, build, branch)
-
-
-def delete_positions(
-    table: Table, marked: Mapping[str, Iterable[int]], appends: Records | pa.Table = ()
-) -> Snapshot | None:
-    """Delete rows by their positions in data files of main, which must be live, and append some in the same snapshot.
-
-    Rows that were deleted stay so.
-    """
-    added = write_data_files(table.refresh(), appends)
-
-    def build(head: Table) -> Change:
-        files = oracle.files_in(head.metadata)
-        data = {one.path: one for one in files if one.content == oracle.DATA}
-        old = {one.referenced: one for one in files if one.is_vector and one.referenced in marked}
-        if gone := set(marked) - set(data):
-            raise ValueError(f"not live: {sorted(gone)}")
-        sets = {
-            data[path]: {*positions, *(oracle.vector_positions(old[path]) if path in old else ())}
-            for path, positions in marked.items()
-        }
-        removed = frozenset((one.path, one.offset) for one in old.values())
-        return Change((*added, *vectors(head, sets)), removed_vectors=removed)
+            if path in old:
+                positions.update(oracle.vector_positions(old[path]))
+            else:
+                positions.update(at for number, at in in_files[path] if number >= data[path].data_sequence)
+        return _change(head, hit)
 
     return commit(table, build, MAIN)
 
 
-def renew_vectors(table: Table, without: Callable[[Mapping[str, Any]], bool] | None = None) -> Snapshot | None:
+def delete_positions(table: Table, marked: Mapping[str, Iterable[int]]) -> Snapshot | None:
+    """Delete rows by their positions in data files of main, which must be live. Rows that were deleted stay so."""
+
+    def build(head: Table) -> Change | None:
+        old = _files(head)[1]
+        known = {path: oracle.vector_positions(old[path]) if path in old else () for path in marked}
+        return _change(head, {path: {*positions, *known[path]} for path, positions in marked.items()})
+
+    return commit(table, build, MAIN)
+
+
+def renew_vectors(table: Table, without: Predicate | None = None) -> Snapshot | None:
     """Replace all live vectors of main by new ones. Rows for which `without` holds are live again afterwards."""
 
     def build(head: Table) -> Change | None:
-        files = oracle.files_in(head.metadata)
-        data = {one.path: one for one in files if one.content == oracle.DATA}
-        old = [one for one in files if one.is_vector and one.referenced in data]
-        sets = {}
-        for one in old:
-            positions = {
-                at for at in oracle.vector_positions(one) if not (without and without(raw_row(one.referenced, at)))
-            }
-            if positions:
-                sets[data[one.referenced]] = positions
-        return Change(tuple(vectors(head, sets)), removed_vectors=frozenset((one.path, one.offset) for one in old))
+        old = _files(head)[1]
+        sets = {path: oracle.vector_positions(one) for path, one in old.items()}
+        if without is not None:
+            sets = {path: [at for at in some if not without(raw_row(path, at))] for path, some in sets.items()}
+        return _change(head, sets)
 
     return commit(table, build, MAIN)
 
 
 def deleted_by_vector(table: Table) -> list[dict[str, Any]]:
     """The rows that vectors of main hide, as they stand in their live data files."""
-    files = oracle.files_in(table.metadata)
-    live = {one.path for one in files if one.content == oracle.DATA}
-    vectors = [one for one in files if one.is_vector and one.referenced in live]
-    return [raw_row(one.referenced, at) for one in vectors for at in oracle.vector_positions(one)]
+    return [raw_row(path, at) for path, one in _files(table)[1].items() for at in oracle.vector_positions(one)]
 
 
 def raw_row(path: str, position: int) -> dict[str, Any]:

@@ -36,13 +36,6 @@ def install(site: Path, entry_points: str = ENTRY_POINTS) -> None:
     (about / "entry_points.txt").write_text(entry_points)
 
 
-def make_journal(place: Path) -> JournalTable:
-    """A new journal without records."""
-    (place / "log").mkdir(parents=True)
-    (place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
-    return JournalTable(TABLE, place)
-
-
 @pytest.fixture
 def plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is installed."""
@@ -57,7 +50,8 @@ class World:
         """`more`: properties of the lake, beside and above those of a catalog of journals."""
         self.heartbeat = SETTINGS.heartbeat_timeout / 6
         self.home, self.place = home, home / "lake" / "db" / "log"
-        make_journal(self.place)
+        (self.place / "log").mkdir(parents=True)
+        (self.place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
         properties = {"table-formats": "journal", "warehouse": str(home / "lake"), **more}
         self.lake = CatalogConfig("lake", tuple(properties.items()))
         self._open()

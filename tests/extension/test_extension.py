@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, TableRefused
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from tests.engine import oracle, writer
+from tests.engine.builders import SCHEMA, row
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
 
@@ -202,3 +206,32 @@ def test_killed_anywhere_every_file_is_counted_once(world: World, point: str, co
     world.look()
     world.work()
     counted_once(world, content.count("\n"))
+
+
+@pytest.mark.parametrize("formats", ["iceberg,journal", "journal,iceberg"])
+def test_beside_iceberg_tables_both_are_planned_and_optimized_at_the_same_time(
+    tmp_path: Path, plugged_in: None, formats: str
+) -> None:
+    """In a SQL catalog of pyiceberg's whose warehouse also has a journal."""
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "table-formats": formats}
+    world = World(tmp_path / "home", properties)
+    catalog = SqlCatalog("lake", uri=properties["uri"], warehouse=str(world.home / "lake"))
+    events = writer.make_table(catalog, "db.events", SCHEMA)
+    for one in (1, 2, 3):
+        writer.append(events, [row(one)])
+    world.append(a=LARGE, b=LARGE)
+    before = oracle.live_rows(events)
+    [counting] = world.look()  # the journal is due by itself
+    table_id = world.services.tables.ensure(TableIdentifier("lake", ("db",), "events")).table_id
+    begin, full = world.services.planning.begin, OptimizingType.FULL
+    rewriting = begin(table_id, trigger="request", requested=full, force=True).process_id
+    running = {one.process_id: (one.type, one.lane) for one in world.processes()}
+    assert running == {counting: ("tally", "metadata"), rewriting: ("full", "files")}
+    world.work()
+    assert [one.status for one in world.processes()] == [ProcessStatus.SUCCESS] * 2
+    assert world.tallies() == [{"a": 20, "b": 20}]
+    assert len(oracle.live_files(events.refresh())) == 1
+    oracle.assert_same_rows(before, oracle.live_rows(events))
+    world.store.close()
+    close_catalogs()
+    catalog.close()

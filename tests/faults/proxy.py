@@ -104,6 +104,12 @@ class Proxy:
                     self._apply(late.forward)
             return reply
 
+    def forget(self) -> None:
+        """Be honest from now on; what is late stays so."""
+        self.before_commit = None
+        self.script.clear()
+        self.loads.clear()
+
     def release(self) -> int:
         """Apply all that is late, in its order; returns how many there were."""
         with self._lock:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from tests.engine import writer
-from tests.engine.builders import SPECS
+from amoro_core.model.processes import ProcessStatus
 from tests.engine.chance import seed_ids
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
-from tests.faults.rest import RestServer, give_up_hanging
-from tests.faults.system import System
-from tests.faults.world import World
+from tests.faults.rest import give_up_hanging
+from tests.faults.world import World, rest_catalog
+from tests.model.crashes import Died, SteppedWorld, dying
 
 COMMITS_PER_TABLE = 10
 #: After so many tries the faults end, and the commit must come to its end.
 FAULTY_TRIES = 5
 TRIES = 12
+#: The coordinator dies at one of so many effects of a commit.
+EFFECTS = 8
 
 _REFUSALS = (400, 401, 403, 404, 422, 429)
 _UNCLEAR: tuple[int | Cut, ...] = (419, 500, 501, 502, 503, 504, 507, *(cut for cut in Cut if cut is not Cut.HANG))
@@ -47,10 +48,6 @@ def random_fault(chance: random.Random) -> Fault | None:
     return None
 
 
-def is_refusal(fault: Fault | None) -> bool:
-    return fault is not None and fault.answer in _REFUSALS
-
-
 def run(
     seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bool = False, commits: int = COMMITS_PER_TABLE
 ) -> None:
@@ -59,106 +56,89 @@ def run(
     With `carries_deletes` a row of each plan's files is deleted by position before its commit, which meets a fault.
     Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
     """
-    catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
     chance = random.Random(seed)
-    try:
-        with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            give_up_hanging(patch, server.proxy)
-            seed_ids(patch, random.Random(seed))
-            version = chance.choice((2, 3) if carries_deletes else (2, 3, 2, 1))
-            world = World(catalog, SPECS[chance.choice(list(SPECS))], version)
-            over_rest = CatalogConfig(
-                "cat", (("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri()))
-            )
-            system = System(directory / "home", catalog, over_rest)
-            _commit_all(seed, world, system, server.proxy, chance, totals, carries_deletes, commits)
-            # What the proxy still held back must find the catalog open.
-            server.proxy.release()
-    finally:
-        close_catalogs()
-        catalog.close()
-        beneath.close()
-
-
-def _commit_all(
-    seed: int,
-    world: World,
-    system: System,
-    proxy: Proxy,
-    chance: random.Random,
-    totals: Counter[str],
-    carries_deletes: bool,
-    commits: int,
-) -> None:
-    try:
-        for number in range(commits):
-            world.fill()
-            process_id = system.rewritten()
-            if carries_deletes:
-                world.delete_any(chance)
-            played = len(proxy.played)
-            commit_with_faults(world, system, proxy, chance, process_id, fewest=int(carries_deletes))
-            totals["commits"] += 1
-            totals["faulty commits"] += len(proxy.played) > played
-            totals["faults"] += len(proxy.played) - played
-            process = system.process(process_id)
-            status = process.status
-            totals[f"ended {status}"] += 1
-            figures = {one.name: one.value for one in process.receipt.figures} if process.receipt else {}
-            if figures.get("rows_carried_over") and len(proxy.played) > played:
-                totals["faulty commits with deletes carried over"] += 1
-                totals[f"of them in format {world.version}"] += 1
-            print(f"seed {seed}, commit {number}: {status}")
-    finally:
-        system.store.close()
+    with rest_catalog(directory) as (catalog, server, config), pytest.MonkeyPatch.context() as patch:
+        proxy = server.proxy
+        give_up_hanging(patch, proxy)
+        seed_ids(patch, random.Random(seed))
+        version, partitioned = chance.choice((2, 3) if carries_deletes else (2, 3, 2, 1)), chance.random() < 0.5
+        world = World(directory / "home", catalog, config, version=version, partitioned=partitioned)
+        try:
+            for number in range(commits):
+                world.fill()
+                process_id = world.rewritten()
+                if carries_deletes:
+                    world.delete(chance.choice(world.ids))
+                played = len(proxy.played)
+                meddle, check = partial(world.change, chance), partial(world.require_consistent, process_id)
+                fewest = int(carries_deletes)
+                happened = commit_with_faults(world, proxy, chance, process_id, meddle, check, fewest=fewest, busy=0.15)
+                status = world.require_ended(process_id, leaves_files="busy" in happened)
+                proxy.release()  # what was answered long ago may still be applied
+                assert world.require_ended(process_id, leaves_files="busy" in happened) is status
+                assert status is ProcessStatus.SUCCESS or happened & {"meddled", "refused"}
+                totals["commits"] += 1
+                totals["faulty commits"] += len(proxy.played) > played
+                totals["faults"] += len(proxy.played) - played
+                process = world.process(process_id)
+                totals[f"ended {process.status}"] += 1
+                figures = {one.name: one.value for one in process.receipt.figures} if process.receipt else {}
+                if figures.get("rows_carried_over") and len(proxy.played) > played:
+                    totals["faulty commits with deletes carried over"] += 1
+                    totals[f"of them in format {version}"] += 1
+                print(f"seed {seed}, commit {number}: {process.status}")
+        finally:
+            world.store.close()
 
 
 def commit_with_faults(
-    world: World, system: System, proxy: Proxy, chance: random.Random, process_id: str, fewest: int = 0
-) -> None:
-    """Commit until the process has ended; the coordinator may be restarted meanwhile.
+    world: SteppedWorld,
+    proxy: Proxy,
+    chance: random.Random,
+    process_id: str,
+    meddle: Callable[[], object],
+    check: Callable[[], object],
+    *,
+    fewest: int = 1,
+    busy: float = 0.0,
+    dies: float = 0.0,
+) -> set[str]:
+    """Commit until the process has ended; others meddle, and the coordinator may die or be restarted meanwhile.
 
-    `fewest` of the first requests to commit, or more, are at the mercy of a random fault.
+    `fewest` of the first requests to commit, or more, are at the mercy of a random fault; `busy` and `dies` are how
+    likely loads are refused and deaths come at each try. Returns what happened: "meddled", "busy", "refused".
     """
     script = [random_fault(chance) for _ in range(chance.randrange(fewest, 4))]
+    happened = {"refused"} if any(fault is not None and fault.answer in _REFUSALS for fault in script) else set()
     print(f"process {process_id}:", *(str(fault) for fault in script), sep="\n  ")
     proxy.plan(*script)
-    is_changed = is_unavailable = False
     for tried in range(TRIES):
         if tried == FAULTY_TRIES:
-            proxy.script.clear()
-            proxy.loads.clear()
+            proxy.forget()
             proxy.release()
-        if tried < FAULTY_TRIES and chance.random() < 0.25:
-            is_changed = True
-            interfere(world, proxy, chance)
-        if tried < FAULTY_TRIES and chance.random() < 0.15:
-            is_unavailable = True  # also while files are to be removed: they stay
+        if tried < FAULTY_TRIES and chance.random() < 0.3:
+            happened.add("meddled")
+            if chance.random() < 0.5:
+                meddle()
+            else:
+                proxy.before_commit = meddle
+        if tried < FAULTY_TRIES and chance.random() < busy:
+            happened.add("busy")  # also while files are to be removed: they stay
             proxy.loads.extend([0] * chance.randrange(4) + [503])
+        dies_at = chance.randrange(EFFECTS) if tried < FAULTY_TRIES and chance.random() < dies else -1
         try:
-            system.commit(process_id)
+            with dying(world, lambda number, _, at=dies_at: number == at, after=chance.random() < 0.5):
+                world.committing.commit(process_id)
         except CatalogUnavailable as error:
             print(f"  {error.message}")
-        world.require_consistent(system, process_id)
-        if not system.process(process_id).is_active:
+        except Died as died:
+            print(f"  died at {died}")
+            world.restart()
+        check()
+        if not world.process(process_id).is_active:
             break
         if chance.random() < 0.3:
-            system.restart()
-            assert system.commits_due == [process_id]
-    proxy.before_commit = None
-    proxy.loads.clear()
-    proxy.script.clear()
-    status = world.require_ended(system, process_id, leaves_files=is_unavailable)
-    # What was answered long ago may still be applied.
-    proxy.release()
-    assert world.require_ended(system, process_id, leaves_files=is_unavailable) is status
-    if not is_changed and not any(map(is_refusal, script)):
-        assert status is ProcessStatus.SUCCESS
-
-
-def interfere(world: World, proxy: Proxy, chance: random.Random) -> None:
-    """Another writer commits, now or when the next commit is under way."""
-    if chance.random() < 0.5:
-        world.change(chance)
-    else:
-        proxy.before_commit = lambda: world.change(chance)
+            world.restart()
+            assert process_id in (*world.heard.commits, *world.heard.left_over)
+    proxy.forget()
+    return happened

@@ -20,58 +20,32 @@ from pyiceberg.table import Table
 
 from amoro_core.actions.snapshots import NAME
 from amoro_core.errors import AmoroError
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
-from amoro_core.store import pending_deletions, processes
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.store import pending_deletions
 from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
-from tests.engine.builders import SCHEMA, row
+from tests.engine.builders import row
 from tests.engine.oracle import reached
 from tests.faults.proxy import Proxy
 from tests.faults.random_commits import FAULTY_TRIES, random_fault
-from tests.faults.rest import RestServer, give_up_hanging
-from tests.services.world import World
+from tests.faults.rest import give_up_hanging
+from tests.faults.world import World, rest_catalog
 
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.FAILED)
 TRIES = 14
 
 
-class OverRest(World):
-    """Services that know the tables of the catalog by REST as well."""
-
-    def _commit_due(self, process_id: str, catalog: str) -> None:
-        self.heard.commits.append(process_id)
-
-
 def run(seed: int, expiries: int, directory: Path, totals: Counter[str]) -> None:
     """So many expiries of one table; the seed decides faults, writes and restarts. Counts in `totals`."""
-    catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
-    (directory / "home").mkdir()
-    try:
-        with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            give_up_hanging(patch, server.proxy)
-            world = OverRest(directory / "home", catalog)
-            warehouse = (directory / "warehouse").as_uri()
-            rest = ("type", "rest"), ("uri", server.uri), ("warehouse", warehouse)
-            world.catalogs.add(CatalogConfig("rest", rest))
-            try:
-                table = made(world)
-                expire(world, table, server.proxy, random.Random(seed), range(1, expiries + 1), totals)
-            finally:
-                server.proxy.release()
-                world.close()
-    finally:
-        close_catalogs()
-        catalog.close()
-        beneath.close()
-
-
-def made(world: World) -> Table:
-    """The table `db.t` with a row."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA)
-    writer.append(table, [row(0)])
-    return table
+    with rest_catalog(directory) as (catalog, server, config), pytest.MonkeyPatch.context() as patch:
+        give_up_hanging(patch, server.proxy)
+        world = World(directory / "home", catalog, config)
+        try:
+            writer.append(world.lake.table, [row(0)])
+            expire(world, world.lake.table, server.proxy, random.Random(seed), range(1, expiries + 1), totals)
+        finally:
+            world.close()
 
 
 def expire(
@@ -96,18 +70,17 @@ def expire(
                 break
             if chance.random() < 0.3:
                 world.restart()
-        proxy.before_commit = None
-        proxy.script.clear()
+        proxy.forget()
         proxy.release()
         status = world.status(process_id)
         assert status in ENDED
         totals[f"expire-snapshots {status}"] += 1
-        attempts = world.store.read(lambda db, of=process_id: processes.list_commits(db, of))
+        attempts = world.commits(process_id)
         totals["ambiguous expiries"] += len(proxy.played) > played
         totals["attempts"] += len(attempts)
         require_whole(world, table, process_id, tags)
         if status is ProcessStatus.SUCCESS:
-            receipt = world.optimizing.find_process(process_id).process.receipt
+            receipt = world.process(process_id).receipt
             totals["back"] += receipt is not None and "restored" in receipt.words
             gone = {one.snapshot_id for one in before.snapshots} - set(ids(table))
             (done,) = [one for one in attempts if one.outcome is CommitOutcome.DONE]
@@ -133,7 +106,7 @@ def begin(world: World, table: Table, number: int) -> str:
         writer.remove_files(table, [oracle.live_files(table)[0].path])
     aged(table, 30)
     world.now = datetime.now(UTC) + timedelta(seconds=1)
-    begun = world.maintaining.begin(world.table("rest.db.t").table_id, NAME, trigger="request")
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
     assert begun.process_id, begun.reason
     return begun.process_id
 
@@ -146,8 +119,10 @@ def commit(world: World, process_id: str) -> ProcessStatus:
 
 
 def condemned_by(world: World, process_id: str) -> set[str]:
+    table_id = world.table().table_id
+
     def read(db: Any) -> set[str]:
-        facts = pending_deletions.list_facts(db, world.table("rest.db.t").table_id, statuses=tuple(BatchStatus))
+        facts = pending_deletions.list_facts(db, table_id, statuses=tuple(BatchStatus))
         batches = [pending_deletions.get(db, one.batch_id) for one in facts if one.process_id == process_id]
         return {file.path for batch in batches if batch is not None for file in batch.files}
 

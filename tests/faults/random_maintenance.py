@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,15 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
-from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.maintenance import Options
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.processes import ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.chance import seed_ids
-from tests.faults.proxy import Cut, Fault, Proxy
-from tests.faults.random_commits import is_refusal, random_fault
-from tests.faults.rest import RestServer
-from tests.model.crashes import Died, SteppedWorld, dying
+from tests.faults.proxy import Proxy
+from tests.faults.random_commits import commit_with_faults
+from tests.faults.rest import give_up_hanging
+from tests.faults.world import rest_catalog
+from tests.model.crashes import SteppedWorld
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "at", TimestampType(), required=False))
 BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "day"))
@@ -35,10 +35,6 @@ PROPERTIES = {
     "tag.auto-create.trigger.max-delay.minutes": "0",
 }
 ACTIONS = ("expire-data", "clean-dangling-delete-files", "rewrite-manifests", "auto-create-tags")
-#: After so many tries the faults end, and the commit must come to its end.
-FAULTY_TRIES, TRIES = 4, 10
-#: The coordinator dies at one of so many effects of a commit.
-EFFECTS = 8
 
 
 class Ledger:
@@ -80,13 +76,6 @@ class Ledger:
         """What the table holds."""
         return sorted(one.record["id"] for one in oracle.live_rows_with_positions(self.table))
 
-    def landed(self, process_id: str) -> int:
-        """How many snapshots name the process."""
-        summaries = (one.summary for one in self.table.refresh().metadata.snapshots)
-        return sum(
-            one is not None and one.additional_properties.get("amoro.process-id") == process_id for one in summaries
-        )
-
     def require_whole(self) -> None:
         """Every file that a snapshot names is there, and main is one line of rising numbers."""
         metadata = self.table.refresh().metadata
@@ -101,25 +90,18 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
 
     Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
     """
-    catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
     chance = random.Random(seed)
     (directory / "home").mkdir()
-    try:
-        with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            seed_ids(patch, random.Random(seed))
-            rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())
-            world = SteppedWorld(directory / "home", catalog, config=CatalogConfig("cat", rest))
-            try:
-                ledger = Ledger(catalog, datetime.now(UTC))
-                for name in chance.sample(ACTIONS, len(ACTIONS)):
-                    _one(seed, name, world, ledger, server.proxy, chance, totals)
-            finally:
-                server.proxy.release()
-                world.close()
-    finally:
-        close_catalogs()
-        catalog.close()
-        beneath.close()
+    with rest_catalog(directory) as (catalog, server, config), pytest.MonkeyPatch.context() as patch:
+        give_up_hanging(patch, server.proxy)
+        seed_ids(patch, random.Random(seed))
+        world = SteppedWorld(directory / "home", catalog, config=config)
+        try:
+            ledger = Ledger(catalog, datetime.now(UTC))
+            for name in chance.sample(ACTIONS, len(ACTIONS)):
+                _one(seed, name, world, ledger, server.proxy, chance, totals)
+        finally:
+            world.close()
 
 
 def _one(
@@ -134,65 +116,29 @@ def _one(
     confirmed = Options(confirmed=True)
     begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=confirmed)
     assert begun.process_id, begun.reason
-    script = [_fault(chance) for _ in range(chance.randrange(1, 4))]
-    print(f"seed {seed}, {name}:", *(str(fault) for fault in script), sep="\n  ")
-    proxy.plan(*script)
+    print(f"seed {seed}, {name}")
     played = len(proxy.played)
-    status = _committed(begun.process_id, name, world, ledger, proxy, chance)
-    landed = ledger.landed(begun.process_id)
+
+    def check() -> None:
+        assert world.snapshots_of(begun.process_id) <= 1
+        held = set(ledger.ids)
+        assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
+
+    happened = commit_with_faults(world, proxy, chance, begun.process_id, partial(ledger.add, 2), check, dies=0.4)
+    status = world.status(begun.process_id)
+    landed = world.snapshots_of(begun.process_id)
     assert landed == (status is ProcessStatus.SUCCESS and name != "auto-create-tags")
     if status is not ProcessStatus.SUCCESS:
-        assert any(map(is_refusal, script)), status
+        assert (status, "refused" in happened) == (ProcessStatus.FAILED, True)
     elif name == "expire-data":
         ledger.old.clear()
     elif name == "auto-create-tags":
-        assert len(set(ledger.table.metadata.refs) - tags) == 1
+        assert len(set(ledger.table.refresh().metadata.refs) - tags) == 1
     assert set(ledger.ids) == ledger.young | ledger.old
     proxy.release()  # what was answered long ago may still be applied
-    assert ledger.landed(begun.process_id) == landed
+    assert world.snapshots_of(begun.process_id) == landed
     assert set(ledger.ids) == ledger.young | ledger.old
     ledger.require_whole()
     totals["commits"] += 1
     totals["ambiguous commits"] += len(proxy.played) > played
     totals[f"{name} {status}"] += 1
-
-
-def _fault(chance: random.Random) -> Fault | None:
-    while (found := random_fault(chance)) is not None and found.answer is Cut.HANG:
-        pass
-    return found
-
-
-def _committed(
-    process_id: str, name: str, world: SteppedWorld, ledger: Ledger, proxy: Proxy, chance: random.Random
-) -> ProcessStatus:
-    for tried in range(TRIES):
-        if tried == FAULTY_TRIES:
-            proxy.script.clear()
-            proxy.release()
-        if tried < FAULTY_TRIES and chance.random() < 0.3:
-            if chance.random() < 0.5:
-                ledger.add(2)
-            else:
-                proxy.before_commit = lambda: ledger.add(2)
-        dies_at = chance.randrange(EFFECTS) if tried < FAULTY_TRIES and chance.random() < 0.4 else -1
-        try:
-            with dying(world, lambda number, _, at=dies_at: number == at, after=chance.random() < 0.5):
-                world.committing.commit(process_id)
-        except CatalogUnavailable as error:
-            print(f"  {error.message}")
-        except Died as died:
-            print(f"  died at {died}")
-            world.restart()
-        assert ledger.landed(process_id) <= 1
-        held = set(ledger.ids)
-        assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
-        if not world.optimizing.find_process(process_id).process.is_active:
-            break
-        if chance.random() < 0.3:
-            world.restart()
-    proxy.before_commit = None
-    proxy.script.clear()
-    status = world.status(process_id)
-    assert status in (ProcessStatus.SUCCESS, ProcessStatus.FAILED)
-    return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import PyArrowFile
@@ -128,10 +129,9 @@ def _met(operation: Operation, location: str) -> StorageFault | None:
 
 def _error(trouble: Trouble, location: str) -> OSError:
     match trouble:
-        case Trouble.FULL:
-            return OSError(errno.ENOSPC, "No space left on device", location)
-        case Trouble.DENIED:
-            return PermissionError(errno.EACCES, "Permission denied", location)
+        case Trouble.FULL | Trouble.DENIED | Trouble.FAILS | Trouble.TRUNCATED:
+            code = {Trouble.FULL: errno.ENOSPC, Trouble.DENIED: errno.EACCES}.get(trouble, errno.EIO)
+            return OSError(code, os.strerror(code), location)
         case Trouble.FORBIDDEN:
             return OSError(
                 f"When initiating multiple part upload for key '{location}' in bucket 'b': AWS Error ACCESS_DENIED "
@@ -144,8 +144,6 @@ def _error(trouble: Trouble, location: str) -> OSError:
         case Trouble.SLOW:
             threading.Event().wait(0.05)
             return TimeoutError(errno.ETIMEDOUT, "Connection timed out", location)
-        case _:
-            return OSError(errno.EIO, "Input/output error", location)
 
 
 def shortened(data: bytes, location: str) -> bytes:
@@ -156,56 +154,42 @@ def shortened(data: bytes, location: str) -> bytes:
     return data[: data.rindex(sync, 0, len(data) - _SYNC_BYTES) + _SYNC_BYTES]
 
 
-class _ShortFile:
+class _Around:
+    """A stream that does what the one behind it does."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+
+class _ShortFile(_Around):
     """A file that says its size truly and ends before."""
 
     def __init__(self, data: bytes, location: str) -> None:
+        super().__init__(pa.BufferReader(shortened(data, location)))
         self._size = len(data)
-        self._data = pa.BufferReader(shortened(data, location))
 
     def size(self) -> int:
         return self._size
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._data, name)
 
-    def __enter__(self) -> _ShortFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._data.close()
-
-
-class _BrokenOutput:
+class _BrokenOutput(_Around):
     """A new file that takes half of the first bytes and no more."""
 
     def __init__(self, stream: Any, location: str) -> None:
-        self._stream, self._location = stream, location
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._stream.closed)
-
-    def writable(self) -> bool:
-        return True
+        super().__init__(stream)
+        self._location = location
 
     def write(self, data: Any) -> int:
         if self._stream.tell() == 0:
             whole = bytes(data)
             self._stream.write(whole[: len(whole) // 2])
         raise _error(Trouble.FAILS, self._location)
-
-    def tell(self) -> int:
-        return int(self._stream.tell())
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def __enter__(self) -> _BrokenOutput:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

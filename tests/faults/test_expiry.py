@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.processes import ProcessStatus
 from tests.engine import writer
 from tests.engine.builders import row
 from tests.faults.proxy import Applied, Fault, Proxy
-from tests.faults.random_expiries import OverRest, begin, commit, condemned_by, expire, ids, made, require_whole
-from tests.faults.rest import RestServer, give_up_hanging
+from tests.faults.random_expiries import begin, commit, condemned_by, expire, ids, require_whole
+from tests.faults.rest import RestServer
+from tests.faults.world import World
 from tests.tiers import count
 
 
-@pytest.fixture(autouse=True)
-def _hanging_ends(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
-    give_up_hanging(monkeypatch, proxy)
-
-
 @pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog, over_rest: CatalogConfig) -> Iterator[OverRest]:
-    home = tmp_path / "home"
-    home.mkdir()
-    services = OverRest(home, catalog)
-    services.catalogs.add(CatalogConfig("rest", over_rest.properties))
-    yield services
-    services.close()
+def table(world: World) -> Table:
+    writer.append(world.lake.table, [row(0)])
+    return world.lake.table
 
 
-@pytest.fixture
-def table(world: OverRest) -> Table:
-    return made(world)
-
-
-def test_of_expiries_with_random_faults_each_ends_and_loses_nothing(
-    world: OverRest, table: Table, proxy: Proxy
-) -> None:
+def test_of_expiries_with_random_faults_each_ends_and_loses_nothing(world: World, table: Table, proxy: Proxy) -> None:
     """`make prove` goes on with other seeds."""
     totals = Counter[str]()
     number = count(4, 14)
@@ -53,7 +35,7 @@ def test_of_expiries_with_random_faults_each_ends_and_loses_nothing(
     assert totals["attempts"] >= success
 
 
-def test_a_late_expiry_that_others_overtook_lands_once_or_never(world: OverRest, table: Table, proxy: Proxy) -> None:
+def test_a_late_expiry_that_others_overtook_lands_once_or_never(world: World, table: Table, proxy: Proxy) -> None:
     process_id = begin(world, table, 1)
     proxy.plan(Fault(Applied.LATE, 503, 1000))
     assert commit(world, process_id) is ProcessStatus.COMMIT_UNKNOWN
@@ -66,7 +48,7 @@ def test_a_late_expiry_that_others_overtook_lands_once_or_never(world: OverRest,
 
 
 def test_a_stale_state_that_lacks_the_snapshots_is_no_landing(
-    world: OverRest, table: Table, server: RestServer, proxy: Proxy
+    world: World, table: Table, server: RestServer, proxy: Proxy
 ) -> None:
     """A replica that lags behind gives the table from before these snapshots were made."""
     first = begin(world, table, 2)

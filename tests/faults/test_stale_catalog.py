@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.model.tables import OptimizingType
-from tests.engine.builders import SPECS
+from tests.faults.conftest import Place
 from tests.faults.proxy import Applied, Cut, Fault, Proxy, Response
 from tests.faults.rest import RestServer
-from tests.faults.system import System
 from tests.faults.world import World
 from tests.tiers import sample, seeds
 
-FULL = OptimizingType.FULL
 UNKNOWN = [CommitOutcome.UNKNOWN]
 
 
 @pytest.fixture(params=sample([2, 1], every=2), ids=lambda version: f"format {version}")
-def world(catalog: SqlCatalog, request: pytest.FixtureRequest) -> World:
-    return World(catalog, version=request.param)
+def kind(request: pytest.FixtureRequest) -> dict[str, int]:
+    return {"version": request.param}
 
 
 @pytest.fixture(params=sample(["as it was before the commit", "older than that", "much older"], every=2))
@@ -42,108 +39,106 @@ def old(request: pytest.FixtureRequest, world: World, server: RestServer) -> Res
 
 @pytest.mark.parametrize("answer", sample([503, 409, Cut.RESET], every=2))
 def test_commit_that_landed_stays_unknown_until_the_catalog_shows_it(
-    old: Response, world: World, system: System, proxy: Proxy, answer: int | Cut
+    old: Response, world: World, proxy: Proxy, answer: int | Cut
 ) -> None:
-    process_id = system.rewritten()
+    process_id = world.rewritten()
     proxy.plan(Fault(Applied.NOW, answer))
     proxy.stale.extend([None, None, *[old] * 20])  # what is validated is the true head
     for _ in range(3):
-        assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-        assert system.outcomes(process_id) == UNKNOWN
-        assert system.clearing.clean_up(process_id) == ()
-        world.require_consistent(system, process_id)
-    system.restart()
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.require_consistent(system, process_id)
+        assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+        assert world.outcomes(process_id) == UNKNOWN
+        assert world.clearing.clean_up(process_id) == ()
+        world.require_consistent(process_id)
+    world.restart()
+    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.require_consistent(process_id)
     proxy.stale.clear()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
     assert proxy.applied.count(200) == 1
 
 
 @pytest.mark.parametrize("lag", sample([1, 2, 3], every=2), ids=lambda lag: f"{lag} states behind")
 def test_refused_commit_may_have_landed_when_the_catalog_then_shows_an_older_state(
-    world: World, server: RestServer, system: System, proxy: Proxy, lag: int
+    world: World, server: RestServer, proxy: Proxy, lag: int
 ) -> None:
     """What was refused may be what something in between sent again after it had landed."""
     states = []
     for _ in range(4):
         world.append(2)
         states.append(server.loaded("db", "t"))
-    process_id = system.rewritten()
+    process_id = world.rewritten()
     proxy.plan(Fault(Applied.NOW, 403))
     proxy.stale.extend([None, None, *[states[-1 - lag]] * 3])
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.require_consistent(system, process_id)
+    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.require_consistent(process_id)
     proxy.stale.clear()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
 
 
 @pytest.mark.parametrize("answer", sample([409, 503], every=2))
 def test_commit_that_did_not_land_is_made_when_the_catalog_is_itself_again(
-    old: Response, world: World, system: System, proxy: Proxy, answer: int
+    old: Response, world: World, proxy: Proxy, answer: int
 ) -> None:
-    process_id = system.rewritten()
+    process_id = world.rewritten()
     proxy.plan(Fault(Applied.NEVER, answer))
     proxy.stale.extend([None, None, *[old] * 3])
-    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.require_consistent(system, process_id)
+    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.require_consistent(process_id)
     proxy.stale.clear()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
     assert proxy.applied == [200]
 
 
-def test_plan_of_an_old_state_never_commits(old: Response, world: World, system: System, proxy: Proxy) -> None:
+def test_plan_of_an_old_state_never_commits(old: Response, world: World, proxy: Proxy) -> None:
     """Its inputs are gone by then. ClickHouse #120165: a compaction rooted at an old state dropped newer snapshots."""
-    assert system.optimized().status is ProcessStatus.SUCCESS
-    files, snapshots = world.data_files(""), len(world.table.refresh().metadata.snapshots)
+    world.optimized()
+    files, snapshots = world.files("*"), len(world.lake.table.refresh().metadata.snapshots)
     proxy.stale.extend([old] * 10)
-    process_id = system.rewritten()
-    assert world.data_files("") != files
+    process_id = world.rewritten()
+    assert world.files("*") != files
     proxy.stale.clear()
-    assert system.commit(process_id) is ProcessStatus.FAILED
-    assert world.require_ended(system, process_id) is ProcessStatus.FAILED
-    assert (world.data_files(""), len(world.table.refresh().metadata.snapshots)) == (files, snapshots)
+    assert world.commit(process_id) is ProcessStatus.FAILED
+    assert world.require_ended(process_id) is ProcessStatus.FAILED
+    assert (world.files("*"), len(world.lake.table.refresh().metadata.snapshots)) == (files, snapshots)
 
 
-@pytest.mark.parametrize("world", [2, 1], indirect=True, ids=lambda version: f"format {version}")
-def test_state_older_than_the_plan_is_no_conflict(
-    server: RestServer, world: World, system: System, proxy: Proxy
-) -> None:
+@pytest.mark.parametrize("kind", [2, 1], indirect=True, ids=lambda version: f"format {version}")
+def test_state_older_than_the_plan_is_no_conflict(server: RestServer, world: World, proxy: Proxy) -> None:
     """Only sequence numbers tell it from a rollback, so in format 1 the round is lost: nothing was sent."""
     world.append(2)
     old = server.loaded("db", "t")
     world.append(2)
-    process_id = system.rewritten()
+    process_id = world.rewritten()
     proxy.stale.extend([old] * 10)
-    if world.version == 1:
-        assert system.commit(process_id) is ProcessStatus.FAILED
-        assert world.require_ended(system, process_id) is ProcessStatus.FAILED
+    if world.lake.version == 1:
+        assert world.commit(process_id) is ProcessStatus.FAILED
+        assert world.require_ended(process_id) is ProcessStatus.FAILED
         return
     with pytest.raises(CatalogUnavailable, match="older than the plan"):
-        system.commit(process_id)
-    assert system.outcomes(process_id) == []
+        world.commit(process_id)
+    assert world.outcomes(process_id) == []
     proxy.stale.clear()
-    assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
 
 
 @pytest.mark.parametrize("seed", seeds(1, 8))
 def test_random_commits_behind_a_lagging_replica_land_at_most_once_and_keep_every_row(
-    catalog: SqlCatalog, server: RestServer, system: System, proxy: Proxy, seed: int
+    place: Place, tmp_path: Path, proxy: Proxy, seed: int
 ) -> None:
     """Every load may be answered with any of the last states, commits with a fault; others write meanwhile."""
     chance = random.Random(seed)
-    world = World(catalog, SPECS[chance.choice(list(SPECS))], chance.choice((2, 2, 1)))
+    (catalog, server, config), version = place, chance.choice((2, 2, 1))
+    world = World(tmp_path / "home", catalog, config, version=version, partitioned=chance.random() < 0.5)
     states = []
     for _ in range(3):
         world.fill()
         states.append(server.loaded("db", "t"))
         proxy.stale.extend(chance.choice((None, None, states[-1])) for _ in range(4))
-        process_id = system.begin(FULL)
-        assert system.work() == []
+        process_id = world.rewritten()
         for tried in range(8):
             proxy.stale.clear()
             states.append(server.loaded("db", "t"))
@@ -154,12 +149,12 @@ def test_random_commits_behind_a_lagging_replica_land_at_most_once_and_keep_ever
                 if chance.random() < 0.2:
                     world.change(chance)
             try:
-                system.commit(process_id)
+                world.commit(process_id)
             except CatalogUnavailable as error:
                 print(error.message)
-            world.require_consistent(system, process_id)
-            if not system.process(process_id).is_active:
+            world.require_consistent(process_id)
+            if not world.process(process_id).is_active:
                 break
         proxy.stale.clear()
         proxy.script.clear()
-        world.require_ended(system, process_id, leaves_files=True)
+        world.require_ended(process_id, leaves_files=True)

@@ -8,15 +8,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError, CatalogUnavailable
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from tests.engine.builders import BY_PART
-from tests.engine.parquet_rows import local_path
+from tests.engine.writer import make_catalog
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
-from tests.faults.system import System
 from tests.faults.world import World
 from tests.tiers import count, current_tier, sample
 
@@ -36,18 +33,15 @@ def _storage() -> Iterator[None]:
 
 
 @pytest.fixture
-def world(catalog: SqlCatalog) -> World:
+def world(tmp_path: Path) -> Iterator[World]:
     """A table whose manifests hold files that stay (partition c) beside files that are rewritten."""
-    made = World(catalog, BY_PART)
+    catalog = make_catalog(tmp_path)
+    made = World(tmp_path / "home", catalog, partitioned=True)
     made.fill()
-    made.append_kept()
-    return made
-
-
-@pytest.fixture
-def system(catalog: SqlCatalog, over_sql: CatalogConfig, tmp_path: Path) -> Iterator[System]:
-    with System(tmp_path / "home", catalog, over_sql) as made:
-        yield made
+    made.lake.append(made.new_rows(("a", "b", "c"), 3))
+    yield made
+    made.close()
+    catalog.close()
 
 
 def each_strike(operation: Operation, kind: Kind, trouble: Trouble, attempt: Callable[[StorageFault], None]) -> int:
@@ -75,110 +69,91 @@ def tried(step: Callable[[], object], fault: StorageFault) -> AmoroError | None:
     return None
 
 
-def finished(world: World, system: System, process_id: str) -> ProcessStatus:
+def finished(world: World, process_id: str) -> ProcessStatus:
     """Where the process comes to once the store works again."""
     for _ in range(4):
-        world.require_consistent(system, process_id)
-        if system.commit(process_id) not in ACTIVE_PROCESS_STATUSES:
+        world.require_consistent(process_id)
+        if world.commit(process_id) not in ACTIVE_PROCESS_STATUSES:
             break
-    return world.require_ended(system, process_id, leaves_files=True)
+    return world.require_ended(process_id, leaves_files=True)
 
 
 @pytest.mark.parametrize(("kind", "trouble"), [pair for pair in SOME_READS if pair[0] is not Kind.PARQUET])
-def test_planning_meets_a_store_that_fails(world: World, system: System, kind: Kind, trouble: Trouble) -> None:
+def test_planning_meets_a_store_that_fails(world: World, kind: Kind, trouble: Trouble) -> None:
     def attempt(fault: StorageFault) -> None:
-        table_id = system.table().table_id
-        error = tried(lambda: system.planning.begin(table_id, trigger="request", requested=FULL), fault)
+        table_id = world.table().table_id
+        error = tried(lambda: world.planning.begin(table_id, trigger="request", requested=FULL), fault)
         assert (error is not None) == bool(fault.struck)
         if error is not None:
-            assert system.table().status is OptimizingStatus.IDLE
-            assert system.optimizing.active_process(table_id) is None
+            assert world.table().status is OptimizingStatus.IDLE
+            assert world.optimizing.active_process(table_id) is None
 
     assert each_strike(Operation.READ, kind, trouble, attempt) > 0
-    planned = system.optimizing.list_processes()
-    process_id = planned[0].process.process_id if planned else system.begin(FULL)
-    assert system.work() == []
-    assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+    planned = world.optimizing.list_processes()
+    process_id = planned[0].process.process_id if planned else world.begin(FULL)
+    assert world.work() == []
+    assert finished(world, process_id) is ProcessStatus.SUCCESS
 
 
 @pytest.mark.parametrize(("operation", "trouble"), sample(list(product(Operation, Trouble)), every=5))
-def test_rewriting_meets_a_store_that_fails(
-    world: World, system: System, operation: Operation, trouble: Trouble
-) -> None:
+def test_rewriting_meets_a_store_that_fails(world: World, operation: Operation, trouble: Trouble) -> None:
     def attempt(fault: StorageFault) -> None:
         world.upsert(0, 1)
-        process_id = system.begin(FULL)
+        process_id = world.begin(FULL)
         with failing(fault):
-            failures = system.work()
+            failures = world.work()
         assert len(failures) == len(fault.struck)
         # A full disk is not tried again at once: the process ends, and the next one succeeds.
         is_over = trouble is Trouble.FULL and bool(fault.struck)
-        assert finished(world, system, process_id) is (ProcessStatus.FAILED if is_over else ProcessStatus.SUCCESS)
-        written = {local_path(path) for files in system.outputs(process_id).values() for path in files}
-        assert {str(path) for path in world.data_files(process_id)} == written
+        assert finished(world, process_id) is (ProcessStatus.FAILED if is_over else ProcessStatus.SUCCESS)
+        assert {str(path) for path in world.files(f"{process_id}*")} == world.outputs(process_id)
 
     assert each_strike(operation, Kind.PARQUET, trouble, attempt) > 0
 
 
 @pytest.mark.parametrize(("kind", "trouble"), SOME_READS)
-def test_committing_meets_a_store_that_can_not_be_read(
-    world: World, system: System, kind: Kind, trouble: Trouble
-) -> None:
+def test_committing_meets_a_store_that_can_not_be_read(world: World, kind: Kind, trouble: Trouble) -> None:
     def attempt(fault: StorageFault) -> None:
         world.upsert(0, 1)
-        process_id = system.rewritten()
-        error = tried(lambda: system.commit(process_id), fault)
-        status = finished(world, system, process_id)
+        process_id = world.rewritten()
+        error = tried(lambda: world.commit(process_id), fault)
+        status = finished(world, process_id)
         if error is not None or not fault.struck:
             assert status is ProcessStatus.SUCCESS
 
     assert each_strike(Operation.READ, kind, trouble, attempt) > 0
     world.fill()
-    assert system.optimized().status is ProcessStatus.SUCCESS
+    world.optimized()
 
 
 @pytest.mark.parametrize(("kind", "trouble"), sample(list(product(NAMED, Trouble)), every=8))
-def test_committing_meets_a_store_that_can_not_be_written(
-    world: World, system: System, kind: Kind, trouble: Trouble
-) -> None:
+def test_committing_meets_a_store_that_can_not_be_written(world: World, kind: Kind, trouble: Trouble) -> None:
     def attempt(fault: StorageFault) -> None:
         world.upsert(0, 1)
-        process_id = system.rewritten()
-        before = world.metadata_files()
-        error = tried(lambda: system.commit(process_id), fault)
+        process_id = world.rewritten()
+        before = world.files("metadata/*.avro")
+        error = tried(lambda: world.commit(process_id), fault)
         if fault.struck:
             assert error is not None
-            assert kind is Kind.METADATA or system.attempts(process_id) == ()
-            assert world.metadata_files() == before
-        assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+            assert kind is Kind.METADATA or world.commits(process_id) == ()
+            assert world.files("metadata/*.avro") == before
+        assert finished(world, process_id) is ProcessStatus.SUCCESS
         # The metadata file is written by pyiceberg, when the attempt is written down: then it is known that it failed.
         lost = [CommitOutcome.REFUSED] if fault.struck and kind is Kind.METADATA else []
-        assert [one.outcome for one in system.attempts(process_id)] == [*lost, CommitOutcome.DONE]
+        assert [one.outcome for one in world.commits(process_id)] == [*lost, CommitOutcome.DONE]
 
     assert each_strike(Operation.WRITE, kind, trouble, attempt) > 0
 
 
-@pytest.mark.parametrize("kind", sample(NAMED, every=3))
-def test_burst_of_refused_reads_only_delays_a_commit(world: World, system: System, kind: Kind) -> None:
-    process_id = system.rewritten()
-    fault = StorageFault(Operation.READ, kind, Trouble.BUSY, times=5)
-    errors = 0
-    while tried(lambda: system.commit(process_id), fault) is not None:
-        errors += 1
-        world.require_consistent(system, process_id)
-    assert errors == len(fault.struck) == 5
-    assert finished(world, system, process_id) is ProcessStatus.SUCCESS
-
-
-def test_commit_cut_by_what_ends_the_process_is_finished_after_a_restart(world: World, system: System) -> None:
+def test_commit_cut_by_what_ends_the_process_is_finished_after_a_restart(world: World) -> None:
     for error in (KeyboardInterrupt(), SystemExit(1), MemoryError()):
         world.upsert(0, 1)
-        process_id = system.rewritten()
+        process_id = world.rewritten()
         fault = StorageFault(Operation.WRITE, Kind.METADATA, Trouble.FAILS, error=error)
         with failing(fault), suppress(type(error), CatalogUnavailable):
-            system.commit(process_id)
+            world.commit(process_id)
         assert fault.struck != []
-        world.require_consistent(system, process_id)
+        world.require_consistent(process_id)
         expected = CommitOutcome.REFUSED if isinstance(error, Exception) else CommitOutcome.SENT
-        assert [one.outcome for one in system.attempts(process_id)] == [expected]
-        assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+        assert [one.outcome for one in world.commits(process_id)] == [expected]
+        assert finished(world, process_id) is ProcessStatus.SUCCESS

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -72,13 +72,6 @@ class Child:
         return bool(select.select([self.descriptor], [], [], within_s)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How the coordinators of a test look at tables, beside by difference as at large ones."""
-
-    with_tasks: bool = False  # maintenance is work for optimizers
-
-
 class Nursery:
     """Starts children until the context is left, and kills those that live then."""
 
@@ -111,18 +104,18 @@ class Nursery:
         environment: Mapping[str, str],
         armed: str,
         log: Path,
-        manner: Manner = Manner(),
+        with_tasks: bool = False,
     ) -> Child:
-        """A new process `amoro` with these arguments, whose failpoints are armed.
+        """A new process `amoro` with these arguments, whose failpoints are armed, and which looks by difference.
 
-        It knows the packages in the environment's PYTHONPATH.
+        It knows the packages in the environment's PYTHONPATH. `with_tasks`: maintenance is work for optimizers.
         """
         given = {
             "arguments": arguments,
             "environment": dict(environment),
             "armed": armed,
             "log": str(log),
-            "manner": asdict(manner),
+            "with_tasks": with_tasks,
         }
         assert self._mother.stdin is not None
         self._mother.stdin.write(json.dumps(given) + "\n")
@@ -163,14 +156,6 @@ def _reap(number: int, frame: object) -> None:
             pass
 
 
-def _behave(manner: Manner) -> None:
-    least = {"TableManifestCache": 0}
-    for name, files in least.items():
-        setattr(composition, name, partial(getattr(composition, name), least_files=files))
-    if manner.with_tasks:
-        count_as_large(pytest.MonkeyPatch())
-
-
 def _live(given: Mapping[str, Any]) -> None:
     """Become that process; never returns."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody outlives the test
@@ -188,7 +173,9 @@ def _live(given: Mapping[str, Any]) -> None:
         os.chdir(os.environ["HOME"])
         sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         random.seed()
-        _behave(Manner(**given["manner"]))
+        composition.TableManifestCache = partial(composition.TableManifestCache, least_files=0)
+        if given["with_tasks"]:
+            count_as_large(pytest.MonkeyPatch())
         failpoints.arm(str(given["armed"]))
         sys.argv = ["amoro", *given["arguments"]]
         importlib.import_module("amoro_core.__main__").main()

@@ -12,8 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
-
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint, recorded_address
 from amoro_core import failpoints
@@ -24,7 +22,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import PATIENCE_S, WITHOUT_PAGES, free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
-from tests.kills.nursery import Child, Manner, Nursery
+from tests.kills.nursery import Child, Nursery
 from tests.model.lake import COPIES, Lake, ids_are, process_of, row
 
 #: So long, a busy machine does not look like a death. Optimizers that died are released by hand, and nothing waits.
@@ -50,14 +48,15 @@ class Site:
         nursery: Nursery,
         properties: Mapping[str, str] = PROPERTIES,
         *,
-        manner: Manner = Manner(),  # noqa: B008
+        with_tasks: bool = False,
         silence: str = SILENCE,
     ) -> None:
-        self._nursery, self._manner = nursery, manner
+        self._nursery, self._with_tasks = nursery, with_tasks
         self._copies = f"{COPIES}.enabled" in properties
         settings = f"heartbeat-interval: 300ms\nheartbeat-timeout: {silence}\n"
         self._installation = install(directory, settings)
-        self._armed = {"coordinator": False, "optimizer": False}
+        self.home = self._installation.home
+        self.armed = {"coordinator": "", "optimizer": ""}  # their failpoints
         self._port = free_port()
         self._started = 0
         self.lake = Lake.created(self._installation.catalog, partitioned=True, properties=properties)
@@ -67,7 +66,7 @@ class Site:
 
     def set(self, settings: str) -> None:
         """More settings, for the coordinators that are started from now on."""
-        with (self._installation.home / "amoro.yaml").open("a", encoding="utf-8") as file:
+        with (self.home / "amoro.yaml").open("a", encoding="utf-8") as file:
             file.write(settings)
 
     # Processes
@@ -76,7 +75,7 @@ class Site:
         """A coordinator, killed first where one runs."""
         if self.coordinator is not None:
             self.coordinator.kill()
-        self._armed["coordinator"] = bool(armed)
+        self.armed["coordinator"] = armed
         self.coordinator = self._start(("up", "--port", str(self._port), "--without-optimizer"), armed)
 
     def start_optimizer(self, armed: str = "") -> None:
@@ -84,7 +83,7 @@ class Site:
         if self.optimizer is not None:
             self.optimizer.kill()
         address = f"127.0.0.1:{self._port}"
-        self._armed["optimizer"] = bool(armed)
+        self.armed["optimizer"] = armed
         options = ("--address", address, "--threads", "1", "--heartbeat-interval", "300ms")
         self.optimizer = self._start(("optimizer", "run", *options), armed)
 
@@ -92,7 +91,7 @@ class Site:
         self._started += 1
         log = self._installation.directory / f"{self._started}-{arguments[0]}.log"
         return self._nursery.start(
-            arguments, {**self._installation.environment, **WITHOUT_PAGES}, armed, log, self._manner
+            arguments, {**self._installation.environment, **WITHOUT_PAGES}, armed, log, self._with_tasks
         )
 
     def close(self) -> None:
@@ -119,7 +118,7 @@ class Site:
 
     def ask(self, call: Callable[[AdminClient], Any]) -> Any:
         """What the coordinator answers; None when it does not, or refuses."""
-        return ask(self._installation.home, call)
+        return ask(self.home, call)
 
     def optimize(self, kind: str = "full") -> bool:
         """Ask for optimizing; whether a process was planned."""
@@ -155,7 +154,7 @@ class Site:
         return {one: (status, code) for one, status, code in self._rows(_PROCESSES)}
 
     def _rows(self, query: str) -> Sequence[tuple[Any, ...]]:
-        path = self._installation.home / "amoro.db"
+        path = self.home / "amoro.db"
         if not path.exists():
             return []
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0)) as db:
@@ -176,7 +175,7 @@ class Site:
 
     @property
     def is_listening(self) -> bool:
-        return recorded_address(self._installation.home) is not None
+        return recorded_address(self.home) is not None
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Raises AssertionError when the condition does not hold in time."""
@@ -235,31 +234,10 @@ class Site:
 
     def _keep_alive(self) -> None:
         """Two processes with nothing armed: those that live, or new ones."""
-        if self.coordinator is None or self._armed["coordinator"] or not self.coordinator.is_alive:
+        if self.coordinator is None or self.armed["coordinator"] or not self.coordinator.is_alive:
             self.start_coordinator()
-        if self.optimizer is None or self._armed["optimizer"] or not self.optimizer.is_alive:
+        if self.optimizer is None or self.armed["optimizer"] or not self.optimizer.is_alive:
             self.start_optimizer()
-
-
-class StaffedSite(Site):
-    """A site whose coordinator starts optimizers itself."""
-
-    most_instances = 0
-
-    def _instances(self) -> list[psutil.Process]:
-        token = f"--token-file={self._installation.home}/enrolment.token"
-        return [one for one in psutil.process_iter(["cmdline"]) if token in (one.info["cmdline"] or ())]
-
-    def count_instances(self) -> int:
-        """How many processes run that its coordinators have started; the most ever are remembered."""
-        count = len(self._instances())
-        self.most_instances = max(self.most_instances, count)
-        return count
-
-    def end_instances(self) -> None:
-        for one in self._instances():
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
 
 
 def ask(home: Path, call: Callable[[AdminClient], Any]) -> Any:
@@ -293,11 +271,11 @@ _TASKS_NOT_DONE = (
 
 
 @contextmanager
-def required(site: S) -> Iterator[S]:
+def required(site: S, totals: Counter[str] | None = None) -> Iterator[S]:
     """Offer the site, and require at the end what must hold; a failure tells what its processes said."""
     try:
         yield site
-        site.require(Counter())
+        site.require(Counter() if totals is None else totals)
     except BaseException:
         print(site.said())
         raise
@@ -317,71 +295,86 @@ SHORT_SILENCE = "4s"
 #: More deaths of its optimizers than that make a task poisoned, which ends a process as it should.
 MOST_OPTIMIZERS_LOST = 2
 ANY_MOMENT = "any moment"
+#: A coordinator that is busy, or starts, is not asked at once again.
+ASKS_AFTER_S = 0.1
 
 
 class Rounds:
     """Counts each kill by where it struck, as far as the failpoint that was armed says."""
 
+    struck = ("coordinator", "coordinator", "optimizer")
+
     def __init__(
         self, site: Site, chance: random.Random, totals: Counter[str], kinds: Sequence[str] = ("full",)
     ) -> None:
         """`kinds` are asked for by chance."""
-        self._site = site
-        self._kinds = kinds
-        self._chance = chance
-        self._totals = totals
-        self._armed = {"coordinator": "", "optimizer": ""}
+        self._site, self._kinds, self._chance, self._totals = site, kinds, chance, totals
         self._lost = 0
         self.kills = 0
 
     def run(self, kills: int) -> None:
         """Round after round until so many processes were killed."""
+        self._begin()
+        while self.kills < kills:
+            self._one()
+            self._totals["rounds"] += 1
+
+    def _begin(self) -> None:
         self._site.start_coordinator()
         self._site.wait(lambda: self._site.is_listening, "the coordinator listens")
         self._site.start_optimizer()
-        while self.kills < kills:
-            self._one()
 
     def _one(self) -> None:
-        """Write, ask for optimizing until a process is planned, write again, kill by chance until it has ended."""
-        site, chance = self._site, self._chance
-        known, self._lost = len(site.processes()), 0
-        for _ in range(chance.randrange(1, 4)):
-            site.write(chance, alone=True)
-        asked = False
+        """Ask until a process is planned; write, and kill by chance, until it has ended."""
+        site, chance, ask = self._site, self._chance, self._prepared()
+        known, asked, asks_at = len(site.processes()), False, 0.0
         until = time.monotonic() + PATIENCE_S
-        strikes_at = time.monotonic() + chance.uniform(0.0, 1.0) if chance.random() < 0.5 else until
+        strikes_at = self._next_strike(until)
         writes_at = time.monotonic() + chance.uniform(0.0, 0.6) if chance.random() < 0.5 else until
         while not asked or site.is_busy:
             assert time.monotonic() < until, "the round does not end"
-            if not asked:
-                asked = site.optimize(chance.choice(self._kinds)) or len(site.processes()) > known
+            if not asked and time.monotonic() > asks_at:
+                asks_at = time.monotonic() + ASKS_AFTER_S
+                asked = ask() or len(site.processes()) > known
             if time.monotonic() > writes_at:
                 writes_at = until
                 site.write(chance, alone=False)
             if time.monotonic() > strikes_at:
-                strikes_at = until
-                self._strike(chance.choice(("coordinator", "coordinator", "optimizer")))
+                strikes_at = self._next_strike(until, again=True)
+                self._strike(chance.choice(self.struck))
             self._bury()
             time.sleep(0.02)
-        site.lake.require()
-        self._totals["rounds"] += 1
-        for who, name in tuple(self._armed.items()):
+        self._look()
+
+    def _prepared(self) -> Callable[[], bool]:
+        """Write; what asks for the process of the round."""
+        self._lost = 0
+        for _ in range(self._chance.randrange(1, 4)):
+            self._site.write(self._chance, alone=True)
+        return lambda: self._site.optimize(self._chance.choice(self._kinds))
+
+    def _next_strike(self, until: float, *, again: bool = False) -> float:
+        is_struck = not again and self._chance.random() < 0.5
+        return time.monotonic() + self._chance.uniform(0.0, 1.0) if is_struck else until
+
+    def _look(self) -> None:
+        self._site.lake.require()
+        for who, name in tuple(self._site.armed.items()):
             if name:  # not reached
                 self._strike(who)
 
     def _strike(self, who: str) -> None:
-        child = getattr(self._site, who)
-        if child.kill():
+        if getattr(self._site, who).kill():
             self._count(who, ANY_MOMENT)
             self._restart(who)
 
     def _bury(self) -> None:
         """Start anew what died by its failpoint."""
-        for who in ("coordinator", "optimizer"):
+        for who in sorted(set(self.struck)):
             if not getattr(self._site, who).is_alive:
-                assert self._armed[who], f"the {who} ended by itself"
-                self._count(who, self._armed[who])
+                armed = self._site.armed[who].removesuffix("=kill")
+                assert armed, f"the {who} ended by itself"
+                self._count(who, armed)
                 self._restart(who)
 
     def _count(self, who: str, where: str) -> None:
@@ -392,19 +385,15 @@ class Rounds:
         print(f"killed {who} at {where}")
 
     def _restart(self, who: str) -> None:
-        died_at, is_armed = (
-            self._armed[who],
-            self._chance.random() < 0.7 and (who == "coordinator" or self._lost < MOST_OPTIMIZERS_LOST),
-        )
-        name = self._chance.choice(OF_COORDINATOR if who == "coordinator" else OF_OPTIMIZER) if is_armed else ""
-        if is_armed and died_at in FOLLOWING:
-            name = FOLLOWING[died_at]
-        self._armed[who] = name
-        armed = f"{name}=kill" if name else ""
-        if who == "coordinator":
-            self._site.start_coordinator(armed)
-        else:
-            self._site.start_optimizer(armed)
+        of = OF_COORDINATOR if who == "coordinator" else OF_OPTIMIZER
+        self._start(who, of if who == "coordinator" or self._lost < MOST_OPTIMIZERS_LOST else ())
+
+    def _start(self, who: str, points: Sequence[str]) -> None:
+        """Start it; most die at one of the points, or where only they come after the death of the one before."""
+        died_at = self._site.armed[who].removesuffix("=kill")
+        name = FOLLOWING.get(died_at, self._chance.choice(points)) if points and self._chance.random() < 0.7 else ""
+        start = self._site.start_coordinator if who == "coordinator" else self._site.start_optimizer
+        start(f"{name}=kill" if name else "")
 
 
 def run_rounds(
@@ -417,14 +406,6 @@ def run_rounds(
     properties: Mapping[str, str] = PROPERTIES,
 ) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
-    with Nursery() as nursery:
-        site = Site(directory, nursery, properties, silence=SHORT_SILENCE)
-        try:
-            Rounds(site, random.Random(seed), totals, kinds).run(kills)
-            site.require(totals)
-            totals["worlds"] += 1
-        except BaseException:
-            print(site.said())
-            raise
-        finally:
-            site.close()
+    with Nursery() as nursery, required(Site(directory, nursery, properties, silence=SHORT_SILENCE), totals) as made:
+        Rounds(made, random.Random(seed), totals, kinds).run(kills)
+    totals["worlds"] += 1

@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from tests.acceptance.processes import PATIENCE_S
 from tests.engine import oracle
 from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
-from tests.kills.nursery import Manner, Nursery
-from tests.kills.site import ACTIVE, FOLLOWING, TABLE, Rounds, Site
+from tests.kills.nursery import Nursery
+from tests.kills.site import ACTIVE, TABLE, Rounds, Site, required
 from tests.model.lake import process_of
 
 #: Snapshots are old as soon as the next one is there, and nothing waits long in the trash.
@@ -55,8 +55,6 @@ POINTS = tuple(
 )
 UPKEEP = tuple(name for name in POINTS if name.startswith(("sweep.", "clear.")))
 LONG_AGO_S = 30 * 86400
-#: A coordinator that is busy, or starts, is not asked at once again.
-ASKS_AFTER_S = 0.1
 BUSY = (*ACTIVE, "clearing")
 _ENDED = "SELECT process_id, process_type FROM table_process WHERE status IN ('success', 'partial') ORDER BY process_id"
 
@@ -81,8 +79,8 @@ def _is_cut(path: Path) -> bool:
 class UpkeepSite(Site):
     """A table that is maintained, what was in each of its snapshots, and a coordinator that dies."""
 
-    def __init__(self, directory: Path, nursery: Nursery, *, manner: Manner = Manner()) -> None:  # noqa: B008
-        super().__init__(directory, nursery, manner=manner)
+    def __init__(self, directory: Path, nursery: Nursery, *, with_tasks: bool = False) -> None:
+        super().__init__(directory, nursery, with_tasks=with_tasks)
         with self.lake.table.transaction() as change:
             change.set_properties(PROPERTIES)
         self.root = Path(local_path(self.lake.table.location()))
@@ -233,21 +231,18 @@ class UpkeepSite(Site):
 class UpkeepRounds(Rounds):
     """Counts as `Rounds` do; only the coordinator runs, and dies."""
 
-    points = POINTS
+    struck = ("coordinator",)
 
     def __init__(self, site: UpkeepSite, chance: random.Random, totals: Counter[str]) -> None:
         super().__init__(site, chance, totals)
         self._upkeep = site
 
-    def run(self, kills: int) -> None:
+    def _begin(self) -> None:
         self._restart("coordinator")
-        self._upkeep.wait(lambda: self._upkeep.is_listening, "the coordinator listens")
-        while self.kills < kills:
-            self._one()
+        self._site.wait(lambda: self._site.is_listening, "the coordinator listens")
 
-    def _one(self) -> None:
-        site, chance = self._upkeep, self._chance
-        armed = self._armed["coordinator"]
+    def _prepared(self) -> Callable[[], bool]:
+        site, chance, armed = self._upkeep, self._chance, self._site.armed["coordinator"].removesuffix("=kill")
         is_awaited = armed in UPKEEP
         site.keep("0" if is_awaited else chance.choice(KEEPS), armed.endswith("_move") or chance.random() < 0.3)
         for _ in range(chance.randrange(1, 4)):
@@ -258,61 +253,26 @@ class UpkeepRounds(Rounds):
         undoable = site.undoable()
         undone = chance.choice(undoable[-4:]) if action == "undo" and undoable else ""
         action = "expire-snapshots" if action == "undo" else action
-        known, asked, asks_at = len(site.processes()), False, 0.0
-        until = time.monotonic() + PATIENCE_S
-        strikes_at = self._next_strike(until)
-        writes_at = time.monotonic() + chance.uniform(0.0, 0.3) if chance.random() < 0.3 else until
-        while not asked or site.is_busy:
-            assert time.monotonic() < until, f"the round of {action} {undone} does not end"
-            if not asked and time.monotonic() > asks_at:
-                asks_at = time.monotonic() + ASKS_AFTER_S
-                asked = site.maintain(action, undone) is not None or len(site.processes()) > known
-            if time.monotonic() > writes_at:
-                writes_at = until
-                site.write(chance, alone=False)
-            if time.monotonic() > strikes_at:
-                strikes_at = self._next_strike(until)
-                self._strike("coordinator")
-            self._bury()
-            time.sleep(0.02)
-        site.look()
-        self._totals["rounds"] += 1
         self._totals[f"{'undo' if undone else action} × rounds"] += 1
+        return lambda: site.maintain(action, undone) is not None
 
-    def _next_strike(self, until: float) -> float:
+    def _next_strike(self, until: float, *, again: bool = False) -> float:
         """When the coordinator is killed next, also one that has just begun to take up what another one left.
 
         Most that are to die where they condemn or delete come so far.
         """
-        share = 0.2 if self._armed["coordinator"] in UPKEEP else 0.6
+        share = 0.2 if self._site.armed["coordinator"].removesuffix("=kill") in UPKEEP else 0.6
         return time.monotonic() + self._chance.uniform(0.0, 1.0) if self._chance.random() < share else until
 
-    def _bury(self) -> None:
-        child = self._upkeep.coordinator
-        if child is None or not child.is_alive:
-            assert self._armed["coordinator"], "the coordinator ended by itself"
-            self._count("coordinator", self._armed["coordinator"])
-            self._restart("coordinator")
+    def _look(self) -> None:
+        self._upkeep.look()
 
     def _restart(self, who: str) -> None:
-        died_at = self._armed[who]
-        name = self._chance.choice((*self.points, *UPKEEP)) if self._chance.random() < 0.7 else ""
-        self._armed[who] = FOLLOWING.get(died_at, name) if name else ""
-        armed = self._armed[who]
-        self._upkeep.start_coordinator(f"{armed}=kill" if armed else "")
+        self._start(who, (*POINTS, *UPKEEP))
 
 
 def run(seed: int, kills: int, directory: Path, totals: Counter[str]) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
-    with Nursery() as nursery:
-        site = UpkeepSite(directory, nursery)
-        try:
-            UpkeepRounds(site, random.Random(seed), totals).run(kills)
-            site.require(totals)
-            totals["worlds"] += 1
-        except BaseException:
-            with suppress(Exception):
-                print(site.said())
-            raise
-        finally:
-            site.close()
+    with Nursery() as nursery, required(UpkeepSite(directory, nursery), totals) as site:
+        UpkeepRounds(site, random.Random(seed), totals).run(kills)
+    totals["worlds"] += 1

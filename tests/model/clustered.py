@@ -22,18 +22,22 @@ from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, ClusterVerdict
 from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_core.store import processes
+from tests.model import operations
 from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.invariants import require_hidden, require_tidy
 from tests.model.lake import Lake, Stages, process_of
 from tests.model.operations import (
+    HISTORY,
+    LAST,
     LOOKED_UP,
     OPERATIONS,
     ORDERED,
+    Case,
     Fate,
     Kind,
-    Operation,
     Scene,
     expected_status,
+    possible,
     prepared,
 )
 from tests.services.clustered import BY_ID, Grouping, clusterer, commit_due, ordered, unsorted
@@ -51,24 +55,9 @@ class Moment(StrEnum):
     BEFORE_DATABASE = "before database"  # it has landed, and the coordinator dies before it notes so
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCase:
-    """What happens to one process that clusters a kind of table, at one moment or at two."""
-
-    happenings: tuple[tuple[Operation, Moment], ...]
-    version: int
-    partitioned: bool
-    strategy: str
-
-    def __str__(self) -> str:
-        what = "-".join(f"{operation.name}-{moment}" for operation, moment in self.happenings)
-        return f"{what}-v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.strategy}".replace(" ", "_")
-
-
 CARRY_OVER = "carry-over"
 TABLES = tuple(product((1, 2, 3), (False, True), ("give-way", "reject", CARRY_OVER)))
 BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
-LAST = ("key column dropped",)
 #: Rows of partition a that these operations delete by position.
 HIDDEN = {
     "position delete in input": 1,
@@ -76,22 +65,15 @@ HIDDEN = {
     "position deletes of every row of an input": 4,
 }
 FOLLOWED = {Fate.CARRIED, Fate.CARRIED_IN_BOTH, Fate.CARRIED_OR_JOINED}
-HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
-
-
-def is_possible(operation: Operation, version: int, *, partitioned: bool) -> bool:
-    return (version >= 2 or not operation.deletes) and (partitioned or not operation.partitions)
-
-
 WHOLE = tuple(
-    ClusterCase(((operation, moment),), version, partitioned, strategy)
+    Case(((operation, moment),), version, partitioned, strategy)
     for operation, moment, (version, partitioned, strategy) in product(OPERATIONS, Moment, TABLES)
-    if is_possible(operation, version, partitioned=partitioned)
+    if operation in possible(version, partitioned)
     if partitioned or moment is not Moment.BETWEEN_GROUPS
 )
 
 
-def quick() -> list[ClusterCase]:
+def quick() -> list[Case]:
     """Each operation at one moment, those that may harm the process at two; moments and tables by turns."""
     moments, chosen = list(Moment), []
     for turn, operation in enumerate(OPERATIONS):
@@ -100,61 +82,41 @@ def quick() -> list[ClusterCase]:
             cases = [one for one in WHOLE if one.happenings == ((operation, moments[(turn + 2 * at) % len(moments)]),)]
             chosen.append(cases[(3 * turn + at) % len(cases)])
         if operation.fate in FOLLOWED:
-            cases = [one for one in WHOLE if one.happenings[0][0] is operation and one.strategy == CARRY_OVER]
+            cases = [one for one in WHOLE if one.happenings[0][0] is operation and one.how == CARRY_OVER]
             chosen += [cases[turn % len(cases)], cases[-1 - turn % len(cases)]]
     return list(dict.fromkeys(chosen))
 
 
-def pair(chance: random.Random) -> ClusterCase:
-    """Two different operations, by chance, the first at the earlier moment: a column is renamed or added once."""
+def pair(chance: random.Random) -> Case:
     version, partitioned, strategy = chance.choice(TABLES)
     moments = [one for one in Moment if partitioned or one is not Moment.BETWEEN_GROUPS]
-    possible = [
-        one for one in OPERATIONS if is_possible(one, version, partitioned=partitioned) and one.name != "nothing"
-    ]
-    first = chance.choice([one for one in possible if one.name not in LAST])
-    second = chance.choice(
-        [
-            one
-            for one in possible
-            if one is not first and one.is_own + first.is_own < 2 and not {first.name, one.name} <= HISTORY
-        ]
-    )
-    at = sorted(chance.choices(range(len(moments)), k=2))
-    return ClusterCase(((first, moments[at[0]]), (second, moments[at[1]])), version, partitioned, strategy)
+    return operations.pair(chance, moments, version, partitioned, strategy)
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
     """A case under way."""
 
-    case: ClusterCase
+    case: Case
     scene: Scene
     process_id: str
 
     def happens(self, here: Moment) -> None:
-        for operation, moment in self.case.happenings:
-            if moment is here:
-                operation.run(self.scene)
-
-    @property
-    def moments(self) -> set[Moment]:
-        return {moment for _, moment in self.case.happenings}
+        self.case.happens(here, self.scene)
 
 
-def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStatus:
+def carry_out(case: Case, directory: Path, stages: Stages) -> ProcessStatus:
     """Let the process go through what happens; returns how it ended.
 
     Raises AssertionError unless it ends as the only operation lets it, every ref holds its rows, each group was
     committed at most once, and no file is missing or left behind.
     """
-    name = f"cluster-v{case.version}-{'parts' if case.partitioned else 'plain'}-{case.strategy}"
-    lake = stages.restored(name, lambda catalog: _prepared(catalog, case))
+    lake = stages.restored(f"cluster-{case.table}", lambda catalog: _prepared(catalog, case))
     directory.mkdir(parents=True, exist_ok=True)
     world = SteppedWorld(directory, lake.catalog)
     try:
         others = frozenset(one.path for one in lake.placed() if one.record["id"] >= 200)
-        with _planning(others, BACKWARDS if case.strategy == CARRY_OVER else BY_ID):
+        with _planning(others, BACKWARDS if case.how == CARRY_OVER else BY_ID):
             asked = ClusterOptions(schedule_only=True)
             table_id = world.table().table_id
             begun = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked)
@@ -170,17 +132,17 @@ def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStat
         lake.require()
         hidden = require_hidden(lake.table, begun.process_id)
         assert hidden >= _least_hidden(case)
-        assert not hidden or case.strategy == CARRY_OVER
+        assert not hidden or case.how == CARRY_OVER
         require_tidy(world, lake, begun.process_id)
         return status
     finally:
         world.store.close()
 
 
-def _prepared(catalog: SqlCatalog, case: ClusterCase) -> Lake:
+def _prepared(catalog: SqlCatalog, case: Case) -> Lake:
     lake = prepared(catalog, case.version, partitioned=case.partitioned, kind=Kind.REWRITE)
     with lake.table.refresh().transaction() as change:
-        change.set_properties({"self-optimizing.cluster.update-strategy": case.strategy})
+        change.set_properties({"self-optimizing.cluster.update-strategy": case.how})
     return lake
 
 
@@ -212,7 +174,7 @@ def _run(running: _Running) -> None:
     running.happens(Moment.BEFORE_EXECUTE)
     handed = list(world.poll(optimizer, 1, 2))
     assert len(handed) == len(world.tasks(process_id))
-    if Moment.BETWEEN_GROUPS in running.moments:
+    if Moment.BETWEEN_GROUPS in running.case.points:
         _complete(running, optimizer, handed.pop(0))
         commit_due(world, process_id)
         running.happens(Moment.BETWEEN_GROUPS)
@@ -222,9 +184,9 @@ def _run(running: _Running) -> None:
     died = False
     with ExitStack() as during:
         for moment, is_order in ((Moment.INSIDE_ORDER, True), (Moment.INSIDE_COMMIT, False)):
-            if moment in running.moments:
+            if moment in running.case.points:
                 during.enter_context(_before(world, is_order, partial(running.happens, moment)))
-        if Moment.BEFORE_DATABASE in running.moments:
+        if Moment.BEFORE_DATABASE in running.case.points:
             sends: Counter[str] = Counter()
 
             def second(_: int, name: str) -> bool:
@@ -236,7 +198,7 @@ def _run(running: _Running) -> None:
             commit_due(world, process_id)
         except Died:
             died = True
-    if Moment.BEFORE_DATABASE in running.moments:
+    if Moment.BEFORE_DATABASE in running.case.points:
         running.happens(Moment.BEFORE_DATABASE)
     if died:
         world.restart()
@@ -245,7 +207,7 @@ def _run(running: _Running) -> None:
 
 def _complete(running: _Running, optimizer: str, handed: ScheduledTask) -> None:
     """Do a task, unless its group was given up meanwhile; rows that are looked up stand in another order."""
-    optimizing, work = running.scene.world.optimizing, ordered if running.case.strategy == CARRY_OVER else unsorted
+    optimizing, work = running.scene.world.optimizing, ordered if running.case.how == CARRY_OVER else unsorted
     if optimizing.ack(optimizer, [handed.attempt]) != [None]:
         assert optimizing.complete(optimizer, handed.attempt, work(handed))
 
@@ -282,19 +244,19 @@ def _require_ended(running: _Running) -> ProcessStatus:
     return process.status
 
 
-def _least_hidden(case: ClusterCase) -> int:
+def _least_hidden(case: Case) -> int:
     """The rows of its inputs that the only operation deletes by position, where they are carried over for sure."""
     operation, moment = case.happenings[0]
-    if case.strategy != CARRY_OVER or len(case.happenings) > 1 or moment is Moment.BEFORE_DATABASE:
+    if case.how != CARRY_OVER or len(case.happenings) > 1 or moment is Moment.BEFORE_DATABASE:
         return 0
     return 0 if moment is Moment.BETWEEN_GROUPS else HIDDEN.get(operation.name, 0)
 
 
-def _expected(case: ClusterCase) -> Sequence[ProcessStatus]:
+def _expected(case: Case) -> Sequence[ProcessStatus]:
     ((operation, moment),) = case.happenings
     if moment is Moment.BEFORE_DATABASE:  # it has landed by then
         return [ProcessStatus.SUCCESS]
-    fates = LOOKED_UP if case.strategy == CARRY_OVER else ORDERED
+    fates = LOOKED_UP if case.how == CARRY_OVER else ORDERED
     fate = fates.get(operation.fate, operation.fate)
     status = expected_status(fate, Kind.REWRITE, partitioned=case.partitioned)
     if moment is Moment.BETWEEN_GROUPS and (fate is not Fate.UNHARMED or operation.name in HISTORY):

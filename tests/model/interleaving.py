@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import product
@@ -22,10 +20,11 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.store import tasks
+from tests.model import operations
 from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import Lake, Stages
-from tests.model.operations import OPERATIONS, Kind, Operation, Scene, expected_status, prepared
+from tests.model.operations import OPERATIONS, Case, Kind, Scene, expected_status, possible, prepared
 from tests.services.rigs import remembering
 
 
@@ -36,87 +35,28 @@ class Point(StrEnum):
     BEFORE_DATABASE = "before database"
 
 
-@dataclass(frozen=True, slots=True)
-class TableCase:
-    """A kind of table, and what the process does with its files."""
-
-    version: int
-    partitioned: bool
-    kind: Kind
-
-    def __str__(self) -> str:
-        return f"v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.kind}"
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """One thing that others do, and when."""
-
-    operation: Operation
-    point: Point
-
-    def __str__(self) -> str:
-        return f"{self.operation.name} × {self.point}"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What happens to a process on a table, in this order at each point."""
-
-    table: TableCase
-    happenings: tuple[Happening, ...]
-
-    def __str__(self) -> str:
-        return "-".join((*(str(one).replace(" × ", "-") for one in self.happenings), str(self.table))).replace(" ", "_")
-
-
-#: Format 1 has no deletes to convert.
-TABLES = (
-    *(TableCase(version, parts, Kind.REWRITE) for version, parts in product((1, 2, 3), (False, True))),
-    *(TableCase(version, parts, Kind.CONVERT) for version, parts in product((2, 3), (False, True))),
+#: Version, partitions, and what the process does. Format 1 has no deletes to convert.
+TABLES = (*product((1, 2, 3), (False, True), (Kind.REWRITE,)), *product((2, 3), (False, True), (Kind.CONVERT,)))
+MATRIX = tuple(
+    Case(((operation, point),), version, partitioned, kind)
+    for operation, point, (version, partitioned, kind) in product(OPERATIONS, Point, TABLES)
+    if operation in possible(version, partitioned)
 )
-
-
-def is_possible(operation: Operation, table: TableCase) -> bool:
-    return (table.version >= 2 or not operation.deletes) and (table.partitioned or not operation.partitions)
-
-
-#: What other operations can't follow, since they name that column.
-LAST = ("key column dropped",)
-#: Of these only one can happen: each looks for the plan's snapshot in the history, or takes it away from there.
-HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
 
 
 def _place(case: Case) -> int:
-    (happening,) = case.happenings
-    possible = [table for table in TABLES if is_possible(happening.operation, table)]
-    return OPERATIONS.index(happening.operation) + list(Point).index(happening.point) + possible.index(case.table)
+    ((operation, point),) = case.happenings
+    tables = [(version, parts, kind) for version, parts, kind in TABLES if operation in possible(version, parts)]
+    table = case.version, case.partitioned, case.how
+    return OPERATIONS.index(operation) + list(Point).index(point) + tables.index(table)
 
 
-MATRIX = tuple(
-    Case(table, (Happening(operation, point),))
-    for operation, point, table in product(OPERATIONS, Point, TABLES)
-    if is_possible(operation, table)
-)
 #: A quarter of the matrix: each operation at each point and on each kind of table, on others at the next point.
 SAMPLE = tuple(case for case in MATRIX if _place(case) % 4 == 0)
 
 
 def pair(chance: random.Random) -> Case:
-    """Two different operations, by chance, at one point or at two, the first at the earlier one."""
-    table, points = chance.choice(TABLES), list(Point)
-    possible = [one for one in OPERATIONS if is_possible(one, table) and one.name not in ("nothing", *LAST)]
-    first = chance.choice(possible)
-    others = [one for one in OPERATIONS if is_possible(one, table) and one.name != "nothing"]
-    second = chance.choice(
-        [
-            one
-            for one in others
-            if one is not first and one.is_own + first.is_own < 2 and not {first.name, one.name} <= HISTORY
-        ]
-    )
-    at = sorted(chance.choices(range(len(points)), k=2))
-    return Case(table, (Happening(first, points[at[0]]), Happening(second, points[at[1]])))
+    return operations.pair(chance, list(Point), *chance.choice(TABLES))
 
 
 def carry_out(case: Case, directory: Path, stages: Stages, counts: Counter[str] | None = None) -> ProcessStatus:
@@ -127,22 +67,22 @@ def carry_out(case: Case, directory: Path, stages: Stages, counts: Counter[str] 
     Raises AssertionError unless the process ends as the only operation lets it, says what is true of it, every ref
     holds its rows, and no file is missing or left behind.
     """
-    table = case.table
+    kind, partitioned = Kind(case.how), case.partitioned
     lake = stages.restored(
-        str(table), lambda catalog: prepared(catalog, table.version, partitioned=table.partitioned, kind=table.kind)
+        case.table, lambda catalog: prepared(catalog, case.version, partitioned=partitioned, kind=kind)
     )
     directory.mkdir(parents=True, exist_ok=True)
     counts = Counter() if counts is None else counts
-    by_difference = {"iceberg": partial(remembering, counts=counts)} if table.partitioned else {}
+    by_difference = {"iceberg": partial(remembering, counts=counts)} if partitioned else {}
     world = SteppedWorld(directory, lake.catalog, **by_difference)
     try:
         scene = Scene(lake, world, directory / "other")
-        process_id = _begin(world, lake, table.kind)
-        _run(case.happenings, Point.BEFORE_EXECUTE, scene)
+        process_id = _begin(world, lake, kind)
+        case.happens(Point.BEFORE_EXECUTE, scene)
         world.run_all(process_id)
         counts["files copied"] += sum(world.output_of(task).files_copied for task in world.tasks(process_id))
-        _run(case.happenings, Point.BEFORE_COMMIT, scene)
-        _commit(case.happenings, scene, process_id)
+        case.happens(Point.BEFORE_COMMIT, scene)
+        _commit(case, scene, process_id)
         status = require_ended(world, lake, process_id)
         if len(case.happenings) == 1:
             assert status is _expected(case)
@@ -154,27 +94,19 @@ def carry_out(case: Case, directory: Path, stages: Stages, counts: Counter[str] 
 
 
 def _expected(case: Case) -> ProcessStatus:
-    (happening,) = case.happenings
-    if happening.point is Point.BEFORE_DATABASE:  # it has landed by then
+    ((operation, point),) = case.happenings
+    if point is Point.BEFORE_DATABASE:  # it has landed by then
         return ProcessStatus.SUCCESS
-    table = case.table
-    return expected_status(happening.operation.fate, table.kind, partitioned=table.partitioned, version=table.version)
+    return expected_status(operation.fate, Kind(case.how), partitioned=case.partitioned, version=case.version)
 
 
-def _run(happenings: Sequence[Happening], here: Point, scene: Scene) -> None:
-    for one in happenings:
-        if one.point is here:
-            one.operation.run(scene)
-
-
-def _commit(happenings: Sequence[Happening], scene: Scene, process_id: str) -> None:
+def _commit(case: Case, scene: Scene, process_id: str) -> None:
     """Of several, what comes before may foil the commit: nothing is sent then, and nobody dies over it."""
-    world, is_alone = scene.world, len(happenings) == 1
-    points = {one.point for one in happenings}
+    world, is_alone, points = scene.world, len(case.happenings) == 1, case.points
     died = False
     with ExitStack() as during:
         if Point.INSIDE_COMMIT in points:
-            inside = partial(_run, happenings, Point.INSIDE_COMMIT, scene)
+            inside = partial(case.happens, Point.INSIDE_COMMIT, scene)
             during.enter_context(before(world, "send", inside, must_come=is_alone))
         if Point.BEFORE_DATABASE in points:
             during.enter_context(dying(world, lambda _, name: name == "send", after=True))
@@ -183,7 +115,7 @@ def _commit(happenings: Sequence[Happening], scene: Scene, process_id: str) -> N
         except Died:
             died = True
     assert died or not is_alone or Point.BEFORE_DATABASE not in points
-    _run(happenings, Point.BEFORE_DATABASE, scene)
+    case.happens(Point.BEFORE_DATABASE, scene)
     if died:
         world.restart()
         assert world.heard.commits == [process_id]

@@ -21,7 +21,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from tests.engine import oracle, writer, writer3
 from tests.engine.files import PLAIN, partition_of, stored_partition
@@ -181,9 +181,9 @@ class Lake:
         with self.table.refresh().update_schema() as update:
             update.rename_column(name, new)
 
-    def promote_column(self, name: str, kind: IcebergType | None = None) -> None:
+    def promote_column(self, name: str) -> None:
         with self.table.refresh().update_schema() as update:
-            update.update_column(name, field_type=kind or LongType())
+            update.update_column(name, field_type=LongType())
 
     def drop_column(self, name: str) -> None:
         with self.table.refresh().update_schema() as update:

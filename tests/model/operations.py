@@ -6,7 +6,8 @@ that the process leaves alone. Of the ids 1, 2, 101 and 102 older versions were 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -43,26 +44,17 @@ class Fate(StrEnum):
     FAILS = "fails"
 
 
-#: How a process ends, by its fate, when partition a's task is one of two.
+#: How a process that rewrites ends, by its fate, and one that converts, when partition a's task is one of two.
 PARTITIONED = {
-    (Fate.UNHARMED, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.UNHARMED, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.CARRIED, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_IN_BOTH, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_IN_BOTH, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.CONVERT): ProcessStatus.PARTIAL,
-    (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.CONVERT): ProcessStatus.FAILED,
-    (Fate.CARRIED_OR_JOINED, Kind.REWRITE): ProcessStatus.SUCCESS,
-    (Fate.CARRIED_OR_JOINED, Kind.CONVERT): ProcessStatus.FAILED,
-    (Fate.LOSES_A, Kind.REWRITE): ProcessStatus.PARTIAL,
-    (Fate.LOSES_A, Kind.CONVERT): ProcessStatus.PARTIAL,
-    (Fate.LOSES_A_AND_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.PARTIAL,
-    (Fate.LOSES_A_AND_CONVERSIONS_FAIL, Kind.CONVERT): ProcessStatus.FAILED,
-    (Fate.FAILS, Kind.REWRITE): ProcessStatus.FAILED,
-    (Fate.FAILS, Kind.CONVERT): ProcessStatus.FAILED,
+    Fate.UNHARMED: (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS),
+    Fate.CARRIED: (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS),
+    Fate.CARRIED_IN_BOTH: (ProcessStatus.SUCCESS, ProcessStatus.SUCCESS),
+    Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL),
+    Fate.CARRIED_BUT_CONVERSIONS_FAIL: (ProcessStatus.SUCCESS, ProcessStatus.FAILED),
+    Fate.CARRIED_OR_JOINED: (ProcessStatus.SUCCESS, ProcessStatus.FAILED),
+    Fate.LOSES_A: (ProcessStatus.PARTIAL, ProcessStatus.PARTIAL),
+    Fate.LOSES_A_AND_CONVERSIONS_FAIL: (ProcessStatus.PARTIAL, ProcessStatus.FAILED),
+    Fate.FAILS: (ProcessStatus.FAILED, ProcessStatus.FAILED),
 }
 #: The properties by which minor optimizing takes what it is to take. Small files are fragments, or all are segments.
 PROPERTIES = {
@@ -78,6 +70,140 @@ class Scene:
     lake: Lake
     world: SteppedWorld
     other_home: Path
+
+    def append(self) -> None:
+        self.lake.append([row(400), row(401, "b"), row(402, "c")])
+
+    def upsert_inputs(self) -> None:
+        self.lake.upsert([row(4, "a", "newer"), row(104, "b", "newer"), row(1, "a", "newer")])
+
+    def upsert_others(self) -> None:
+        self.lake.upsert([row(201, "a", "newer"), row(301, "b", "newer")])
+
+    def upsert_and_append(self) -> None:
+        """The schedule of apache/iceberg #10312: the append makes the equality delete older than the head."""
+        self.upsert_inputs()
+        self.append()
+
+    def delete_in_one_partition(self) -> None:
+        self.lake.delete_equal([row(4), row(5), row(201)])
+
+    def delete_everywhere(self) -> None:
+        self.lake.delete_equal([{"id": 4}, {"id": 104}, {"id": 201}], everywhere=True)
+
+    def delete_position_in_input(self) -> None:
+        self.lake.delete_positions(ids_are(5))
+
+    def delete_position_and_append(self) -> None:
+        """pyiceberg's own validation overlooks a delete that an append has followed."""
+        self.delete_position_in_input()
+        self.append()
+
+    def delete_position_and_compact(self) -> None:
+        self.delete_position_in_input()
+        self.lake.compact_position_deletes(per_file=True)
+
+    def delete_position_in_other(self) -> None:
+        self.lake.delete_positions(ids_are(201))
+
+    def delete_position_in_other_without_bounds(self) -> None:
+        """By its metadata it may name any file of the partition; only its own rows tell."""
+        self.lake.delete_positions(ids_are(201), with_bounds=False)
+
+    def delete_all_positions_of_an_input(self) -> None:
+        """What was deleted already is deleted again."""
+        self.lake.delete_positions(ids_are(4, 5, 6), with_bounds=False)
+        self.lake.delete_positions(ids_are(3, 103), per_file=True)
+
+    def overwrite_input(self) -> None:
+        self.lake.overwrite(ids_are(5), {"value": "newer"})
+
+    def overwrite_other(self) -> None:
+        self.lake.overwrite(ids_are(201, 301), {"value": "newer"})
+
+    def remove_input(self) -> None:
+        self.lake.remove_file(ids_are(5))
+
+    def remove_other(self) -> None:
+        self.lake.remove_file(ids_are(201))
+
+    def add_column_and_write(self) -> None:
+        self.lake.add_column("more")
+        self.lake.append([{**row(400), "more": "m"}])
+
+    def rename_and_reuse(self) -> None:
+        """The old name belongs to another column afterwards."""
+        self.lake.rename_column("value", "renamed")
+        self.lake.add_column("value")
+        self.lake.append([{**row(400), "renamed": "r"}])
+
+    def drop_and_reuse(self) -> None:
+        self.lake.drop_column("value")
+        self.lake.add_column("value")
+        self.lake.append([row(400, "a", "other")])
+
+    def change_spec(self) -> None:
+        lake = self.lake
+        if lake.table.spec().fields:
+            lake.partition_by_nothing()
+        else:
+            lake.partition_by_part()
+        lake.append([row(400), row(401, "b")])
+
+    def roll_back(self) -> None:
+        """To the last snapshot that the process does not know."""
+        planned = self.planned()
+        ancestors = self.lake.ancestors()
+        self.lake.set_main(ancestors[ancestors.index(planned) + 1])
+
+    def replace_main(self) -> None:
+        """By a branch that left main before the plan and went its own way."""
+        lake = self.lake
+        ancestors = lake.ancestors()
+        lake.create_branch("audit", ancestors[ancestors.index(self.planned()) + 1])
+        lake.append([row(500)], branch="audit")
+        lake.set_main(lake.table.metadata.refs["audit"].snapshot_id)
+
+    def write_to_branch(self) -> None:
+        self.lake.create_branch("audit")
+        self.lake.append([row(500)], branch="audit")
+
+    def expire_after_appends(self) -> None:
+        """What is left of the history does not lead back to the plan."""
+        self.append()
+        self.lake.append([row(403)])
+        self.lake.expire()
+
+    def upsert_and_optimize_a(self, kind: Kind, asked: OptimizingType, force: bool = False) -> None:
+        """Equality deletes come to both partitions; who has applied or converted them in one removes them there."""
+        self.upsert_inputs()
+        latest = self.lake.table.refresh().metadata.last_sequence_number
+        self.optimize(kind, asked, force, only="part = 'a'")
+        metadata = self.lake.table.refresh().metadata
+        # Others may have written while that was committed.
+        earlier = [one for one in oracle.live_files(self.lake.table) if one.data_sequence <= latest]
+        deletes = [one for one in earlier if one.content == oracle.EQUALITY_DELETES]
+        newest = {stored_partition(metadata, one.spec_id, one.partition) for one in deletes}
+        assert (("a",) in newest, ("b",) in newest) == (False, True), newest
+
+    def optimize(self, kind: Kind, asked: OptimizingType, force: bool = False, only: str = "") -> None:
+        """Let a coordinator of another state directory optimize the table, if it finds something to do."""
+        with self.lake.table.refresh().transaction() as change:
+            change.set_properties({**PROPERTIES[kind], **({"self-optimizing.filter": only} if only else {})})
+        self.other_home.mkdir()
+        other = World(self.other_home, self.lake.catalog)
+        try:
+            begun = other.planning.begin(other.table().table_id, trigger="request", requested=asked, force=force)
+            if begun.process_id is not None:
+                other.run_all(begun.process_id)
+                assert other.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+        finally:
+            other.store.close()
+        self.lake.require()
+
+    def planned(self) -> int:
+        (view,) = self.world.optimizing.list_processes()
+        return view.process.snapshot_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,189 +240,77 @@ ORDERED = {
 
 def expected_status(fate: Fate, kind: Kind, *, partitioned: bool, version: int = 2) -> ProcessStatus:
     """How a process ends that commits after an operation of that fate."""
-    ending = PARTITIONED[fate, kind]
+    ending = PARTITIONED[fate][kind is Kind.CONVERT]
     if version == 3 and kind is Kind.CONVERT:
         ending = JOINED.get(fate, ending)
     # Without partitions there is one task, and what it loses is all.
     return ending if partitioned or ending is ProcessStatus.SUCCESS else ProcessStatus.FAILED
 
 
-def _append(scene: Scene) -> None:
-    scene.lake.append([row(400), row(401, "b"), row(402, "c")])
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What others do to one process on a kind of table, each at a point of it."""
+
+    happenings: tuple[tuple[Operation, StrEnum], ...]
+    version: int
+    partitioned: bool
+    how: str  # what the process does with its inputs, or its strategy for updates
+
+    @property
+    def table(self) -> str:
+        return f"v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.how}"
+
+    @property
+    def points(self) -> set[StrEnum]:
+        return {point for _, point in self.happenings}
+
+    def __str__(self) -> str:
+        what = "-".join(f"{operation.name}-{point}" for operation, point in self.happenings)
+        return f"{what}-{self.table}".replace(" ", "_")
+
+    def happens(self, here: StrEnum, scene: Scene) -> None:
+        """Let others do what they do here."""
+        for operation, point in self.happenings:
+            if point is here:
+                operation.run(scene)
 
 
-def _upsert_inputs(scene: Scene) -> None:
-    scene.lake.upsert([row(4, "a", "newer"), row(104, "b", "newer"), row(1, "a", "newer")])
+#: What other operations can't follow, since they name that column.
+LAST = ("key column dropped",)
+#: Of these only one can happen: each looks for the plan's snapshot in the history, or takes it away from there.
+HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
 
 
-def _upsert_others(scene: Scene) -> None:
-    scene.lake.upsert([row(201, "a", "newer"), row(301, "b", "newer")])
+def possible(version: int, partitioned: bool) -> list[Operation]:
+    """What can be done to such a table."""
+    return [one for one in OPERATIONS if (version >= 2 or not one.deletes) and (partitioned or not one.partitions)]
 
 
-def _upsert_and_append(scene: Scene) -> None:
-    """The schedule of apache/iceberg #10312: the append makes the equality delete older than the head."""
-    _upsert_inputs(scene)
-    _append(scene)
-
-
-def _delete_in_one_partition(scene: Scene) -> None:
-    scene.lake.delete_equal([row(4), row(5), row(201)])
-
-
-def _delete_everywhere(scene: Scene) -> None:
-    scene.lake.delete_equal([{"id": 4}, {"id": 104}, {"id": 201}], everywhere=True)
-
-
-def _delete_position_in_input(scene: Scene) -> None:
-    scene.lake.delete_positions(ids_are(5))
-
-
-def _delete_position_and_append(scene: Scene) -> None:
-    """pyiceberg's own validation overlooks a delete that an append has followed."""
-    _delete_position_in_input(scene)
-    _append(scene)
-
-
-def _delete_position_and_compact(scene: Scene) -> None:
-    _delete_position_in_input(scene)
-    scene.lake.compact_position_deletes(per_file=True)
-
-
-def _delete_position_in_other(scene: Scene) -> None:
-    scene.lake.delete_positions(ids_are(201))
-
-
-def _delete_position_in_other_without_bounds(scene: Scene) -> None:
-    """By its metadata it may name any file of the partition; only its own rows tell."""
-    scene.lake.delete_positions(ids_are(201), with_bounds=False)
-
-
-def _delete_all_positions_of_an_input(scene: Scene) -> None:
-    """What was deleted already is deleted again."""
-    scene.lake.delete_positions(ids_are(4, 5, 6), with_bounds=False)
-    scene.lake.delete_positions(ids_are(3, 103), per_file=True)
-
-
-def _overwrite_input(scene: Scene) -> None:
-    scene.lake.overwrite(ids_are(5), {"value": "newer"})
-
-
-def _overwrite_other(scene: Scene) -> None:
-    scene.lake.overwrite(ids_are(201, 301), {"value": "newer"})
-
-
-def _remove_input(scene: Scene) -> None:
-    scene.lake.remove_file(ids_are(5))
-
-
-def _remove_other(scene: Scene) -> None:
-    scene.lake.remove_file(ids_are(201))
-
-
-def _add_column_and_write(scene: Scene) -> None:
-    scene.lake.add_column("more")
-    scene.lake.append([{**row(400), "more": "m"}])
-
-
-def _rename_and_reuse(scene: Scene) -> None:
-    """The old name belongs to another column afterwards."""
-    scene.lake.rename_column("value", "renamed")
-    scene.lake.add_column("value")
-    scene.lake.append([{**row(400), "renamed": "r"}])
-
-
-def _drop_and_reuse(scene: Scene) -> None:
-    scene.lake.drop_column("value")
-    scene.lake.add_column("value")
-    scene.lake.append([row(400, "a", "other")])
-
-
-def _change_spec(scene: Scene) -> None:
-    lake = scene.lake
-    if lake.table.spec().fields:
-        lake.partition_by_nothing()
-    else:
-        lake.partition_by_part()
-    lake.append([row(400), row(401, "b")])
-
-
-def _roll_back(scene: Scene) -> None:
-    """To the last snapshot that the process does not know."""
-    planned = _planned(scene)
-    ancestors = scene.lake.ancestors()
-    scene.lake.set_main(ancestors[ancestors.index(planned) + 1])
-
-
-def _replace_main(scene: Scene) -> None:
-    """By a branch that left main before the plan and went its own way."""
-    lake = scene.lake
-    ancestors = lake.ancestors()
-    lake.create_branch("audit", ancestors[ancestors.index(_planned(scene)) + 1])
-    lake.append([row(500)], branch="audit")
-    lake.set_main(lake.table.metadata.refs["audit"].snapshot_id)
-
-
-def _write_to_branch(scene: Scene) -> None:
-    scene.lake.create_branch("audit")
-    scene.lake.append([row(500)], branch="audit")
-
-
-def _expire_after_appends(scene: Scene) -> None:
-    """What is left of the history does not lead back to the plan."""
-    _append(scene)
-    scene.lake.append([row(403)])
-    scene.lake.expire()
-
-
-def _upsert_and_optimize_a(scene: Scene, kind: Kind, asked: OptimizingType, force: bool = False) -> None:
-    """Equality deletes come to both partitions, and are removed from one by who has applied or converted them there."""
-    _upsert_inputs(scene)
-    latest = scene.lake.table.refresh().metadata.last_sequence_number
-    _optimize(scene, kind, asked, force, only="part = 'a'")
-    metadata = scene.lake.table.refresh().metadata
-    # Others may have written while that was committed.
-    earlier = [one for one in oracle.live_files(scene.lake.table) if one.data_sequence <= latest]
-    deletes = [one for one in earlier if one.content == oracle.EQUALITY_DELETES]
-    newest = {stored_partition(metadata, one.spec_id, one.partition) for one in deletes}
-    assert (("a",) in newest, ("b",) in newest) == (False, True), newest
-
-
-def _optimize(scene: Scene, kind: Kind, asked: OptimizingType, force: bool = False, only: str = "") -> None:
-    """Let a coordinator of another state directory optimize the table, if it finds something to do."""
-    with scene.lake.table.refresh().transaction() as change:
-        change.set_properties({**PROPERTIES[kind], **({"self-optimizing.filter": only} if only else {})})
-    scene.other_home.mkdir()
-    other = World(scene.other_home, scene.lake.catalog)
-    try:
-        begun = other.planning.begin(other.table().table_id, trigger="request", requested=asked, force=force)
-        if begun.process_id is not None:
-            other.run_all(begun.process_id)
-            assert other.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    finally:
-        other.store.close()
-    scene.lake.require()
-
-
-def _planned(scene: Scene) -> int:
-    (view,) = scene.world.optimizing.list_processes()
-    return view.process.snapshot_id
+def pair(chance: random.Random, points: Sequence[StrEnum], version: int, partitioned: bool, how: str) -> Case:
+    """Two different operations, by chance, at one point or at two, the first at the earlier one."""
+    every = [one for one in possible(version, partitioned) if one.name != "nothing"]
+    first = chance.choice([one for one in every if one.name not in LAST])
+    others = [one for one in every if one is not first and one.is_own + first.is_own < 2]
+    second = chance.choice([one for one in others if not {first.name, one.name} <= HISTORY])
+    at = sorted(chance.choices(range(len(points)), k=2))
+    return Case(((first, points[at[0]]), (second, points[at[1]])), version, partitioned, how)
 
 
 OPERATIONS = (
     Operation("nothing", lambda scene: None),
-    Operation("append", _append),
-    Operation("upsert of inputs", _upsert_inputs, deletes=True),
-    Operation("upsert of inputs, then append", _upsert_and_append, deletes=True),
-    Operation("upsert of others", _upsert_others, deletes=True),
-    Operation("equality delete in one partition", _delete_in_one_partition, deletes=True),
-    Operation("equality delete everywhere", _delete_everywhere, deletes=True),
-    Operation("position delete in input", _delete_position_in_input, Fate.CARRIED, deletes=True),
-    Operation("position delete in input, then append", _delete_position_and_append, Fate.CARRIED, deletes=True),
-    Operation("position delete in other", _delete_position_in_other, deletes=True),
-    Operation("position delete in other, without bounds", _delete_position_in_other_without_bounds, deletes=True),
+    Operation("append", Scene.append),
+    Operation("upsert of inputs", Scene.upsert_inputs, deletes=True),
+    Operation("upsert of inputs, then append", Scene.upsert_and_append, deletes=True),
+    Operation("upsert of others", Scene.upsert_others, deletes=True),
+    Operation("equality delete in one partition", Scene.delete_in_one_partition, deletes=True),
+    Operation("equality delete everywhere", Scene.delete_everywhere, deletes=True),
+    Operation("position delete in input", Scene.delete_position_in_input, Fate.CARRIED, deletes=True),
+    Operation("position delete in input, then append", Scene.delete_position_and_append, Fate.CARRIED, deletes=True),
+    Operation("position delete in other", Scene.delete_position_in_other, deletes=True),
+    Operation("position delete in other, without bounds", Scene.delete_position_in_other_without_bounds, deletes=True),
     Operation(
         "position deletes of every row of an input",
-        _delete_all_positions_of_an_input,
+        Scene.delete_all_positions_of_an_input,
         Fate.CARRIED_IN_BOTH,
         deletes=True,
     ),
@@ -307,32 +321,32 @@ OPERATIONS = (
         deletes=True,
     ),
     Operation(
-        "position delete, then all compacted", _delete_position_and_compact, Fate.CARRIED_OR_JOINED, deletes=True
+        "position delete, then all compacted", Scene.delete_position_and_compact, Fate.CARRIED_OR_JOINED, deletes=True
     ),
     Operation(
         "row taken back", lambda scene: scene.lake.take_back([row(2)]), Fate.LOSES_A_AND_CONVERSIONS_FAIL, deletes=True
     ),
-    Operation("overwrite of input", _overwrite_input, Fate.LOSES_A),
-    Operation("overwrite of other", _overwrite_other),
-    Operation("removal of input", _remove_input, Fate.LOSES_A),
-    Operation("removal of other", _remove_other),
-    Operation("column added and written", _add_column_and_write),
-    Operation("column renamed and its name reused", _rename_and_reuse),
+    Operation("overwrite of input", Scene.overwrite_input, Fate.LOSES_A),
+    Operation("overwrite of other", Scene.overwrite_other),
+    Operation("removal of input", Scene.remove_input, Fate.LOSES_A),
+    Operation("removal of other", Scene.remove_other),
+    Operation("column added and written", Scene.add_column_and_write),
+    Operation("column renamed and its name reused", Scene.rename_and_reuse),
     Operation("column promoted", lambda scene: scene.lake.promote_column("number")),
-    Operation("column dropped and its name reused", _drop_and_reuse),
+    Operation("column dropped and its name reused", Scene.drop_and_reuse),
     Operation("key column dropped", lambda scene: scene.lake.drop_column("id")),
-    Operation("spec changed and written", _change_spec),
+    Operation("spec changed and written", Scene.change_spec),
     Operation("branch created", lambda scene: scene.lake.create_branch("audit")),
-    Operation("branch written", _write_to_branch),
+    Operation("branch written", Scene.write_to_branch),
     Operation("tag created", lambda scene: scene.lake.create_tag("release")),
-    Operation("main rolled back", _roll_back, Fate.FAILS),
-    Operation("main replaced", _replace_main, Fate.FAILS),
+    Operation("main rolled back", Scene.roll_back, Fate.FAILS),
+    Operation("main replaced", Scene.replace_main, Fate.FAILS),
     Operation("expiry", lambda scene: scene.lake.expire()),
-    Operation("expiry after appends", _expire_after_appends, Fate.FAILS),
-    Operation("own rewrite", lambda scene: _optimize(scene, Kind.REWRITE, OptimizingType.FULL, force=True), Fate.FAILS),
+    Operation("expiry after appends", Scene.expire_after_appends, Fate.FAILS),
+    Operation("own rewrite", lambda scene: scene.optimize(Kind.REWRITE, OptimizingType.FULL, force=True), Fate.FAILS),
     Operation(
         "own conversion",
-        lambda scene: _optimize(scene, Kind.CONVERT, OptimizingType.MINOR),
+        lambda scene: scene.optimize(Kind.CONVERT, OptimizingType.MINOR),
         Fate.CARRIED_BUT_CONVERSIONS_FAIL,
         deletes=True,
     ),
@@ -343,14 +357,14 @@ OPERATIONS = (
 OPERATIONS += (
     Operation(
         "own rewrite of a after an upsert",
-        lambda scene: _upsert_and_optimize_a(scene, Kind.REWRITE, OptimizingType.FULL, force=True),
+        lambda scene: scene.upsert_and_optimize_a(Kind.REWRITE, OptimizingType.FULL, force=True),
         Fate.LOSES_A,
         deletes=True,
         partitions=True,
     ),
     Operation(
         "own conversion of a after an upsert",
-        lambda scene: _upsert_and_optimize_a(scene, Kind.CONVERT, OptimizingType.MINOR),
+        lambda scene: scene.upsert_and_optimize_a(Kind.CONVERT, OptimizingType.MINOR),
         Fate.CARRIED_BUT_CONVERSIONS_LOSE_A,
         deletes=True,
         partitions=True,

@@ -104,26 +104,9 @@ class Story:
 
     def choices(self) -> list[Callable[[], None]]:
         """What may come next, the likelier the more often."""
-        every = [
-            self.append,
-            self.optimize,
-            self.optimize,
-            self.undo,
-            self.undo,
-            self.undo,
-            self.rewrite_files,
-            self.maintain,
-            self.expire_snapshots,
-            self.expire_snapshots,
-            self.expire_data,
-            self.clean_orphans,
-            self.empty_trash,
-            self.make_tag,
-            self.tag_by_others,
-            self.drop_tag,
-            self.roll_back,
-            self.undo,
-        ]
+        every = [self.append, *[self.optimize] * 2, *[self.undo] * 3, self.rewrite_files, self.maintain]
+        every += [*[self.expire_snapshots] * 2, self.expire_data, self.clean_orphans, self.empty_trash, self.make_tag]
+        every += [self.tag_by_others, self.drop_tag, self.roll_back, self.undo]
         return [*every, self.upsert, self.upsert, self.delete] if self.version >= 2 else every
 
     def check(self) -> None:

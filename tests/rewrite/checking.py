@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import random
 import uuid
 from collections import defaultdict
@@ -35,12 +36,14 @@ from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine.files import POSITION_SCHEMA, stored
 from tests.engine.oracle import LiveRow
 from tests.engine.parquet_rows import read_parquet
 from tests.engine.values import Row, canonical
 
 ATTEMPT = Attempt(TaskId("0197c0de-0000-7000-8000-000000000001", 1), 1)
+ENGINE = {"on_progress": lambda done, total: None, "is_cancelled": lambda: False}
 
 
 def access_to(table: TableContext) -> FileAccess:
@@ -48,6 +51,11 @@ def access_to(table: TableContext) -> FileAccess:
     return open_access(
         {}, table.location, read_locations=table.read_locations, write_locations=(table.location, table.data_location)
     )
+
+
+def rewritten(work: RewriteInput, memory_bytes: int) -> RewriteOutput:
+    """What the engine makes of it."""
+    return rewrite(work, access_to(work.table), ATTEMPT, memory_limit_bytes=memory_bytes, **ENGINE)
 
 
 def tasks(table: Any, chance: random.Random) -> list[RewriteInput]:
@@ -142,45 +150,55 @@ def assert_true_metrics(file: DataFile, schema: Schema, properties: Mapping[str,
 
     Bounds have to be there wherever the mode wants them and a value exists that has one.
     """
-    records = read_parquet(file.path, None, {}).records(schema.as_struct())
-    for path, field, repeated in _leaves(schema.fields, (), False):
-        known = file.metrics
+    known = file.metrics
+    for path, field, values in _columns(file, schema):
         mode = _mode(".".join(path), properties)
-        if repeated or mode == "none":
-            assert field.field_id not in known.lower_bounds
-            assert field.field_id not in known.upper_bounds
+        if values is None or mode == "none":
+            assert field.field_id not in known.lower_bounds.keys() | known.upper_bounds.keys()
             continue
-        values = [_at(record, path) for record in records]
+        is_float = isinstance(field.field_type, FloatType | DoubleType)
+        nans = len([value for value in values if _is_nan(value)])
         assert known.value_counts[field.field_id] == len(values), path
         assert known.null_value_counts[field.field_id] == values.count(None), path
-        is_float = isinstance(field.field_type, FloatType | DoubleType)
-        nans = sum(1 for value in values if is_float and value is not None and math.isnan(value))
         assert known.nan_value_counts.get(field.field_id) == (nans if is_float else None), path
         _assert_bounds(file, field, mode, [one for one in values if one is not None])
 
 
-def _leaves(
-    fields: tuple[NestedField, ...], path: tuple[str, ...], repeated: bool
+def _columns(file: DataFile, schema: Schema) -> Iterator[tuple[tuple[str, ...], NestedField, list[Any] | None]]:
+    """Each column with its path and its values, which are None within lists and maps."""
+    records = read_parquet(file.path, None, {}).records(schema.as_struct())
+    for path, field, repeated in leaves(schema.fields):
+        yield path, field, None if repeated else [at(record, path) for record in records]
+
+
+def leaves(
+    fields: tuple[NestedField, ...], path: tuple[str, ...] = (), repeated: bool = False
 ) -> Iterator[tuple[tuple[str, ...], NestedField, bool]]:
+    """The columns with their paths, and whether they are within lists or maps."""
     for field in fields:
         own = (*path, field.name)
         match field.field_type:
             case StructType(fields=inner):
-                yield from _leaves(inner, own, repeated)
+                yield from leaves(inner, own, repeated)
             case ListType() as kind:
-                yield from _leaves((kind.element_field,), own, True)
+                yield from leaves((kind.element_field,), own, True)
             case MapType() as kind:
-                yield from _leaves((kind.key_field, kind.value_field), own, True)
+                yield from leaves((kind.key_field, kind.value_field), own, True)
             case _:
                 yield own, field, repeated
 
 
-def _at(record: Any, path: tuple[str, ...]) -> Any:
+def at(record: Any, path: tuple[str, ...]) -> Any:
+    """The value at that path; None where a struct around it is null."""
     for name in path:
         if record is None:
             return None
         record = record[name]
     return record
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _mode(name: str, properties: Mapping[str, str]) -> str:
@@ -192,25 +210,18 @@ def _assert_bounds(file: DataFile, field: NestedField, mode: str, values: list[A
     kind = field.field_type
     lower = file.metrics.lower_bounds.get(field.field_id)
     upper = file.metrics.upper_bounds.get(field.field_id)
-    ordered = [_order(kind, value) for value in values if not (isinstance(value, float) and math.isnan(value))]
+    ordered = [_order(kind, value) for value in values if not _is_nan(value)]
     if mode == "counts" or not ordered:
         assert (lower, upper) == (None, None), field
         return
-    least, greatest = min(ordered), max(ordered)
     # A row group of NaN alone tells no bounds, nor does one with a huge value.
     told = all(_size(value) <= TOLD_BYTES for value in values) and len(ordered) == len(values)
-    if lower is None:
-        assert not told, f"{field.name} has no lower bound"
-    else:
-        found = _order(kind, _decoded(kind, lower))
-        assert found <= least, field
-        assert isinstance(kind, _SHORTENED) or found == least, field
-    if upper is None:
-        assert not told or isinstance(kind, _SHORTENED), f"{field.name} has no upper bound"
-    else:
-        found = _order(kind, _decoded(kind, upper))
-        assert found >= greatest, field
-        assert isinstance(kind, _SHORTENED) or found == greatest, field
+    is_shortened = isinstance(kind, _SHORTENED)
+    assert lower is not None or not told, f"{field.name} has no lower bound"
+    assert upper is not None or not told or is_shortened, f"{field.name} has no upper bound"
+    for bound, own, is_beyond in ((lower, min(ordered), operator.le), (upper, max(ordered), operator.ge)):
+        found = None if bound is None else _order(kind, _decoded(kind, bound))
+        assert found in (None, own) or (is_shortened and is_beyond(found, own)), field
     if mode == "full" and told and isinstance(kind, _SHORTENED):
         assert (_decoded(kind, lower), _decoded(kind, upper)) == (min(values, key=_text), max(values, key=_text))
     if mode.startswith("truncate"):
@@ -249,16 +260,15 @@ def assert_holding_metrics(file: DataFile, schema: Schema) -> None:
 
     A column of floating-point numbers has bounds only where its NaN values are counted.
     """
-    records = read_parquet(file.path, None, {}).records(schema.as_struct())
-    for path, field, repeated in _leaves(schema.fields, (), False):
-        known, field_id, kind = file.metrics, field.field_id, field.field_type
-        if repeated:
+    known = file.metrics
+    for path, field, values in _columns(file, schema):
+        field_id, kind = field.field_id, field.field_type
+        if values is None:
             assert field_id not in known.lower_bounds.keys() | known.upper_bounds.keys() | known.value_counts.keys()
             continue
-        values = [_at(record, path) for record in records]
+        nans = [value for value in values if _is_nan(value)]
         assert known.value_counts.get(field_id, len(values)) == len(values), path
         assert known.null_value_counts.get(field_id, values.count(None)) == values.count(None), path
-        nans = [value for value in values if isinstance(value, float) and math.isnan(value)]
         assert known.nan_value_counts.get(field_id, len(nans)) == len(nans), path
         if isinstance(kind, FloatType | DoubleType) and field_id not in known.nan_value_counts:
             assert field_id not in known.lower_bounds.keys() | known.upper_bounds.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_optimizer.rewrite.engine import rewrite
+from amoro_core.model.task_payload import RewriteInput
 from tests.engine import oracle, writer
 from tests.rewrite import tables
-from tests.rewrite.checking import ATTEMPT, access_to, assert_right, assert_true_metrics, tasks
+from tests.rewrite.checking import assert_right, assert_true_metrics, rewritten, tasks
 
 
 @contextmanager
@@ -32,11 +32,10 @@ def warehouse(root: Path) -> Iterator[tuple[Catalog, CatalogConfig]]:
         close_catalogs()
 
 
-def rewrite_table(catalog: Catalog, config: CatalogConfig, seed: int) -> int:
-    """Make the table of the seed and rewrite all of it; how many tasks that took.
-
-    Raises AssertionError unless the rows are those that the slow reader finds, and the metrics those of the rows.
-    """
+def random_work(
+    catalog: Catalog, config: CatalogConfig, seed: int
+) -> tuple[tables.RandomTable, Mapping[str, list[oracle.LiveRow]], list[RewriteInput]]:
+    """The table of the seed, its live rows by file, and the tasks that rewrite all of it."""
     made = tables.make(catalog, seed)
     print(f"seed {seed}: {' '.join(made.steps)}")
     live = defaultdict(list)
@@ -44,19 +43,18 @@ def rewrite_table(catalog: Catalog, config: CatalogConfig, seed: int) -> int:
         live[row.path].append(row)
 
     loaded = IcebergFormat().load(config, TableIdentifier("cat", ("db",), f"t{seed}"))
-    done = 0
-    for work in tasks(loaded, made.chance):
-        limit = made.chance.choice([512 << 20, 1 << 20, 1])
-        output = rewrite(
-            work,
-            access_to(work.table),
-            ATTEMPT,
-            on_progress=lambda done, total: None,
-            is_cancelled=lambda: False,
-            memory_limit_bytes=limit,
-        )
+    return made, live, tasks(loaded, made.chance)
+
+
+def rewrite_table(catalog: Catalog, config: CatalogConfig, seed: int) -> int:
+    """Make the table of the seed and rewrite all of it; how many tasks that took.
+
+    Raises AssertionError unless the rows are those that the slow reader finds, and the metrics those of the rows.
+    """
+    made, live, works = random_work(catalog, config, seed)
+    for work in works:
+        output = rewritten(work, made.chance.choice([512 << 20, 1 << 20, 1]))
         assert_right(work, output, live)
         for file in output.data_files:
             assert_true_metrics(file, made.table.schema(), made.table.properties)
-        done += 1
-    return done
+    return len(works)

@@ -95,6 +95,203 @@ class RandomTable:
         self.names += 1
         return f"n{self.names}"
 
+    # Files
+
+    def _rows(self, most: int) -> list[dict[str, object]]:
+        return random_rows(self.chance, self.table.schema(), self.chance.randint(1, most), self.sources)
+
+    def append(self) -> None:
+        chance = self.chance
+        layout = Layout(
+            file_format=chance.choice([FileFormat.PARQUET] * 4 + [FileFormat.AVRO, FileFormat.ORC]),
+            codec=chance.choice(["snappy", "zstd", "gzip", "brotli", "lz4", "none"]),
+            options=tuple((key, chance.choice(values)) for key, values in _WRITERS.items() if chance.random() < 0.3),
+            row_group_rows=chance.choice([3, 10, 1 << 20]),
+            with_field_ids=not self.is_mapped or chance.random() < 0.4,
+            omitted_columns=self._omitted(),
+        )
+        writer.append(self.table, self._rows(40), files=chance.randint(1, 3), layout=layout)
+
+    def _omitted(self) -> frozenset[str]:
+        """Columns that files may lack: identity sources, whatever they are, and others that may be null."""
+        if self.chance.random() < 0.5:
+            return frozenset()
+        identities = {one.source_id for one in self.table.spec().fields if isinstance(one.transform, IdentityTransform)}
+        fields = self.table.schema().fields
+        found = [one.name for one in fields if one.field_id in identities or not one.required]
+        chosen = self.chance.sample(found, self.chance.randint(0, len(found)))
+        return frozenset(chosen if len(chosen) < len(fields) else chosen[1:])
+
+    def delete_positions(self) -> None:
+        chance = self.chance
+        share, per_file = chance.choice([0.05, 0.3, 0.9]), chance.random() < 0.5
+        writer.delete_where(
+            self.table,
+            lambda row: chance.random() < share,
+            per_file=per_file,
+            with_bounds=chance.random() < 0.5,
+            with_rows=chance.random() < 0.4,
+        )
+
+    def delete_some_positions(self) -> None:
+        """Positions in any order, some twice, some deleted before."""
+        files = [file for file in oracle.live_files(self.table) if file.content == oracle.DATA]
+        deletes = []
+        for file in self.chance.sample(files, self.chance.randint(0, len(files))):
+            count = self.chance.randint(1, 2 * file.record_count)
+            deletes.append((file.path, [self.chance.randrange(file.record_count) for _ in range(count)]))
+        writer.row_delta(self.table, position_deletes=deletes, per_file=self.chance.random() < 0.5, sort=False)
+
+    def _keys(self) -> list[str]:
+        """Names of one to three primitive fields outside lists and maps."""
+        found = [
+            place
+            for place in places(self.table.schema())
+            if place.field.field_type.is_primitive and not place.is_repeated
+        ]
+        chosen = self.chance.sample(found, min(len(found), self.chance.choice([1, 1, 2, 3])))
+        return [place.name for place in chosen]
+
+    def delete_keys(self) -> None:
+        keys, spec_id = self._keys(), None
+        if self.chance.random() < 0.3:
+            with suppress(ValueError):  # the table was partitioned from the start
+                spec_id = writer.unpartitioned_spec_id(self.table)
+        if keys:
+            writer.row_delta(
+                self.table,
+                self._rows(5) if self.chance.random() < 0.3 else (),
+                [writer.EqualityDelete(keys, self._rows(6), spec_id=spec_id)],
+            )
+
+    def upsert(self) -> None:
+        if keys := self._keys():
+            writer.upsert(self.table, self._rows(8), keys)
+
+    def update(self) -> None:
+        chance = self.chance
+        writer.copy_on_write(self.table, lambda row: chance.random() < 0.1)
+
+    # Partitions
+
+    def partition(self) -> None:
+        """Add or remove a partition field."""
+        table, chance = self.table, self.chance
+        spec: PartitionSpec = table.spec()
+        if spec.fields and chance.random() < 0.4:
+            with table.update_spec() as update:
+                update.remove_field(spec.fields[0].name)
+            return
+        used = {one.source_id for one in spec.fields}
+        kinds = {table.schema().find_type(one) for one in used if one in table.schema().field_ids}
+        found = [
+            place
+            for place in places(table.schema())
+            if place.field.field_type.is_primitive
+            and not place.is_repeated
+            and place.field.field_id not in used
+            # pyiceberg, which writes these manifests, gives two such types one name, which no Avro reader accepts
+            and not (isinstance(place.field.field_type, _NAMED_TYPES) and place.field.field_type in kinds)
+            and not (place.parents and place.field.required)  # pyiceberg can't write the null of a struct that is null
+        ]
+        if not found or len(used) == 2:
+            return
+        place = chance.choice(found)
+        is_new = place.field.field_id not in self.sources
+        if is_new and isinstance(place.field.field_type, _LONG_PATHS) and table.current_snapshot() is not None:
+            return  # huge values may have been written
+        self.sources.add(place.field.field_id)
+        self.protected.update((*place.parents, place.field.field_id))
+        other = _TRANSFORMS.get(type(place.field.field_type), ())
+        transform = chance.choice([IdentityTransform(), IdentityTransform(), *other])
+        with table.update_spec() as update:
+            update.add_field(place.name, transform, f"p{self.new_name()}")
+
+    # Schemas
+
+    def evolve(self) -> None:
+        self.table.refresh()
+        steps = (self._add, self._add, self._rename, self._drop, self._drop_and_add, self._promote, self._promote)
+        step = self.chance.choice((*steps, self._move, self._relax, self.partition))
+        self.steps[-1] += step.__name__
+        step()
+
+    def _parent(self) -> tuple[str, ...]:
+        """The path of a struct to add to, that of the schema itself in the first place."""
+        structs = [place.path[:-1] for place in places(self.table.schema())]
+        return self.chance.choice([(), *structs])
+
+    def _add(self) -> None:
+        ids: Callable[[], int] = iter(range(10_000, 20_000)).__next__
+        path = (*self._parent(), self.new_name())
+        with self.table.update_schema() as update:
+            update.add_column(path, random_type(self.chance, ids, len(path)))
+
+    def _any(self, *, droppable: bool = False) -> Place | None:
+        every = places(self.table.schema())
+        siblings = [place.path[:-1] for place in every]
+        found = [
+            one
+            for one in every
+            if not droppable
+            or (one.field.field_id not in self.protected and siblings.count(one.path[:-1]) > 1 and self._is_free(one))
+        ]
+        return self.chance.choice(found) if found else None
+
+    def _is_free(self, place: Place) -> bool:
+        """Whether nothing below the field is protected."""
+        below = (one for one in places(self.table.schema()) if place.field.field_id in one.parents)
+        return all(one.field.field_id not in self.protected for one in below)
+
+    def _rename(self) -> None:
+        if place := self._any():
+            with self.table.update_schema() as update:
+                update.rename_column(place.path, self.new_name())
+
+    def _drop(self) -> Place | None:
+        if place := self._any(droppable=True):
+            with self.table.update_schema() as update:
+                update.delete_column(place.path)
+        return place
+
+    def _drop_and_add(self) -> None:
+        """A new column under an old name; not where files are read by names: the old values would come back."""
+        place = self._drop()
+        if place is not None and not self.is_mapped:
+            self.table.refresh()
+            with self.table.update_schema() as update:
+                update.add_column(place.path, primitive(self.chance))
+
+    def _promote(self) -> None:
+        wider = {IntegerType: LongType(), FloatType: DoubleType()}
+        found = []
+        for place in places(self.table.schema()):
+            kind = place.field.field_type
+            if isinstance(kind, DecimalType) and kind.precision < 38:
+                found.append((place, DecimalType(self.chance.randint(kind.precision + 1, 38), kind.scale)))
+            elif type(kind) in wider:
+                found.append((place, wider[type(kind)]))
+        if found:
+            place, kind = self.chance.choice(found)
+            with self.table.update_schema() as update:
+                update.update_column(place.path, field_type=kind)
+
+    def _move(self) -> None:
+        place, other = self._any(), self._any()
+        assert place is not None
+        assert other is not None
+        with self.table.update_schema() as update:
+            if place.path[:-1] == other.path[:-1] and place != other:
+                update.move_after(place.path, other.path)
+            else:
+                update.move_first(place.path)
+
+    def _relax(self) -> None:
+        required = [place for place in places(self.table.schema()) if place.field.required]
+        if required:
+            with self.table.update_schema() as update:
+                update.make_column_optional(self.chance.choice(required).path)
+
 
 def make(catalog: Catalog, seed: int) -> RandomTable:
     """The table `db.t<seed>` after a random life; equal for equal seeds, names of files aside."""
@@ -108,14 +305,13 @@ def make(catalog: Catalog, seed: int) -> RandomTable:
         with table.transaction() as transaction:
             transaction.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
     if chance.random() < 0.5:
-        _partition(made)
-    _append(made)
-    deletes = (_delete_positions, _delete_some_positions, _delete_keys, _delete_keys, _delete_keys, _upsert, _update)
+        made.partition()
+    made.append()
+    deletes = ("delete_positions", "delete_some_positions", *["delete_keys"] * 3, "upsert", "update")
     for _ in range(chance.randint(2, 8)):
-        steps = (_append, _append, _evolve, _evolve, _evolve, *(deletes if version == 2 else ()))
-        step = chance.choice(steps)
-        made.steps.append(step.__name__)
-        step(made)
+        step = chance.choice(("append", "append", *["evolve"] * 3, *(deletes if version == 2 else ())))
+        made.steps.append(step)
+        getattr(made, step)()
     table.refresh()
     return made
 
@@ -133,228 +329,6 @@ def _properties(chance: random.Random) -> dict[str, str]:
         "write.parquet.bloom-filter-enabled.column.plain": ["true"],
     }
     return {key: chance.choice(values) for key, values in choices.items() if chance.random() < 0.3}
-
-
-# Files
-
-
-def _rows(made: RandomTable, most: int) -> list[dict[str, object]]:
-    return random_rows(made.chance, made.table.schema(), made.chance.randint(1, most), made.sources)
-
-
-def _append(made: RandomTable) -> None:
-    chance = made.chance
-    layout = Layout(
-        file_format=chance.choice([FileFormat.PARQUET] * 4 + [FileFormat.AVRO, FileFormat.ORC]),
-        codec=chance.choice(["snappy", "zstd", "gzip", "brotli", "lz4", "none"]),
-        options=tuple((key, chance.choice(values)) for key, values in _WRITERS.items() if chance.random() < 0.3),
-        row_group_rows=chance.choice([3, 10, 1 << 20]),
-        with_field_ids=not made.is_mapped or chance.random() < 0.4,
-        omitted_columns=_omitted(made),
-    )
-    writer.append(made.table, _rows(made, 40), files=chance.randint(1, 3), layout=layout)
-
-
-def _omitted(made: RandomTable) -> frozenset[str]:
-    """Columns that files may lack: identity sources, whatever they are, and others that may be null."""
-    if made.chance.random() < 0.5:
-        return frozenset()
-    identities = {one.source_id for one in made.table.spec().fields if isinstance(one.transform, IdentityTransform)}
-    fields = made.table.schema().fields
-    found = [one.name for one in fields if one.field_id in identities or not one.required]
-    chosen = made.chance.sample(found, made.chance.randint(0, len(found)))
-    return frozenset(chosen if len(chosen) < len(fields) else chosen[1:])
-
-
-def _delete_positions(made: RandomTable) -> None:
-    chance = made.chance
-    share, per_file = chance.choice([0.05, 0.3, 0.9]), chance.random() < 0.5
-    writer.delete_where(
-        made.table,
-        lambda row: chance.random() < share,
-        per_file=per_file,
-        with_bounds=chance.random() < 0.5,
-        with_rows=chance.random() < 0.4,
-    )
-
-
-def _delete_some_positions(made: RandomTable) -> None:
-    """Positions in any order, some twice, some deleted before."""
-    files = [file for file in oracle.live_files(made.table) if file.content == oracle.DATA]
-    deletes = []
-    for file in made.chance.sample(files, made.chance.randint(0, len(files))):
-        count = made.chance.randint(1, 2 * file.record_count)
-        deletes.append((file.path, [made.chance.randrange(file.record_count) for _ in range(count)]))
-    writer.row_delta(made.table, position_deletes=deletes, per_file=made.chance.random() < 0.5, sort=False)
-
-
-def _keys(made: RandomTable) -> list[str]:
-    """Names of one to three primitive fields outside lists and maps."""
-    found = [
-        place for place in places(made.table.schema()) if place.field.field_type.is_primitive and not place.is_repeated
-    ]
-    chosen = made.chance.sample(found, min(len(found), made.chance.choice([1, 1, 2, 3])))
-    return [place.name for place in chosen]
-
-
-def _delete_keys(made: RandomTable) -> None:
-    keys, spec_id = _keys(made), None
-    if made.chance.random() < 0.3:
-        with suppress(ValueError):  # the table was partitioned from the start
-            spec_id = writer.unpartitioned_spec_id(made.table)
-    if keys:
-        writer.row_delta(
-            made.table,
-            _rows(made, 5) if made.chance.random() < 0.3 else (),
-            [writer.EqualityDelete(keys, _rows(made, 6), spec_id=spec_id)],
-        )
-
-
-def _upsert(made: RandomTable) -> None:
-    if keys := _keys(made):
-        writer.upsert(made.table, _rows(made, 8), keys)
-
-
-def _update(made: RandomTable) -> None:
-    chance = made.chance
-    writer.copy_on_write(made.table, lambda row: chance.random() < 0.1)
-
-
-# Partitions
-
-
-def _partition(made: RandomTable) -> None:
-    """Add or remove a partition field."""
-    table, chance = made.table, made.chance
-    spec: PartitionSpec = table.spec()
-    if spec.fields and chance.random() < 0.4:
-        with table.update_spec() as update:
-            update.remove_field(spec.fields[0].name)
-        return
-    used = {one.source_id for one in spec.fields}
-    kinds = {table.schema().find_type(one) for one in used if one in table.schema().field_ids}
-    found = [
-        place
-        for place in places(table.schema())
-        if place.field.field_type.is_primitive
-        and not place.is_repeated
-        and place.field.field_id not in used
-        # pyiceberg, which writes these manifests, gives two such types one name, which no Avro reader accepts
-        and not (isinstance(place.field.field_type, _NAMED_TYPES) and place.field.field_type in kinds)
-        and not (place.parents and place.field.required)  # pyiceberg can't write the null of a struct that is null
-    ]
-    if not found or len(used) == 2:
-        return
-    place = chance.choice(found)
-    is_new = place.field.field_id not in made.sources
-    if is_new and isinstance(place.field.field_type, _LONG_PATHS) and table.current_snapshot() is not None:
-        return  # huge values may have been written
-    made.sources.add(place.field.field_id)
-    made.protected.update((*place.parents, place.field.field_id))
-    other = _TRANSFORMS.get(type(place.field.field_type), ())
-    transform = chance.choice([IdentityTransform(), IdentityTransform(), *other])
-    with table.update_spec() as update:
-        update.add_field(place.name, transform, f"p{made.new_name()}")
-
-
-# Schemas
-
-
-def _evolve(made: RandomTable) -> None:
-    made.table.refresh()
-    step = made.chance.choice(
-        [_add, _add, _rename, _drop, _drop_and_add, _promote, _promote, _move, _relax, _partition]
-    )
-    made.steps[-1] += step.__name__
-    step(made)
-
-
-def _parent(made: RandomTable) -> tuple[str, ...]:
-    """The path of a struct to add to, that of the schema itself in the first place."""
-    structs = [place.path[:-1] for place in places(made.table.schema())]
-    return made.chance.choice([(), *structs])
-
-
-def _add(made: RandomTable) -> None:
-    ids: Callable[[], int] = iter(range(10_000, 20_000)).__next__
-    path = (*_parent(made), made.new_name())
-    with made.table.update_schema() as update:
-        update.add_column(path, random_type(made.chance, ids, len(path)))
-
-
-def _any(made: RandomTable, *, droppable: bool = False) -> Place | None:
-    schema = made.table.schema()
-    siblings = [place.path[:-1] for place in places(schema)]
-    found = [
-        place
-        for place in places(schema)
-        if not droppable
-        or (
-            place.field.field_id not in made.protected and siblings.count(place.path[:-1]) > 1 and _is_free(made, place)
-        )
-    ]
-    return made.chance.choice(found) if found else None
-
-
-def _is_free(made: RandomTable, place: Place) -> bool:
-    """Whether nothing below the field is protected."""
-    below = (one for one in places(made.table.schema()) if place.field.field_id in one.parents)
-    return all(one.field.field_id not in made.protected for one in below)
-
-
-def _rename(made: RandomTable) -> None:
-    if place := _any(made):
-        with made.table.update_schema() as update:
-            update.rename_column(place.path, made.new_name())
-
-
-def _drop(made: RandomTable) -> Place | None:
-    if place := _any(made, droppable=True):
-        with made.table.update_schema() as update:
-            update.delete_column(place.path)
-    return place
-
-
-def _drop_and_add(made: RandomTable) -> None:
-    """A new column under an old name; not where files are read by names, in which the old values would come back."""
-    place = _drop(made)
-    if place is not None and not made.is_mapped:
-        made.table.refresh()
-        with made.table.update_schema() as update:
-            update.add_column(place.path, primitive(made.chance))
-
-
-def _promote(made: RandomTable) -> None:
-    wider = {IntegerType: LongType(), FloatType: DoubleType()}
-    found = []
-    for place in places(made.table.schema()):
-        kind = place.field.field_type
-        if isinstance(kind, DecimalType) and kind.precision < 38:
-            found.append((place, DecimalType(made.chance.randint(kind.precision + 1, 38), kind.scale)))
-        elif type(kind) in wider:
-            found.append((place, wider[type(kind)]))
-    if found:
-        place, kind = made.chance.choice(found)
-        with made.table.update_schema() as update:
-            update.update_column(place.path, field_type=kind)
-
-
-def _move(made: RandomTable) -> None:
-    place, other = _any(made), _any(made)
-    assert place is not None
-    assert other is not None
-    with made.table.update_schema() as update:
-        if place.path[:-1] == other.path[:-1] and place != other:
-            update.move_after(place.path, other.path)
-        else:
-            update.move_first(place.path)
-
-
-def _relax(made: RandomTable) -> None:
-    required = [place for place in places(made.table.schema()) if place.field.required]
-    if required:
-        with made.table.update_schema() as update:
-            update.make_column_optional(made.chance.choice(required).path)
 
 
 #: Chances in a hundred.

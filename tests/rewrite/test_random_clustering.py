@@ -6,8 +6,7 @@ The number in a test's name is the seed of its table.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import replace
 from functools import cmp_to_key
 from itertools import chain, pairwise
@@ -17,18 +16,15 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, PrimitiveType, StructType
+from pyiceberg.types import NestedField
 
-from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.cluster.sort_keys import transform_parts
-from tests.engine import oracle
 from tests.engine.parquet_rows import read_parquet
-from tests.rewrite import tables
-from tests.rewrite.checking import ATTEMPT, access_to, assert_true_metrics, read_rows, tasks
+from tests.rewrite.checking import ATTEMPT, ENGINE, access_to, assert_true_metrics, at, leaves, read_rows
+from tests.rewrite.random_tables import random_work
 from tests.tiers import seeds
 from tests.unit.cluster.builders import compared, transformed
 
@@ -40,22 +36,17 @@ GROUP = "0123456789ab"
 def test_a_random_table_is_clustered_with_its_rows_in_order(
     warehouse: tuple[Catalog, CatalogConfig], seed: int, tmp_path: Path
 ) -> None:
-    catalog, config = warehouse
-    made = tables.make(catalog, seed)
-    live = defaultdict(list)
-    for row in oracle.live_rows_with_positions(made.table):
-        live[row.path].append(row.row)
-    loaded = IcebergFormat().load(config, TableIdentifier("cat", ("db",), f"t{seed}"))
-    for work in tasks(loaded, made.chance):
+    made, live, works = random_work(*warehouse, seed)
+    for work in works:
         schema = Schema.model_validate_json(work.table.schema_json)
         layout = _layout(made.chance, schema)
         if layout is None:
             continue
-        print(f"seed {seed}: {' '.join(made.steps)}; {layout}")
+        print(layout)
         rewritten = replace(work, rewritten=(*work.rewritten, *work.converted), converted=())
         group = ClusterInput(rewritten, layout, GROUP, seed=seed)
         outputs = [_clustered(group, limit, tmp_path) for limit in (512 << 20, 1)]
-        expected = [row for file in rewritten.rewritten for row in live.get(file.data.path, ())]
+        expected = [row.row for file in rewritten.rewritten for row in live.get(file.data.path, ())]
         written = [[read_rows(file, schema) for file in output.rewrite.data_files] for output in outputs]
         assert written[0] == written[1]
         assert outputs[0].cuts == outputs[1].cuts
@@ -69,30 +60,23 @@ def test_a_random_table_is_clustered_with_its_rows_in_order(
 
 
 def _clustered(group: ClusterInput, limit: int, root: Path) -> ClusterOutput:
-    return cluster(
-        group,
-        access_to(group.rewrite.table),
-        ATTEMPT,
-        on_progress=lambda done, total: None,
-        is_cancelled=lambda: False,
-        memory_limit_bytes=limit,
-        spill_root=str(root),
-    )
+    access = access_to(group.rewrite.table)
+    return cluster(group, access, ATTEMPT, memory_limit_bytes=limit, spill_root=str(root), **ENGINE)
 
 
 def _layout(chance: random.Random, schema: Schema) -> Layout | None:
     """Of columns that have an order; None where there are none."""
-    columns = list(_leaves(schema.fields))
+    columns = [field for _, field, is_repeated in leaves(schema.fields) if not is_repeated]
     if not columns:
         return None
     chosen = chance.sample(columns, chance.randint(1, min(4, len(columns))))
     if chance.random() < 0.4:
         return Layout(
             chance.choice([Strategy.HILBERT, Strategy.ZORDER]),
-            tuple(LayoutKey(field.field_id, "identity", *chance.choices([False, True], k=2)) for _, field in chosen),
+            tuple(LayoutKey(field.field_id, "identity", *chance.choices([False, True], k=2)) for field in chosen),
         )
     keys = []
-    for _, field in chosen:
+    for field in chosen:
         known = [name for name in TRANSFORMS if _takes(field, name)]
         keys.append(LayoutKey(field.field_id, chance.choice(known), *chance.choices([False, True], k=2)))
     return Layout(Strategy.LINEAR, tuple(keys))
@@ -107,28 +91,16 @@ def _takes(field: NestedField, transform: str) -> bool:
     return transform != "truncate[2]" or str(field.field_type) not in ("int", "long")
 
 
-def _leaves(
-    fields: tuple[NestedField, ...], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], NestedField]]:
-    for field in fields:
-        if isinstance(field.field_type, StructType):
-            yield from _leaves(field.field_type.fields, (*path, field.name))
-        elif isinstance(field.field_type, PrimitiveType):
-            yield (*path, field.name), field
-
-
 def _assert_in_order(output: ClusterOutput, schema: Schema, layout: Layout) -> None:
     """Fail unless each row is at most as great as the next, in all files, compared one by one."""
-    places = {field.field_id: (path, field) for path, field in _leaves(schema.fields)}
+    places = {field.field_id: (path, field) for path, field, _ in leaves(schema.fields)}
     rows = []
     for file in output.rewrite.data_files:
         for record in read_parquet(file.path, None, {}).records(schema.as_struct()):
             values = []
             for key in layout.keys:
                 path, field = places[key.field_id]
-                value: Any = record
-                for name in path:
-                    value = None if value is None else value[name]
+                value = at(record, path)
                 values.append(None if value is None else transformed(field.field_type, key, value))
             rows.append(values)
 

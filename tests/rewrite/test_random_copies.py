@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,15 +19,10 @@ from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.row_groups.checks import NotCopied, open_source
-from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import CopyRule
-from amoro_optimizer.rewrite.engine import rewrite
-from tests.engine import oracle
-from tests.rewrite import tables
-from tests.rewrite.checking import ATTEMPT, access_to, assert_holding_metrics, read_rows, tasks
+from tests.rewrite.checking import assert_holding_metrics, read_rows, rewritten
 from tests.rewrite.random_copies import (
     FIELDS,
     KEY,
@@ -40,29 +35,18 @@ from tests.rewrite.random_copies import (
     make_rows,
     told_of,
 )
+from tests.rewrite.random_tables import random_work
 from tests.tiers import count, seeds
 from tests.unit.rewrite.builders import EVERYTHING, context, run, task
 
 
 def test_random_tables_keep_their_rows_when_they_are_copied(warehouse: tuple[Catalog, CatalogConfig]) -> None:
-    catalog, config = warehouse
     copied = encoded = 0
     for seed in seeds(4, 12):
-        made = tables.make(catalog, seed)
-        live = defaultdict(list)
-        for row in oracle.live_rows_with_positions(made.table):
-            live[row.path].append(row)
-        loaded = IcebergFormat().load(config, TableIdentifier("cat", ("db",), f"t{seed}"))
-        for work in tasks(loaded, made.chance):
+        made, live, works = random_work(*warehouse, seed)
+        for work in works:
             work = replace(work, copy=CopyRule(0, made.chance.choice((2, 1024, 1024))))
-            output = rewrite(
-                work,
-                access_to(work.table),
-                ATTEMPT,
-                on_progress=lambda done, total: None,
-                is_cancelled=lambda: False,
-                memory_limit_bytes=made.chance.choice((512 << 20, 8 << 20)),
-            )
+            output = rewritten(work, made.chance.choice((512 << 20, 8 << 20)))
             schema = Schema.model_validate_json(work.table.schema_json)
             expected = [row.row for file in work.rewritten for row in live.get(file.data.path, ())]
             assert [row for file in output.data_files for row in read_rows(file, schema)] == expected, seed

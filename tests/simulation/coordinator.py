@@ -326,7 +326,11 @@ def rewrite(work: RewriteInput, attempt: Attempt, lake: Lake, suffix: str = "") 
     """What rewriting makes, its files written to the lake under names with that end."""
     start = f"{work.table.data_location}/{attempt.task_id.process_id}-{attempt.task_id.number}-{attempt.number}"
     read = sum(given.data.record_count for given in work.rewritten)
-    rows = sorted(row for given in work.rewritten for row in _live(work, given, lake))
+
+    def left(given: InputFile) -> Rows:
+        return lake.left(given.data.path, (work.deletes[at] for at in given.deletes))
+
+    rows = sorted(row for given in work.rewritten for row in left(given))
     data: list[DataFile] = []
     deletes: list[DeleteFile] = []
     for part in range(min(work.output_count, len(rows))):
@@ -335,7 +339,7 @@ def rewrite(work: RewriteInput, attempt: Attempt, lake: Lake, suffix: str = "") 
         kept = len(rows[part :: work.output_count])
         data.append(data_file(path, work.rewritten[0].data.partition, kept, work.sequence_number))
     for part, given in enumerate(work.converted):
-        gone = lake.rows_of(given.data.path) - _live(work, given, lake)
+        gone = lake.rows_of(given.data.path) - left(given)
         if gone:
             path = f"{start}-{part}-deletes.parquet"
             lake.files[path] = gone
@@ -352,10 +356,3 @@ def rewrite(work: RewriteInput, attempt: Attempt, lake: Lake, suffix: str = "") 
         duration_ms=0,
         peak_memory_bytes=0,
     )
-
-
-def _live(work: RewriteInput, given: InputFile, lake: Lake) -> Rows:
-    rows = lake.rows_of(given.data.path)
-    for index in given.deletes:
-        rows = lake.without(rows, work.deletes[index])
-    return rows

@@ -17,20 +17,9 @@ from amoro_core.errors import (
     DataFileMissing,
     TableNotFound,
 )
-from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.ports import OpenTable, Role
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting
-from amoro_core.model.commits import (
-    CommitContent,
-    Evidence,
-    FileFacts,
-    Head,
-    RefAt,
-    SnapshotAdded,
-    SortOrderAdded,
-    StagedCommit,
-    Trace,
-)
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, RefAt, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.files import (
     DataFile,
     DeleteFile,
@@ -47,7 +36,6 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import ICEBERG, SchemaColumn, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.model.task_payload import TableContext
 from amoro_core.scan.matching import match
-from amoro_core.validation.view import CarriedRows
 
 Row = tuple[int, int]  # key and version
 Rows = frozenset[Row]
@@ -130,25 +118,23 @@ class Lake:
 
     def live_rows(self, table: LakeTable, snapshot: Snapshot) -> list[Row]:
         """What a reader finds, a row twice where it is live twice."""
-        found: list[Row] = []
-        for scanned in self.scan(table, snapshot).files:
-            rows = self.rows_of(scanned.data.path)
-            for delete in scanned.deletes:
-                rows = self.without(rows, delete)
-            found += sorted(rows)
-        return found
+        scanned = self.scan(table, snapshot).files
+        return [row for one in scanned for row in sorted(self.left(one.data.path, one.deletes))]
+
+    def left(self, path: str, deletes: Iterable[DeleteFile]) -> Rows:
+        """The rows of a data file that none of the deletes removes."""
+        rows = self.rows_of(path)
+        for delete in deletes:
+            content = self.files.get(delete.path)
+            assert content is not None, f"the live delete {delete.path} was removed"
+            is_equality = delete.kind is DeleteKind.EQUALITY
+            rows = frozenset(row for row in rows if row[0] not in content) if is_equality else rows - content
+        return rows
 
     def rows_of(self, path: str) -> Rows:
         rows = self.files.get(path)
         assert rows is not None, f"the live file {path} was removed"
         return rows
-
-    def without(self, rows: Rows, delete: DeleteFile) -> Rows:
-        content = self.files.get(delete.path)
-        assert content is not None, f"the live delete {delete.path} was removed"
-        if delete.kind is DeleteKind.EQUALITY:
-            return frozenset(row for row in rows if row[0] not in content)
-        return rows - content
 
     def send(self, payload: bytes) -> None:
         """Raises CommitConflict, CommitRefused, CommitUnknown; as the seed will while the lake is faulty."""
@@ -261,9 +247,10 @@ class Lake:
 
     def upsert(self, table: LakeTable) -> None:
         """New versions of some keys of one partition, the old ones deleted by equality."""
-        live = self._by_partition(table)
         partition = self.chance.choice(PARTITIONS)
-        keys = sorted({row[0] for row in live.get(partition, ())})
+        scanned = [] if table.head is None else self.scan(table, table.head).files
+        there = [one for one in scanned if one.data.partition == partition]
+        keys = sorted({row[0] for one in there for row in self.left(one.data.path, one.deletes)})
         chosen = frozenset(self.chance.sample(keys, min(len(keys), self.chance.randint(1, 3))))
         if not chosen:
             return self.append(table)
@@ -320,15 +307,6 @@ class Lake:
         rows = self.live_rows(table, draft)
         assert len(set(rows)) == len(rows)
         self._keep(table, replace(draft, rows=frozenset(rows), committed_at=self.clock()))
-
-    def _by_partition(self, table: LakeTable) -> dict[Partition, Rows]:
-        found: dict[Partition, Rows] = {}
-        for scanned in self.scan(table, table.head).files if table.head is not None else ():
-            rows = self.rows_of(scanned.data.path)
-            for delete in scanned.deletes:
-                rows = self.without(rows, delete)
-            found[scanned.data.partition] = found.get(scanned.data.partition, frozenset()) | rows
-        return found
 
     def _new_rows(self, table: LakeTable) -> Rows:
         return frozenset((self._next(), 0) for _ in range(self.chance.choice((1, 2, 3, 3, 8, 30))))
@@ -404,7 +382,7 @@ class LakeFormat:
     name = ICEBERG
 
     def __init__(self, lake: Lake, at: At) -> None:
-        self.lake = self._lake = lake
+        self.lake = lake
         self._at = at
 
     def check(self, catalog: CatalogConfig) -> None:
@@ -415,20 +393,17 @@ class LakeFormat:
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         self._at("list")
-        listed = sorted(self._lake.tables)
-        if self._lake.faulty and self._lake.chance.random() < 0.2:
-            return self._lake.chance.sample(listed, self._lake.chance.randint(0, len(listed)))  # a listing may lie
+        listed = sorted(self.lake.tables)
+        if self.lake.faulty and self.lake.chance.random() < 0.2:
+            return self.lake.chance.sample(listed, self.lake.chance.randint(0, len(listed)))  # a listing may lie
         return listed
 
-    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> LakeTableAtOnce:
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> Any:
+        """The table with all that the core asks it for."""
         self._at("load")
-        return LakeTableAtOnce(self._lake, self._at, self._found(identifier))
-
-    def _found(self, identifier: TableIdentifier) -> LakeTable:
-        found = self._lake.tables.get(identifier)
-        if found is None:
+        if (found := self.lake.tables.get(identifier)) is None:
             raise TableNotFound(f"table {identifier} does not exist")
-        return found
+        return LakeTableAtOnce(self.lake, self._at, found)
 
 
 class LakeTableAtOnce:
@@ -494,23 +469,11 @@ class LakeTableAtOnce:
         found = self._now().snapshots.get(snapshot_id)
         return None if found is None else self._lake.scan(self._now(), found)
 
-    def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
-        raise NotImplementedError("the core does not ask")
-
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
         return frozenset()
 
     def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
         return ()
-
-    def access(self, trash_folder: str = "") -> FileAccess:
-        raise NotImplementedError("the core does not ask")
-
-    def selects(self, condition: str) -> Callable[[DataFile], bool]:
-        raise NotImplementedError("no table here has a filter")
-
-    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        raise NotImplementedError("nobody here chooses partitions")
 
     def context(self, spec_id: int) -> TableContext:
         return TableContext(
@@ -528,6 +491,12 @@ class LakeTableAtOnce:
             properties={},
             read_locations=(self._location,),
         )
+
+    def _unasked(self, *given: object, **more: object) -> Any:
+        raise NotImplementedError("the core does not ask")
+
+    reading = access = selects = chooses = stage_sort_order = write_carried = _unasked
+    stage_upgrade = stage_properties = _unasked
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
         return None
@@ -613,9 +582,6 @@ class LakeTableAtOnce:
     def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
         return 0
 
-    def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
-        raise NotImplementedError("layouts here are curves")
-
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
         self._at("stage")
         table = self._now()
@@ -649,15 +615,6 @@ class LakeTableAtOnce:
             raise DataFileMissing(f"{path} does not exist")
         size = len(rows) * (10 if "-deletes" in path else 100) + 20
         return FileFacts(size, len(rows), {1: len(rows)}, {1: 0})
-
-    def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
-        raise NotImplementedError("its optimizers do not tell which rows they left out")
-
-    def stage_upgrade(self) -> bytes:
-        raise NotImplementedError("its tables are not upgraded")
-
-    def stage_properties(self, changes: Mapping[str, str | None]) -> bytes:
-        raise NotImplementedError("its tables keep their properties")
 
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         self._at("delete")

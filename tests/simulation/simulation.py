@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ import pytest
 from amoro_core.errors import AmoroError
 from amoro_core.logger import ROOT
 from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutKey, Strategy
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, TaskId
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus
 from amoro_core.model.tables import BlockedOperation, OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.task_lifecycle import Failure, ScheduledTask
@@ -45,6 +46,9 @@ TICK_S = 30.0
 ACTIVE = tuple(status.value for status in ACTIVE_PROCESS_STATUSES if status is not ProcessStatus.REQUESTED)
 #: A curve, for which no sort order is added.
 CURVE = Layout(Strategy.HILBERT, (LayoutKey(1),))
+#: Steps of the coordinator's loops, with their weights.
+LOOPS = {"keep": 4, "refresh": 6, "explore": 1, "commit": 2, "trim": 1}
+KINDS = tuple(OptimizingType)
 MAINTENANCE = ("auto-create-tags", "sweep")
 
 
@@ -153,27 +157,21 @@ class Simulation:
                 return len(self.workers) < MOST_WORKERS
             case "table":
                 return len(self.lake.tables) < MOST_TABLES
-            case "keep" | "refresh" | "explore" | "commit" | "trim":
-                return name not in self.busy
-        return True
+        return name not in self.busy
 
     def _weighted(self) -> dict[str, tuple[Callable[[], object], int]]:
         """Each event with its weight."""
         return {
             "worker": (self._worker, 45),
             "job": (self._job, 30),
-            "keep": (lambda: self._loop("keep"), 4),
-            "refresh": (lambda: self._loop("refresh"), 6),
-            "explore": (lambda: self._loop("explore"), 1),
-            "commit": (lambda: self._loop("commit"), 2),
-            "trim": (lambda: self._loop("trim"), 1),
+            **{loop: (partial(self._loop, loop), weight) for loop, weight in LOOPS.items()},
             "time": (self._time, 6),
             "clock": (self._set_clock, 1),
             "write": (self._write, 8),
             "late message": (self._late, 4),
             "late commit": (self._late_commit, 4),
             "worker lost": (self._lose_worker, 1),
-            "worker hangs": (self._hang_worker, 1),
+            "worker hangs": (lambda: self._lose_worker(hangs=True), 1),
             "worker new": (self._new_worker, 3),
             "restart": (self._killed, 1),
             "table": (self._create_table, 1),
@@ -248,24 +246,16 @@ class Simulation:
         handed = poll()
         if self.counts["slipped in"] == counted and self.effects > before and len(handed) < len(threads):
             self.watch.look()
+            # Their processes have begun, and it is known what became of their commits.
+            offered = {key for key, (_, status) in self.watch.processes.items() if status in ("running", "committing")}
             waiting = [
-                key
-                for key, row in self.watch.tasks.items()
-                if row.status == "planned" and self._is_offered(key) and self._group_of(key) == group
+                task.task_id
+                for key in sorted(offered)
+                for task in self.coordinator.optimizing.find_process(key).tasks
+                if task.group == group and self.watch.tasks[key, task.task_id.number].status == "planned"
             ]
             assert not waiting, f"{len(threads) - len(handed)} threads stay idle, and {waiting} wait"
         return handed
-
-    def _is_offered(self, key: tuple[str, int]) -> bool:
-        """Whether its process has begun, and it is known what became of its commits."""
-        return self.watch.processes[key[0]][1] in ("running", "committing")
-
-    def _group_of(self, key: tuple[str, int]) -> str:
-        return next(
-            task.group
-            for task in self.coordinator.optimizing.find_process(key[0]).tasks
-            if task.task_id == TaskId(*key)
-        )
 
     def completed(self, token: str, work: Work) -> bool:
         """Report a result; what counts is remembered."""
@@ -293,20 +283,15 @@ class Simulation:
         self.workers.append(Worker(self._names, self.chance.choice((*GROUPS, GROUPS[0])), self.chance.randint(1, 3)))
         return self._names
 
-    def _lose_worker(self) -> object:
+    def _lose_worker(self, *, hangs: bool = False) -> object:
+        """It is no more; or its heart beats on, and none of its threads does anything any more."""
         if not self.workers:
             return "nobody"
         worker = self.chance.choice(self.workers)
-        worker.gone = True
-        self.workers.remove(worker)
-        return worker.name
-
-    def _hang_worker(self) -> object:
-        """Its heart beats on, and none of its threads does anything any more."""
-        if not self.workers:
-            return "nobody"
-        worker = self.chance.choice(self.workers)
-        worker.hung = True
+        worker.hung |= hangs
+        if not hangs:
+            worker.gone = True
+            self.workers.remove(worker)
         return worker.name
 
     def _job(self) -> object:
@@ -316,22 +301,22 @@ class Simulation:
         return name
 
     def _loop(self, name: str) -> object:
-        loops = self.coordinator.loops
-        steps = {
-            "keep": loops._keep_step,
-            "refresh": loops._refresh_step,
-            "explore": loops._explore_step,
-            "commit": loops._commit_step,
-            "trim": loops._trim_step,
-        }
+        def step() -> int:
+            getattr(self.coordinator.loops, f"_{name}_step")()
+            return len(self.coordinator.jobs)
+
         self.busy.add(name)
         try:
-            steps[name]()
-        except AmoroError as error:
-            return error.code
+            return self._answered(step)
         finally:
             self.busy.discard(name)
-        return len(self.coordinator.jobs)
+
+    def _answered(self, ask: Callable[[], object]) -> object:
+        """What came of it, or why it was refused."""
+        try:
+            return ask()
+        except AmoroError as error:
+            return error.code
 
     def _time(self) -> object:
         return self._pass(self.chance.choice((0.5, 3, 3, 10, 10, 31, 31, 61, 700)))
@@ -422,11 +407,7 @@ class Simulation:
         return self.chance.choice(tables) if tables else None
 
     def _late(self) -> object:
-        message = self.late.pop(self.chance.randrange(len(self.late)))
-        try:
-            message()
-        except AmoroError as error:
-            return error.code
+        self._answered(self.late.pop(self.chance.randrange(len(self.late))))
         return "arrived"
 
     def _late_commit(self) -> object:
@@ -436,85 +417,54 @@ class Simulation:
 
     def _asked(self, ask: Callable[[TableIdentifier], object]) -> object:
         identifier = TableIdentifier("cat", ("db",), self.chance.choice("tuv"))
-        try:
-            ask(identifier)
-        except AmoroError as error:
-            return error.code
-        return identifier
+        return identifier, self._answered(lambda: ask(identifier) is None)
 
     def _request(self) -> object:
-        kind = self.chance.choice(tuple(OptimizingType))
-
-        def ask(identifier: TableIdentifier) -> None:
-            table_id = self.coordinator.tables.require_optimizable(identifier).table_id
-            self.coordinator.planning.begin(table_id, trigger="request", requested=kind)
-
-        return self._asked(ask)
+        kind, tables, begin = self.chance.choice(KINDS), self.coordinator.tables, self.coordinator.planning.begin
+        return self._asked(
+            lambda one: begin(tables.require_optimizable(one).table_id, trigger="request", requested=kind)
+        )
 
     def _stray(self) -> object:
         table = self._some_table()
         return "no table" if table is None else self.lake.stray(table)
 
-    def _maintain(self) -> object:
-        action = self.chance.choice(MAINTENANCE)
-
-        def ask(identifier: TableIdentifier) -> None:
-            table_id = self.coordinator.tables.require_maintainable(identifier).table_id
-            self.coordinator.maintaining.begin(table_id, action, trigger="request")
-
-        return self._asked(ask)
+    def _maintain(self, action: str = "", **options: ClusterOptions) -> object:
+        action = action or self.chance.choice(MAINTENANCE)
+        tables, begin = self.coordinator.tables, self.coordinator.maintaining.begin
+        return self._asked(
+            lambda one: begin(tables.require_maintainable(one).table_id, action, trigger="request", **options)
+        )
 
     def _cluster(self) -> object:
-        options = ClusterOptions(schedule_only=self.chance.random() < 0.5)
-
-        def ask(identifier: TableIdentifier) -> None:
-            table_id = self.coordinator.tables.require_maintainable(identifier).table_id
-            self.coordinator.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=options)
-
-        return self._asked(ask)
+        return self._maintain(CLUSTER, cluster=ClusterOptions(schedule_only=self.chance.random() < 0.5))
 
     def _start(self) -> object:
         """Somebody starts a plan that waits, or tries to."""
-        processes = [key for key, (_, status) in self.watch.processes.items() if status == "requested"]
-        if not processes:
+        waiting = sorted(key for key, (_, status) in self.watch.processes.items() if status == "requested")
+        if not waiting:
             return "none"
-        try:
-            self.coordinator.starting.start(self.chance.choice(sorted(processes)))
-        except AmoroError as error:
-            return error.code
-        return "started"
+        return self._answered(lambda: self.coordinator.starting.start(self.chance.choice(waiting)) is None)
 
     def _enable(self) -> object:
         enabled = self.chance.random() < 0.7
         return self._asked(lambda identifier: self.coordinator.tables.set_enabled(identifier, enabled))
 
     def _block(self) -> object:
-        def ask(identifier: TableIdentifier) -> None:
-            table_id = self.coordinator.tables.ensure(identifier).table_id
-            self.coordinator.blockers.block(table_id, frozenset({BlockedOperation.OPTIMIZE}))
-
-        return self._asked(ask)
+        tables, block = self.coordinator.tables, self.coordinator.blockers.block
+        return self._asked(lambda one: block(tables.ensure(one).table_id, frozenset({BlockedOperation.OPTIMIZE})))
 
     def _cancel(self) -> object:
-        processes = self.coordinator.optimizing.list_processes(limit=3)
-        if not processes:
+        known = [view.process.process_id for view in self.coordinator.optimizing.list_processes(limit=3)]
+        if not known:
             return "none"
-        chosen = self.chance.choice(processes).process.process_id
-        try:
-            self.coordinator.optimizing.cancel(chosen, "somebody said so")
-        except AmoroError as error:
-            return error.code
-        return "cancelled"
+        cancel = self.coordinator.optimizing.cancel
+        return self._answered(lambda: cancel(self.chance.choice(known), "somebody said so") is None)
 
     def _drain(self) -> object:
-        optimizers = self.coordinator.optimizers.list_optimizers()
-        if not optimizers:
-            return "none"
-        try:
-            self.coordinator.optimizers.drain(self.chance.choice(optimizers)[0].optimizer_id)
-        except AmoroError as error:
-            return error.code
-        return "draining"
+        known = [optimizer.optimizer_id for optimizer, _ in self.coordinator.optimizers.list_optimizers()]
+        drain = self.coordinator.optimizers.drain
+        return self._answered(lambda: drain(self.chance.choice(known)) is None) if known else "none"
 
     def _group(self) -> object:
         policy = self.chance.choice(("quota", "balanced"))
@@ -645,12 +595,10 @@ class Simulation:
         if status not in ("success", "partial"):
             return
         detail = self.watch.details[process_id]
-        match self.watch.lanes[process_id]:
-            case "files":
+        match lane := self.watch.lanes[process_id]:
+            case "files" | "layout":
                 assert process_id in self.lake.landed
-            case "layout":
-                assert process_id in self.lake.landed
-                self.counts["clustered"] += 1
+                self.counts["clustered"] += lane == "layout"
             case "metadata":
                 assert json.loads(detail)["tag"] in {name for _, name in self.lake.tagged}
                 self.counts["tags made"] += 1
