@@ -178,3 +178,32 @@ def test_a_catalog_of_our_own_is_made_filled_optimized_and_emptied(site: Install
     assert "would be dropped" in run("namespace", "drop", "lake.db", "--dry-run")
     run("namespace", "drop", "lake.db")
     assert "No namespaces" in run("namespace", "list", "lake")
+
+
+def test_what_was_optimized_is_proven_row_by_row_and_damage_is_found(site: Installation) -> None:
+    table = messy_table(site.catalog)
+    name = name_of(table)
+    untouched = site.ask("verify", name)
+    assert (untouched["sound"], untouched["comparisons"]) == (True, [])
+    base = table.refresh().metadata.current_snapshot_id
+    assert site.run("optimize", name, "--type", "full", "--wait").status == 0
+    ours = table.refresh().metadata.current_snapshot_id
+    (rewritten,) = (Path(local_path(file.path)) for file in oracle.live_files(table))
+    writer.append(table, [row(1000)])
+
+    proven = site.run("verify", name)
+    assert proven.status == 0, proven.stderr
+    assert "rows   59 = 59 ✓ none was lost, added or changed" in proven.stdout
+    (comparison,) = site.ask("verify", name)["comparisons"]
+    assert (comparison["before"], comparison["after"], comparison["rows_after"]) == (base, ours, 59)
+
+    content = bytearray(rewritten.read_bytes())
+    content[20] ^= 1
+    rewritten.write_bytes(content)
+    damaged = site.run("verify", name)
+    assert damaged.status == 1
+    assert rewritten.name in damaged.stdout
+    assert damaged.said[0] == f"Error: {name} did not pass the verification [AMORO-1011]"
+    unknown = site.run("verify", name, "--before", "17")
+    assert (unknown.status, unknown.stdout) == (3, "")
+    assert "snapshot 17 is not one of those that the table has [AMORO-3008]" in unknown.stderr

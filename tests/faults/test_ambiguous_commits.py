@@ -9,6 +9,7 @@ import pytest
 from amoro_core.errors import TableBusy
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
+from tests.engine import writer
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
 from tests.faults.world import World, missing
 from tests.model.lake import ids_are
@@ -195,4 +196,47 @@ def test_refusal_that_can_not_be_looked_into_is_unknown(
     world.require_consistent(process_id)
     assert world.commit(process_id) is ProcessStatus.SUCCESS
     assert world.require_ended(process_id) is ProcessStatus.SUCCESS
+    assert proxy.applied == [200]
+
+
+def test_unknown_commit_that_another_writer_overtook_is_refuted_and_made_anew(world: World, proxy: Proxy) -> None:
+    process_id = world.rewritten()
+    proxy.plan(Fault(LATE, 502, 1000))
+    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.append()
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.outcomes(process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
+    assert proxy.release() == 1
+    assert proxy.applied == [200, 409]
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
+
+
+def test_conflict_without_contradiction_is_validated_and_sent_anew(world: World, proxy: Proxy) -> None:
+    process_id = world.rewritten()
+    proxy.before_commit = world.append
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.outcomes(process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
+    assert world.require_ended(process_id) is ProcessStatus.SUCCESS
+    assert proxy.applied == [409, 200]
+
+
+def test_conflict_over_an_input_fails_the_process_and_its_outputs_are_removed(world: World, proxy: Proxy) -> None:
+    process_id = world.rewritten()
+    proxy.before_commit = lambda: world.lake.overwrite(ids_are(0))
+    assert world.commit(process_id) is ProcessStatus.FAILED
+    assert world.process(process_id).failure_code == "AMORO-5001"
+    assert world.outcomes(process_id) == [CommitOutcome.CONFLICT]
+    assert world.require_ended(process_id) is ProcessStatus.FAILED
+
+
+def test_commit_that_landed_and_was_expired_is_found_by_its_files(world: World, proxy: Proxy) -> None:
+    process_id = world.rewritten()
+    proxy.plan(Fault(NOW, 504))
+    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.append()
+    writer.expire_snapshots(world.lake.table)
+    assert world.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.outcomes(process_id) == [CommitOutcome.DONE]
+    assert world.snapshots_of(process_id) == 0
+    world.lake.require()
     assert proxy.applied == [200]

@@ -34,8 +34,8 @@ OF_LARGE_TABLES = {
     "gather.before_store": ("coordinator", "clean-orphan-files"),
     "gather.after_store": ("coordinator", "clean-orphan-files"),
 }
-#: No shipped action removes files that it has not condemned: `test_clearing` of tests/services dies where one would.
-#: Of plans that wait: `test_clustering_killed` of tests/services.
+#: No shipped action removes files that it has not condemned: `test_expiring` of tests/services dies where one would.
+#: Of plans that wait: `test_clustering` of tests/services.
 ELSEWHERE = ("clear.before_delete", "clear.after_delete", "start.before_store", "start.after_store")
 Phases = tuple[tuple[str, ...], ...]
 
