@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -157,9 +157,9 @@ def partitioned_table(installation: Installation, name: str) -> Table:
 def pythons(bare_cluster: Cluster) -> set[Path]:
     """The interpreters that run below the cluster's worker."""
     found = set()
-    for pid in descendants(bare_cluster.workers[0].pid):
-        with suppress(OSError):  # it may have ended meanwhile
-            found.add(Path(os.readlink(f"/proc/{pid}/exe")))
+    for pid in descendants(bare_cluster.workers[0].popen.pid):
+        with suppress(psutil.Error):  # it may have ended meanwhile
+            found.add(Path(psutil.Process(pid).exe()))
     return {path for path in found if path.name.startswith("python")}
 
 
@@ -191,13 +191,8 @@ def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
         "spark.pyspark.driver.python": sys.executable,
     }
     submit = (
-        *(
-            str(SPARK_HOME / "bin" / "spark-submit"),
-            "--master",
-            bare_cluster.master_url,
-            "--archives",
-            f"{archive}#amoro",
-        ),
+        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", bare_cluster.master_url),
+        *("--archives", f"{archive}#amoro"),
         *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
         str(script),
     )

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -348,7 +349,8 @@ def splitters() -> list[str]:
 
 def executor_pid(cluster: Cluster, executor_id: str) -> int:
     """The JVM of an executor."""
-    wanted = b"--executor-id\0" + executor_id.encode() + b"\0"
-    below = {pid for worker in cluster.workers for pid in descendants(worker.pid)}
-    (found,) = {pid for pid in below if wanted in command_of(pid) and b"java" in command_of(pid).split(b"\0")[0]}
+    below = {pid: command_of(pid) for worker in cluster.workers for pid in descendants(worker.popen.pid)}
+    (found,) = (
+        pid for pid, words in below.items() if ("--executor-id", executor_id) in pairwise(words) and "java" in words[0]
+    )
     return found
