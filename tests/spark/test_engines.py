@@ -73,9 +73,7 @@ class BySql:
 
     def rows(self, table: str) -> Rows:
         columns, *rows = self._run(f"SELECT * FROM {table}")
-        found = [dict(zip(columns, row, strict=True)) for row in rows]
-        assert len({one["id"] for one in found}) == len(found)
-        return {one["id"]: one for one in found}
+        return _by_id([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 class ByPyiceberg:
@@ -106,9 +104,13 @@ class ByPyiceberg:
             update.add_column(name, IntegerType())
 
     def rows(self, table: str) -> Rows:
-        found = self._load(table).scan().to_arrow().to_pylist()
-        assert len({one["id"] for one in found}) == len(found)
-        return {one["id"]: one for one in found}
+        return _by_id(self._load(table).scan().to_arrow().to_pylist())
+
+
+def _by_id(rows: list[dict[str, Any]]) -> Rows:
+    found = {one["id"]: one for one in rows}
+    assert len(found) == len(rows)
+    return found
 
 
 def _all_columns(table: Table, rows: Mapping[int, str]) -> pa.Table:

@@ -26,11 +26,11 @@ from amoro_core.model.tables import OptimizingType
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned
 from tests.tiers import seeds
 
-from .java import at_metadata, evolved, java_upsert, java_with, load_java_table, read_by_java
+from .java import Lineage, at_metadata, evolved, java_upsert, java_with, load_java_table, read_by_java
 from .matching import scan_of
 from .optimizing import Services
 from .session import JARS, SharedCatalog, require
-from .tables import MODES, SHAPES, Shape, create, delete, set_property
+from .tables import MODES, create, delete, set_property, with_some_ids
 
 MINOR, FULL = OptimizingType.MINOR, OptimizingType.FULL
 SETS = 8
@@ -113,19 +113,41 @@ def totals_of(services: Services) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def test_all_deletes_of_an_upgraded_table_become_vectors_that_spark_reads_and_replaces(services: Services) -> None:
+VERSIONS = ("1.10.1", "1.12.0")
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[dict[str, Any]]:
+    """Gateways to a JVM of each version."""
+    jars = {version: next((JARS / "other-versions").glob(f"*-{version}.jar"), None) for version in VERSIONS}
+    require([f"Iceberg {version} in build/jars/other-versions" for version, jar in jars.items() if jar is None])
+    with ExitStack() as stack:
+        yield {version: stack.enter_context(java_with(jar)) for version, jar in jars.items() if jar is not None}
+
+
+def require_by_others(services: Services, others: dict[str, Any], rows: Lineage) -> None:
+    """Fail unless each version of Java's library finds these rows, with their ids, in the head."""
+    location = services.catalog.load(services.table).metadata_location
+    for version, gateway in others.items():
+        assert version in gateway.jvm.org.apache.iceberg.IcebergBuild.fullVersion()
+        assert read_by_java(at_metadata(gateway, location)) == rows, version
+
+
+def test_all_deletes_of_an_upgraded_table_become_vectors_that_java_reads_and_spark_replaces(
+    services: Services, others: dict[str, Any]
+) -> None:
     spark, table = services.spark, services.table
     create(spark, table, *range(0, 120, 20), version=2, by="", more=f"{SEGMENTS}{ONE_DELETE_FILE}")
     delete(spark, table, 3, 4, 25, 47)
     set_property(spark, table, "format-version", "3")
     delete(spark, table, 5, 61, 62)  # the first file's vector takes the older positions along
     java_upsert(spark, table, ["id"], [{"id": 81}, {"id": 6}], [])
-    rows = services.rows()
+    rows, lineage = services.rows(), read_by_java(load_java_table(spark, table))
     assert len(rows) == 120 - 9
-    services.require(rows)
 
     receipt = services.rewrite(MINOR)
     services.require(rows)
+    require_by_others(services, others, lineage)
     scan = scan_of(services.catalog, table)
     assert (vectors_of(scan), scan.dangling) == ([1, 1, 1, 2, 4], ())
     assert services.has_nothing_to_do(MINOR)
@@ -136,12 +158,20 @@ def test_all_deletes_of_an_upgraded_table_become_vectors_that_spark_reads_and_re
 
     delete(spark, table, 7, 26, 101)  # Spark replaces two of our vectors
     services.sql(f"UPDATE {table} SET value = 'later' WHERE id = 60")
-    again = services.rows()
+    again, lineage = services.rows(), read_by_java(load_java_table(spark, table))
     assert set(rows) - set(again) == {row for row in rows if row[0] in (7, 26, 60, 101)}
     services.require(again)
     services.rewrite(FULL)
     services.require(again)
+    require_by_others(services, others, lineage)
     assert totals_of(services) == (0, 0)
+
+
+def test_other_versions_read_what_a_rewrite_of_some_ids_leaves(services: Services, others: dict[str, Any]) -> None:
+    with_some_ids(services.spark, services.table)
+    before = read_by_java(load_java_table(services.spark, services.table))
+    assert services.rewrite(FULL).data_files_after > 0
+    require_by_others(services, others, before)
 
 
 def test_java_reads_vectors_without_positions(services: Services) -> None:
@@ -328,36 +358,3 @@ def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(ser
     first_ids(services)
     services.sql(f"INSERT INTO {services.table} VALUES (501, 'a')")
     assert java_ids(services).keys() == before.keys() | {500, 501}
-
-
-# Other versions of Java's library
-
-VERSIONS = ("1.10.1", "1.12.0")
-#: Shapes of tables, and what is done to them one after the other.
-DONE = {"three-kinds": (MINOR, FULL), "with-some-ids": (FULL,)}
-
-
-@pytest.fixture(scope="module")
-def others() -> Iterator[dict[str, Any]]:
-    """Gateways to a JVM of each version."""
-    jars = {version: next((JARS / "other-versions").glob(f"*-{version}.jar"), None) for version in VERSIONS}
-    require([f"Iceberg {version} in build/jars/other-versions" for version, jar in jars.items() if jar is None])
-    with ExitStack() as stack:
-        yield {version: stack.enter_context(java_with(jar)) for version, jar in jars.items() if jar is not None}
-
-
-@pytest.mark.parametrize("shape", [one for one in SHAPES if one.name in DONE], ids=lambda shape: shape.name)
-def test_other_versions_read_what_a_conversion_and_a_rewrite_leave(
-    services: Services, others: dict[str, Any], shape: Shape
-) -> None:
-    spark, table = services.spark, services.table
-    shape.make(spark, table)
-    set_property(spark, table, "self-optimizing.fragment-ratio", "1000000000")  # so that minor converts
-    before = read_by_java(load_java_table(spark, table))
-    for kind in DONE[shape.name]:
-        receipt = services.rewrite(kind)
-        assert (receipt.data_files_after > 0, receipt.delete_files_after > 0) == (kind is FULL, kind is MINOR)
-        location = services.catalog.load(table).metadata_location
-        for version, gateway in others.items():
-            assert version in gateway.jvm.org.apache.iceberg.IcebergBuild.fullVersion()
-            assert read_by_java(at_metadata(gateway, location)) == before, version

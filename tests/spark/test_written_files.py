@@ -61,7 +61,7 @@ PROPERTIES = """
 COPIES = ", 'self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes' = '0'"
 #: Spark writes a column as required where the query can't give null.
 ROWS = """
-    SELECT id,
+    SELECT nullif(id, -1) AS id,
     nullif(concat('Grüße, die länger als sechzehn Zeichen sind: ', id * 7), '') AS word,
     IF(id % 13 = 1, NULL, named_struct('code', nullif(id * 11, 33))) AS inner,
     IF(id = 4, NULL, array('a', NULL)) AS tags,

@@ -242,7 +242,7 @@ LOST = "Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor 0): "
 MISSING = "ModuleNotFoundError: No module named 'amoro_optimizer'"
 LACKING = "executors need amoro: see `amoro optimizer package`"
 SAID = {
-    # As Spark 4.0 says it: no daemon of Python workers starts, a worker raises, a worker dies.
+    # As Spark 4.0 says it: no daemon of Python workers starts, a worker raises.
     "no daemon": (
         f"{LOST}org.apache.spark.SparkException: \nError from python worker:\n  /usr/bin/python3: Error while finding "
         f"module specification for 'amoro_optimizer.backends.spark.daemon' ({MISSING})\nPYTHONPATH was:\n  /spark\n"
@@ -255,12 +255,6 @@ SAID = {
         f'  File "worker.py", line 1, in main\n    process()\n{MISSING}\n\n\tat org.apache.Core.run',
         f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last): {MISSING}",
         LACKING,
-    ),
-    "a dead worker": (
-        f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
-        "\tat org.apache.Core.run\nCaused by: java.io.EOFException: ended",
-        f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
-        "the executor's log says more",
     ),
     "nothing": ("", "Exception", "the executor's log says more"),
 }

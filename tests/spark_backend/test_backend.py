@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pyspark
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
@@ -286,13 +285,11 @@ def test_values_are_counted(backend: SparkBackend, world: World, monkeypatch: py
 
 
 def test_files_are_deleted_and_none_that_is_begun_too_late(
-    backend: SparkBackend, tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+    backend: SparkBackend, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker asks the driver, whose optimizer has sent the ack, how old it is."""
     count_as_large(monkeypatch)
-    home = tmp_path / "home"
-    home.mkdir()
-    place = sweeping.Place(lambda *actions: World(home, catalog, actions))
+    place = sweeping.Place(new_world)
     place.action.keep = timedelta()
     place.stray(3, FileKind.DATA)
     place.run()
