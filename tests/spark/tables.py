@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -56,7 +57,7 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 MODES = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
 MERGE_ON_READ = f"'format-version' = '2', {MODES}"
 
-#: Every file of these tests is larger than a fragment and smaller than the target.
+#: Every file of these tests is larger than a fragment and smaller than the target, so that minor converts.
 SEGMENTS = "'self-optimizing.target-size' = '1048576', 'self-optimizing.fragment-ratio' = '1048576'"
 
 # Each row differs from the next in what is null, empty, negative or not a number.
@@ -118,8 +119,9 @@ def formats(spark: SparkSession, table: str) -> set[tuple[int, str]]:
 
 
 def written_as(file_format: str) -> str:
-    """Properties with which Java writes data and delete files in that format."""
-    return f"'write.format.default' = '{file_format}', 'write.delete.format.default' = '{file_format}'"
+    """Properties with which Java writes data and delete files in that format, and we write Parquet."""
+    by_java = f"'write.format.default' = '{file_format}', 'write.delete.format.default' = '{file_format}'"
+    return f"{by_java}, 'self-optimizing.write-format' = 'parquet'"
 
 
 def make_mixed_table(spark: SparkSession, table: str, file_format: str = "parquet") -> None:
@@ -183,7 +185,7 @@ def make_equality_table(spark: SparkSession, table: str, file_format: str = "par
 
     spark.sql(
         f"""CREATE TABLE {table} (id BIGINT, region STRING, code INT, day DATE, price DECIMAL(9, 2), note STRING)
-        USING iceberg TBLPROPERTIES ({MERGE_ON_READ}, {written_as(file_format)})"""
+        USING iceberg TBLPROPERTIES ({MERGE_ON_READ}, {SEGMENTS}, {written_as(file_format)})"""
     )
     append(0, 30)
     upsert(2, 1, 2, 3, 999)
@@ -249,6 +251,10 @@ class Shape:
 
     name: str
     make: Callable[[SparkSession, str], None]
+    #: By which it is clustered.
+    columns: tuple[str, ...] = ("value", "id")
+    #: Rows of format 3 have ids, parts and values.
+    version: int = 3
     #: Spark has no nanoseconds.
     is_read_by_spark: bool = True
     #: Its rows have ids only from the next commit on.
@@ -431,7 +437,18 @@ def nested(spark: SparkSession, table: str) -> None:
     delete(spark, table, 4, 21, 22)
 
 
+def of_format_2(make: Callable[[SparkSession, str, str], None], file_format: str, *columns: str) -> Shape:
+    name = make.__name__.removeprefix("make_").removesuffix("_table")
+    return Shape(f"{name}-{file_format}", partial(make, file_format=file_format), columns, version=2)
+
+
 SHAPES = (
+    of_format_2(make_mixed_table, "parquet", "label", "ratio", "at"),
+    of_format_2(make_mixed_table, "avro", "amount", "place.point.x", "payload"),
+    of_format_2(make_mixed_table, "orc", "label", "id"),
+    of_format_2(make_equality_table, "parquet", "note", "price", "day"),
+    of_format_2(make_equality_table, "avro", "day", "code"),
+    of_format_2(make_equality_table, "orc", "code", "id"),
     Shape("vectors", vectors),
     Shape("one-puffin", one_puffin),
     Shape("three-kinds", three_kinds),
@@ -439,11 +456,11 @@ SHAPES = (
     Shape("upgraded-and-written", upgraded_and_written),
     Shape("branched", branched, branch="other"),
     Shape("repartitioned", repartitioned),
-    Shape("defaulted", defaulted),
-    Shape("keyed-by-defaults", keyed_by_defaults),
-    Shape("in-nanoseconds", in_nanoseconds, is_read_by_spark=False),
+    Shape("defaulted", defaulted, ("c", "price", "s.d", "id")),
+    Shape("keyed-by-defaults", keyed_by_defaults, ("c", "id")),
+    Shape("in-nanoseconds", in_nanoseconds, ("id", "at"), is_read_by_spark=False),
     Shape("of-unknown-type", of_unknown_type, is_read_by_spark=False),
     Shape("with-some-ids", with_some_ids),
     Shape("emptied", emptied),
-    Shape("nested", nested),
+    Shape("nested", nested, ("spot.x", "units")),
 )

@@ -28,53 +28,16 @@ from .java import JavaTable, Lineage, java_upsert, load_java_table, planned_file
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, services_on
 from .session import java_rest_server, served_catalog
-from .tables import (
-    DATA,
-    MOMENTS,
-    SEGMENTS,
-    SHAPES,
-    Shape,
-    delete,
-    formats,
-    frozen,
-    make_equality_table,
-    make_mixed_table,
-    set_property,
-)
+from .tables import DATA, MOMENTS, SHAPES, Shape, delete, formats, frozen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-#: Other formats than Parquet are read alone.
-WRITE_FORMAT = "self-optimizing.write-format"
 #: Of a REST catalog whose server is Java's.
 SERVED = ("three-kinds", "branched")
 #: Below `make test-all`.
 OF_TEST = ("equality-orc", "three-kinds", "with-some-ids")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A shape, and by which of its columns it is clustered."""
-
-    shape: Shape
-    columns: tuple[str, ...]
-    is_of_format_3: bool = True
-    target_bytes: int = 2000  # of files of a few KB, so that many groups become several
-
-
-def of_format_2(make: Callable[[SparkSession, str, str], None], file_format: str, *columns: str) -> Case:
-    """A table of the Java suite with files of that format."""
-    name = make.__name__.removeprefix("make_").removesuffix("_table")
-
-    def made(spark: SparkSession, table: str) -> None:
-        make(spark, table, file_format)
-        set_property(spark, table, WRITE_FORMAT, "parquet")
-        if make is make_equality_table:  # so that minor converts
-            spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({SEGMENTS})")
-
-    return Case(Shape(f"{name}-{file_format}", made), columns, is_of_format_3=False, target_bytes=8000)
 
 
 #: The columns that are asked for, of those of a shape; none: the table's own sort order, which has transforms.
@@ -83,48 +46,32 @@ COLUMNS_OF: Mapping[Strategy, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
     Strategy.ZORDER: lambda columns: columns[:2],
     Strategy.HILBERT: lambda columns: columns,
 }
-#: Where not by the values and ids: the columns that are the shape's own.
-COLUMNS = {
-    "defaulted": ("c", "price", "s.d", "id"),
-    "keyed-by-defaults": ("c", "id"),
-    "in-nanoseconds": ("id", "at"),
-    "nested": ("spot.x", "units"),
-}
-CASES = [
-    of_format_2(make_mixed_table, "parquet", "label", "ratio", "at"),
-    of_format_2(make_mixed_table, "avro", "amount", "place.point.x", "payload"),
-    of_format_2(make_mixed_table, "orc", "label", "id"),
-    of_format_2(make_equality_table, "parquet", "note", "price", "day"),
-    of_format_2(make_equality_table, "avro", "day", "code"),
-    of_format_2(make_equality_table, "orc", "code", "id"),
-    *(Case(shape, COLUMNS.get(shape.name, ("value", "id"))) for shape in SHAPES),
-]
 IS_ALL = current_tier() == "all"
 
 
-def rewrites_of(case: Case, backends: list[Backend]) -> list[tuple[OptimizingType, Backend]]:
+def rewrites_of(shape: Shape, backends: list[Backend]) -> list[tuple[OptimizingType, Backend]]:
     """Minor or, for every other shape of format 3, major, and full: in turn by the backends."""
-    turn = CASES.index(case)
-    first = MAJOR if case.is_of_format_3 and turn % 2 else MINOR
+    turn = SHAPES.index(shape)
+    first = MAJOR if shape.version == 3 and turn % 2 else MINOR
     return list(zip((first, FULL), backends[:: -1 if turn % 4 > 1 else 1], strict=True))
 
 
 @pytest.mark.parametrize(
-    "case", [one for one in CASES if IS_ALL or one.shape.name in OF_TEST], ids=lambda case: case.shape.name
+    "shape", [one for one in SHAPES if IS_ALL or one.name in OF_TEST], ids=lambda shape: shape.name
 )
 def test_rewritten_and_clustered_tables_have_the_same_rows_and_java_goes_on(
-    services: Services, backends: list[Backend], case: Case
+    services: Services, backends: list[Backend], shape: Shape
 ) -> None:
-    made = Made.of(services, case)
-    first, last = rewrites_of(case, backends)
+    made = Made.of(services, shape)
+    first, last = rewrites_of(shape, backends)
     made.rewrite(*first)
     made.roll_back()
-    with ordered(made.java, case):
-        turn = CASES.index(case)  # another layout for the next shape
+    with ordered(made.java, shape):
+        turn = SHAPES.index(shape)  # another layout for the next shape
         made.cluster(list(Strategy)[turn % len(Strategy)], backends[turn % len(backends)])
         made.roll_back()
     made.rewrite(*last)
-    if case.is_of_format_3:
+    if shape.version == 3:
         made.go_on()
     else:
         assert formats(services.spark, services.table) == {(DATA, "parquet")}
@@ -139,17 +86,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield root, uri
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one.shape.name in SERVED], ids=lambda case: case.shape.name)
+@pytest.mark.parametrize("shape", [one for one in SHAPES if one.name in SERVED], ids=lambda shape: shape.name)
 def test_tables_of_a_rest_server_of_java_are_rewritten_as_others_are(
-    spark: SparkSession, server: tuple[Path, str], backends: list[Backend], case: Case, tmp_path: Path
+    spark: SparkSession, server: tuple[Path, str], backends: list[Backend], shape: Shape, tmp_path: Path
 ) -> None:
     root, uri = server
     with (
-        served_catalog(spark, root, f"served_{case.shape.name.replace('-', '_')}", uri) as catalog,
+        served_catalog(spark, root, f"served_{shape.name.replace('-', '_')}", uri) as catalog,
         services_on(catalog, tmp_path / "home") as services,
     ):
-        made = Made.of(services, case)
-        first, last = rewrites_of(case, backends)
+        made = Made.of(services, shape)
+        first, last = rewrites_of(shape, backends)
         made.rewrite(*first)
         made.roll_back()
         made.rewrite(*last)
@@ -162,20 +109,19 @@ class Made:
     """A table of a shape that was made, and what Java read of it then."""
 
     services: Services
-    case: Case
+    shape: Shape
     java: JavaTable
     head: int
     rows: Any
     beside: Lineage  # of the shape's branch
 
     @classmethod
-    def of(cls, services: Services, case: Case) -> Made:
-        shape = case.shape
+    def of(cls, services: Services, shape: Shape) -> Made:
         shape.make(services.spark, services.table)
         java = load_java_table(services.spark, services.table)
         beside = read(services, shape, shape.branch)
-        made = cls(services, case, java, java.table.currentSnapshot().snapshotId(), rows_of(services, case), beside)
-        if case.is_of_format_3:
+        made = cls(services, shape, java, java.table.currentSnapshot().snapshotId(), rows_of(services, shape), beside)
+        if shape.version == 3:
             assert any(row_id is None for _, row_id, _ in made.rows.values()) is not shape.has_ids
         return made
 
@@ -191,12 +137,12 @@ class Made:
 
     def cluster(self, strategy: Strategy, backend: Backend) -> None:
         """Cluster the table by that backend; what its files claim is true."""
-        asked = ClusterOptions(columns=COLUMNS_OF[strategy](self.case.columns), strategy=strategy, full=True)
+        asked = ClusterOptions(columns=COLUMNS_OF[strategy](self.shape.columns), strategy=strategy, full=True)
         self._require_same(self.services.cluster(asked, work=worked(backend, self.services.table)))
         world, made = self.services.world, self.java.table.currentSnapshot().snapshotId()
         identifier = world.table(self.services.table).identifier
         assert world.verifying.verify(identifier, self.head, made, lambda: False).is_sound
-        require_claims(self.java, self.case, strategy)
+        require_claims(self.java, self.shape, strategy)
 
     def roll_back(self) -> None:
         """To the table as it was made."""
@@ -204,11 +150,11 @@ class Made:
         self.java.table.manageSnapshots().rollbackTo(self.head).commit()
 
     def _require_same(self, process_id: str) -> None:
-        shape = self.case.shape
+        shape = self.shape
         self.java.table.refresh()
         snapshot = self.java.table.currentSnapshot()
         assert (snapshot.operation(), snapshot.summary()["amoro.process-id"]) == ("replace", process_id)
-        rows = rows_of(self.services, self.case)
+        rows = rows_of(self.services, shape)
         if shape.has_ids:
             assert rows == self.rows
         else:
@@ -219,7 +165,7 @@ class Made:
 
     def go_on(self) -> None:
         """Java deletes a row, updates one and adds one, writes every file anew and expires the snapshots before."""
-        services, shape = self.services, self.case.shape
+        services, shape = self.services, self.shape
         (go_on_by_sql if shape.is_read_by_spark else go_on_by_java)(services, shape, read(services, shape))
         after = read(services, shape)
         self.java.table.refresh()
@@ -249,25 +195,25 @@ def worked(backend: Backend, table: str) -> Callable[[ScheduledTask], WorkResult
     return work
 
 
-def rows_of(services: Services, case: Case) -> Any:
+def rows_of(services: Services, shape: Shape) -> Any:
     """The rows of main, with ids and last updates where the format has them."""
-    return read(services, case.shape) if case.is_of_format_3 else services.rows()
+    return read(services, shape) if shape.version == 3 else services.rows()
 
 
 @contextmanager
-def ordered(java: JavaTable, case: Case) -> Iterator[None]:
+def ordered(java: JavaTable, shape: Shape) -> Iterator[None]:
     """The table's own sort order, for the time of the block, and files of a few KB.
 
     By a transform of one column, downwards, and by the others, nulls last.
     """
-    *others, last = case.columns
+    *others, last = shape.columns
     expressions, last_nulls = java.iceberg.expressions.Expressions, java.iceberg.NullOrder.NULLS_LAST
     order = java.table.replaceSortOrder().desc(expressions.bucket(last, 3), last_nulls)
     for name in others:
         order = order.asc(expressions.ref(name), last_nulls)
     order.desc(expressions.ref(last), java.iceberg.NullOrder.NULLS_FIRST).commit()
     size = java.table.properties().get("self-optimizing.target-size")
-    update = java.table.updateProperties().set("self-optimizing.target-size", str(case.target_bytes))
+    update = java.table.updateProperties().set("self-optimizing.target-size", "2000" if shape.version == 3 else "8000")
     update.set("self-optimizing.cluster.partial-progress", "false").commit()
     yield
     update = java.table.updateProperties()
@@ -332,11 +278,11 @@ def without(rows: Lineage, keys: set[int]) -> Lineage:
     return {key: row for key, row in rows.items() if key not in keys}
 
 
-def require_claims(java: JavaTable, case: Case, strategy: Strategy) -> None:
+def require_claims(java: JavaTable, shape: Shape, strategy: Strategy) -> None:
     """No delete applies to an output; one of the linear layout claims the table's order, and is in it."""
     outputs = {path: file for path, file in planned_files(java).items() if group_of(path)}
     claimed = java.table.sortOrder().orderId() if strategy is Strategy.LINEAR else 0
     assert all(file == (claimed, []) for file in outputs.values())
-    assert bool(outputs) is (case.shape.name != "emptied")
+    assert bool(outputs) is (shape.name != "emptied")
     if claimed and outputs:
         require_ordered(java, outputs, claimed)

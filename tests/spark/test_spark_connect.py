@@ -80,14 +80,12 @@ def test_a_spark_connect_server_answers_statements_and_ends_cancelled_ones(
             )
             assert "[TABLE_OR_VIEW_NOT_FOUND]" in refusal(nothing)
 
-            def is_working() -> bool:
-                return bool(service.executionManager().listActiveExecutions().isRight())
-
+            jobs = spark.sparkContext.statusTracker().getActiveJobsIds
             endless = site.start("sql", "--engine", "spark", "-e", ENDLESS)
-            wait_until(is_working, "Spark counts")
+            wait_until(jobs, "Spark counts")
             endless.popen.send_signal(signal.SIGINT)
             assert endless.wait() in (130, -signal.SIGINT)
-            wait_until(lambda: not is_working(), "Spark has ended it")
+            wait_until(lambda: not jobs(), "Spark has ended it")
 
             def outcomes() -> dict[str, str]:
                 events = site.ask("audit", "list", "--operation", "RunStatement")["audit"]

@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, Process, wait_until
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, partitioned_table
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -68,6 +69,16 @@ def spark_optimizer(
     )
     process.wait_for("optimizer.registered")
     return process
+
+
+def optimize_once(installation: Installation, group: str = "default") -> None:
+    """Have a table with deletes rewritten by whoever is in the group, with equal rows."""
+    table = partitioned_table(installation.catalog, {"self-optimizing.group": group})
+    before = look(table)
+    outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+    assert outcome.status == 0, outcome.stderr
+    assert_optimized_once(table, before, files=3)
+    assert_nothing_is_left(table)
 
 
 @contextmanager

@@ -36,7 +36,6 @@ from tests.acceptance.tables import (
     look,
     messy_table,
     name_of,
-    partitioned_table,
     unreferenced_files,
 )
 from tests.engine import oracle
@@ -51,6 +50,7 @@ from tests.spark_backend.spark import (
     java_of,
     kill,
     open_backend,
+    optimize_once,
     parent_of,
     python_workers,
     spark_optimizer,
@@ -255,22 +255,13 @@ def create_group(installation: Installation, name: str, *settings: str) -> None:
     assert made.status == 0, made.stderr
 
 
-def optimize_by(installation: Installation, group: str) -> None:
-    """Have a table rewritten by the group."""
-    table = partitioned_table(installation.catalog, {"self-optimizing.group": group})
-    before = look(table)
-    outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
-    assert outcome.status == 0, outcome.stderr
-    assert_optimized_once(table, before, files=3)
-
-
 def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: Installation) -> None:
     installation.up()
     create_group(installation, "spark")
     installation.ask("group", "scale", "spark", "1")
     leader = 0
     try:
-        optimize_by(installation, "spark")
+        optimize_once(installation, "spark")
         (instance,) = installation.ask("group", "show", "spark")["instances"]
         (optimizer,) = installation.ask("optimizer", "list")["optimizers"]
         leader = int(instance["handle"])
@@ -300,7 +291,7 @@ def test_spark_runs_only_while_there_is_work(installation: Installation) -> None
     drivers: list[int] = []
     try:
         assert installation.ask("group", "jobs", "nightly")["jobs"] == []
-        optimize_by(installation, "nightly")
+        optimize_once(installation, "nightly")
         drivers = [int(job["handle"]) for job in installation.ask("group", "jobs", "nightly")["jobs"]]
         assert 1 <= len(drivers) <= 2
         wait_until(lambda: not any(map(is_alive, drivers)), "no JVM is left", seconds=33)
