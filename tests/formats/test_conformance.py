@@ -561,42 +561,31 @@ def test_a_file_says_what_it_holds_and_one_that_is_missing_is_told(subject: Subj
 
 
 @maintaining
-def test_a_tag_adds_no_snapshot(subject: Subject) -> None:
-    tag = stage_v1(subject)
-    facts, scan = tag.table.facts, tag.table.scan()
-    tag.table.send(tag.payload)
-    now = opened(subject)
-    assert (now.facts.snapshot_id, len(now.snapshots()), now.scan()) == (facts.snapshot_id, 1, scan)
-
-
-@maintaining
-def test_a_tag_lands_beside_what_others_write_meanwhile(subject: Subject) -> None:
+def test_a_tag_lands_beside_what_others_write_meanwhile_and_adds_no_snapshot(subject: Subject) -> None:
     tag = stage_v1(subject)
     subject.append()
-    change = subject.stage(opened(subject))
+    before, change = opened(subject), subject.stage(opened(subject))
+    facts, count, scan = before.facts, len(before.snapshots()), before.scan()
     tag.table.send(tag.payload)
-    change.table.send(change.payload)
     now = opened(subject)
+    assert (now.facts.snapshot_id, len(now.snapshots()), now.scan()) == (facts.snapshot_id, count, scan)
+    change.table.send(change.payload)
     assert (now.trace(tag.evidence), now.trace(change.evidence)) == (Trace.LANDED, Trace.LANDED)
 
 
 @maintaining
-def test_a_name_that_is_given_already_is_a_conflict_then_and_later(subject: Subject) -> None:
+def test_a_tag_of_a_name_that_is_given_or_a_snapshot_that_is_not_there_is_a_conflict_then_and_later(
+    subject: Subject,
+) -> None:
     late = stage_v1(subject)
     subject.append()
     first = stage_v1(subject)
     first.table.send(first.payload)
-    after = subject.state()
-    with pytest.raises(CommitConflict):
-        opened(subject).stage_tag("v1", opened(subject).facts.snapshot_id or 0, None)
+    after, head = subject.state(), opened(subject).facts.snapshot_id or 0
+    for name, snapshot_id in (("v1", head), ("v2", head + 1)):
+        with pytest.raises(CommitConflict):
+            opened(subject).stage_tag(name, snapshot_id, None)
     with pytest.raises(CommitConflict):
         late.table.send(late.payload)
     assert subject.state() == after
     assert (late.table.trace(late.evidence), late.table.trace(first.evidence)) == (Trace.REFUTED, Trace.LANDED)
-
-
-@maintaining
-def test_a_tag_of_a_snapshot_that_is_not_there_is_a_conflict(subject: Subject) -> None:
-    table = opened(subject)
-    with pytest.raises(CommitConflict):
-        table.stage_tag("v1", (table.facts.snapshot_id or 0) + 1, None)

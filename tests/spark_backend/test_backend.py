@@ -65,23 +65,6 @@ def test_the_application_is_of_the_series_of_spark_that_is_to_be_tried(spark_app
     assert (pyspark.__version__.rpartition(".")[0], spark_application.context.version) == (series, pyspark.__version__)
 
 
-def test_a_result_is_the_engines_and_progress_is_told(backend: SparkBackend, world: World) -> None:
-    table = messy_table(world.catalog)
-    before = look(table)
-    process_id, optimizer = world.begin(OptimizingType.FULL, name_of(table)), world.optimizer()
-    (task,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [task.attempt])
-    work = rewrite_input(task.work)
-    told: list[tuple[int, int]] = []
-    output = rewriting(backend)(work, {}, task.attempt, lambda *rows: told.append(rows), never)
-    assert (output.rows_read, output.rows_deleted, output.rows_written) == (62, 3, 59)
-    assert told[0] == (10, 62)
-    assert world.complete(optimizer, task.attempt, output)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert_optimized_once(table, before)
-    assert unreferenced_files(table) == set()
-
-
 def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: World) -> None:
     table = messy_table(world.catalog)
     attempt, work = only_task(world, table)
@@ -115,8 +98,11 @@ def test_a_cancelled_attempt_whose_job_and_stages_say_whose_they_are_stops_by_it
         assert is_alive(worker)
     stuck.mend()
     assert unreferenced_files(stuck.table) == set()
-    again = Attempt(attempt.task_id, attempt.number + 1)
-    assert rewriting(backend)(work, {}, again, ignore, never).rows_written == 20
+    again, rows = Attempt(attempt.task_id, attempt.number + 1), list[tuple[int, int]]()
+    output = rewriting(backend)(work, {}, again, lambda done, total: rows.append((done, total)), never)
+    assert (output.rows_read, output.rows_written) == (20, 20)
+    assert rows == sorted(rows)
+    assert {total for _, total in rows} == {20}
 
 
 def test_a_cancelled_attempt_whose_worker_hears_nothing_is_ended_and_its_file_removed(
