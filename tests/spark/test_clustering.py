@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date, datetime, time
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ def java_values(spark: SparkSession, kind: IcebergType, values: list[Any]) -> An
             found.add(None if text is None else of.valueOf(text))
         return found
     listed = jvm.org.apache.iceberg.types.Types.ListType.ofOptional(1, java_type(spark, kind))
-    return jvm.org.apache.iceberg.SingleValueParser.fromJson(listed, json.dumps([_json(value) for value in values]))
+    return jvm.org.apache.iceberg.SingleValueParser.fromJson(listed, json.dumps(values, default=_json))
 
 
 def java_type(spark: SparkSession, kind: IcebergType) -> Any:
@@ -58,15 +58,10 @@ def java_type(spark: SparkSession, kind: IcebergType) -> Any:
     return jvm.org.apache.iceberg.types.Types.fromPrimitiveString(str(kind))
 
 
-def _json(value: Any) -> Any:
-    match value:
-        case bytes():
-            return value.hex().upper()
-        case datetime() | date() | time():
-            return value.isoformat()
-        case uuid.UUID() | Decimal():
-            return str(value)
-    return value
+def _json(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
 def is_ordered(spark: SparkSession, comparator: Any, values: Any, nulls_last: bool) -> bool:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amoro_core import failpoints
-from tests.acceptance.conftest import impatient as installation
-from tests.acceptance.conftest import pytest_runtest_makereport, shared
-from tests.services.conftest import catalog, new_world, world
-from tests.spark.session import PIPES, Application, application, close_application, lacking_for_backend, require
+from tests.spark.session import PIPES, Application, application, lacking_for_backend, require
 
 if TYPE_CHECKING:
     from amoro_optimizer.backends.spark.driver import SparkBackend
@@ -20,7 +17,10 @@ if TYPE_CHECKING:
 #: There is a jar of Hudi for Spark 3.5 alone, with which `make test-all` runs tests of this package once more.
 collect_ignore = [] if os.environ.get("PYSPARK_SERIES") == "3.5" else ["test_procedures.py"]
 
-__all__ = ["catalog", "installation", "new_world", "pytest_runtest_makereport", "shared", "world"]
+__all__ = [
+    *("catalog", "installation", "new_world", "shared", "world"),
+    *("pytest_configure", "pytest_runtest_makereport", "pytest_unconfigure"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +45,3 @@ def spark_application(tmp_path_factory: pytest.TempPathFactory) -> Application:
 @pytest.fixture
 def backend(spark_application: Application) -> SparkBackend:
     return spark_application.backend
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Let pyspark leave the sockets of its jobs to the garbage collector: it does not close them itself."""
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-
-
-def pytest_unconfigure() -> None:
-    close_application()
