@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amoro_core import failpoints
+from tests.acceptance.conftest import impatient as installation
+from tests.acceptance.conftest import pytest_runtest_makereport, shared
+from tests.services.conftest import catalog, new_world, world
+from tests.spark.conftest import pytest_configure, pytest_unconfigure
 from tests.spark.session import PIPES, Application, application, lacking_for_backend, require
 
 if TYPE_CHECKING:
@@ -18,8 +22,14 @@ if TYPE_CHECKING:
 collect_ignore = [] if os.environ.get("PYSPARK_SERIES") == "3.5" else ["test_procedures.py"]
 
 __all__ = [
-    *("catalog", "installation", "new_world", "shared", "world"),
-    *("pytest_configure", "pytest_runtest_makereport", "pytest_unconfigure"),
+    "catalog",
+    "installation",
+    "new_world",
+    "pytest_configure",
+    "pytest_runtest_makereport",
+    "pytest_unconfigure",
+    "shared",
+    "world",
 ]
 
 

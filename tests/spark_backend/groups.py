@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -73,10 +72,9 @@ def clustered(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_stage: Callable[[str, int], None] = lambda stage, core_ms: None,
     memory_bytes: int = 1 << 28,
-    io_properties: Mapping[str, str] = MappingProxyType({}),
 ) -> ClusterOutput:
     """What the backend makes of the group."""
-    run = Run(attempt, io_properties, memory_bytes, on_progress, is_cancelled, on_stage=on_stage)
+    run = Run(attempt, {}, memory_bytes, on_progress, is_cancelled, on_stage=on_stage)
     result = backend.execute(Work(CLUSTER, encode_cluster_input(work)), work.rewrite.table.table, run)
     return decode_cluster_output(result.payload)
 

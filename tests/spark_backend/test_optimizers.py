@@ -40,22 +40,20 @@ from tests.acceptance.tables import (
 )
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
-from tests.engine.writer import make_catalog
-from tests.services.world import World
-from tests.spark_backend.groups import LINEAR, clustered, group_of, group_table
+from tests.spark_backend.groups import group_table
 from tests.spark_backend.spark import (
-    in_own_process,
     in_thread,
     is_alive,
     java_of,
     kill,
-    open_backend,
     optimize_once,
     parent_of,
     python_workers,
     spark_optimizer,
     stuck_table,
 )
+
+CLUSTERING = ("--type", "cluster", "--columns", "id,value")
 
 
 class Held(NamedTuple):
@@ -159,9 +157,7 @@ def test_an_optimizer_whose_spark_dies_gives_its_attempt_back_and_ends_with_an_e
 
 
 @pytest.mark.parametrize(
-    ("made", "asked"),
-    [(messy_table, ("--type", "full")), (group_table, ("--type", "cluster", "--columns", "id,value"))],
-    ids=["full", "cluster"],
+    ("made", "asked"), [(messy_table, ("--type", "full")), (group_table, CLUSTERING)], ids=["full", "cluster"]
 )
 def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer_finishes(
     installation: Installation, made: Callable[[Catalog], Table], asked: tuple[str, ...]
@@ -321,17 +317,13 @@ logger.utils.level = info
 """
 
 
-def logged_to(events: Path) -> dict[str, str]:
-    return {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": events.as_uri()}
-
-
 def page(address: str) -> str:
     answer = requests.get(address, timeout=30)
     answer.raise_for_status()
     return answer.text
 
 
-def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(tmp_path: Path) -> None:
+def test_credentials_of_storage_are_seen_in_no_log_no_page_no_event_and_no_file_that_stays(tmp_path: Path) -> None:
     with closing(install(tmp_path, properties=SECRETS)) as installation:
         require_credentials_unseen(installation)
 
@@ -344,7 +336,9 @@ def require_credentials_unseen(installation: Installation) -> None:
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
-        **logged_to(events),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
     }
     held = hold(installation, settings=settings)
     optimizer, broken = held.optimizer, messy_table(installation.catalog)
@@ -363,6 +357,11 @@ def require_credentials_unseen(installation: Installation) -> None:
     assert f"{name_of(held.table)} · process" in pages["jobs/"]
     held.mark.unlink()
     assert_done(installation, held, 1)
+    group = installation.ask("optimize", name_of(group_table(installation.catalog)), *CLUSTERING)["process_id"]
+    wait_until(lambda: held.mark.unlink(missing_ok=True) or installation.ended(group), "the group is clustered")
+    assert installation.ended(group)["status"] == "success"
+    spilled = [path for place in ("blockmgr-*", "spark-*") for path in installation.directory.glob(f"{place}/**/*")]
+    assert [path for path in spilled if path.is_file() and CANARY.encode() in path.read_bytes()] == []
     Path(local_path(oracle.live_files(broken)[0].path)).unlink()
     assert installation.run("optimize", name_of(broken), "--type", "full", "--wait").status == 1
     assert optimizer.terminate() == 0
@@ -372,26 +371,3 @@ def require_credentials_unseen(installation: Installation) -> None:
     assert optimizer.output.count("task.started") >= 2
     said = {**pages, **logged, **dict(installation.logs())}
     assert [name for name, text in said.items() if CANARY in text] == []
-
-
-def test_credentials_of_a_group_that_is_clustered_are_in_no_event_and_in_no_file_that_stays(tmp_path: Path) -> None:
-    """In a process of its own: a JVM writes to the stderr of the test that started it."""
-    for name in ("events", "spill", "home"):
-        (tmp_path / name).mkdir()
-    done = in_own_process(cluster_with_secrets, tmp_path)
-    logged = [path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file()]
-    assert any("SparkListenerJobStart" in text for text in logged)
-    assert "FairSchedulableBuilder" in done.stderr
-    assert not [text for text in (*logged, done.stdout, done.stderr) if CANARY in text]
-
-
-def cluster_with_secrets(directory: Path) -> None:
-    """Cluster a group with these credentials; nothing of them stays in the spill of the open application."""
-    with closing(make_catalog(directory)) as catalog, closing(World(directory / "home", catalog)) as world:
-        attempt, work = group_of(world, group_table(catalog), LINEAR)
-        spill = directory / "spill"
-        with open_backend("local[1]", spill, logged_to(directory / "events")) as backend:
-            made = clustered(backend, work, attempt, io_properties=SECRETS)
-            stays = [path for path in spill.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
-            assert stays == []
-        assert made.rewrite.rows_written > 0
