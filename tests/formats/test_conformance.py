@@ -1,15 +1,24 @@
 """What every format promises, role by role: Iceberg, the simulation's lake, and the format of the extension."""
 
+import json
+import os
+import random
 import threading
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError, CommitConflict, CommitUnknown, DataFileMissing, TableNotFound
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.formats.ports import (
     Analyzable,
+    AnyTable,
     Clusterable,
     Committable,
     Dated,
@@ -21,11 +30,235 @@ from amoro_core.formats.ports import (
     Searchable,
     Sortable,
     Sweepable,
+    TableFormat,
+    with_roles,
 )
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.commits import CommitContent, Trace
-from tests.formats.subjects import SUBJECTS, TABLE, Staged, Subject, having, opened, stage_tag
+from amoro_core.model.commits import CommitContent, Evidence, RefAt, SnapshotAdded, StagedCommit, Trace
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.validation import validate
+from amoro_core.validation.view import build_view
+from tests.engine import builders, oracle, writer
+from tests.extension.journal import JournalFormat, JournalTable
+from tests.iceberg.rewriting import rewritten
+from tests.simulation.lake import Lake, LakeFormat, LakeTableAtOnce, Rows, data_file
 
+TABLE = TableIdentifier("cat", ("db",), "t")
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A change that was prepared and not sent yet."""
+
+    table: AnyTable
+    payload: bytes
+    evidence: Evidence
+    files: frozenset[str]  # that were written for it
+
+
+def stage_tag(table: AnyTable, name: str) -> Staged:
+    """A tag of the table's head."""
+    head = table.facts.snapshot_id
+    assert head is not None
+    return Staged(table, table.stage_tag(name, head, None), RefAt(name, head), frozenset())
+
+
+class Subject(Protocol):
+    """A catalog of one format with the table `cat.db.t`: what is done to it behind the port's back."""
+
+    format: TableFormat
+    catalog: CatalogConfig
+
+    def create(self) -> None:
+        """Make the table, with nothing in it."""
+
+    def drop(self) -> None:
+        """Let the table be gone, and its files with it or not."""
+
+    def append(self) -> None:
+        """Let another writer add something."""
+
+    def stage(self, table: AnyTable) -> Staged:
+        """Prepare a change of the table as it is now, through its own methods."""
+
+    def state(self) -> object:
+        """All that readers see of the table now, its history included."""
+
+    def stray(self) -> str:
+        """Leave a file in the table's directory that nothing names."""
+
+    def lost(self, *, applied: bool) -> Any:
+        """While this lasts the answers of the catalog are lost, or what is sent."""
+
+
+def opened(subject: Subject) -> AnyTable:
+    """The table as it is now, with the roles that its format has."""
+    table = subject.format.load(subject.catalog, TABLE)
+    return with_roles(table, table.roles, "the suite")
+
+
+class IcebergSubject:
+    """Iceberg tables in a SQL catalog."""
+
+    format: TableFormat = IcebergFormat()
+
+    def __init__(self, home: Path) -> None:
+        self._catalog = writer.make_catalog(home)
+        self.catalog = CatalogConfig("cat", tuple({**self._catalog.properties, "type": "sql"}.items()))
+
+    def create(self) -> None:
+        builders.make(self._catalog)
+
+    def drop(self) -> None:
+        self._catalog.drop_table("db.t")
+
+    def append(self) -> None:
+        writer.append(self._loaded(), [builders.row(1), builders.row(2)], files=2)
+
+    def stage(self, table: AnyTable) -> Staged:
+        plan = rewritten(self._loaded())
+        head = table.head(plan.snapshot_id, plan.sequence_number)
+        content = validate(build_view(plan, head)).content
+        assert content is not None
+        return _staged(table, table.stage(head, content, {"amoro.process-id": uuid.uuid4().hex}), content)
+
+    def state(self) -> object:
+        table = self._loaded()
+        snapshots = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
+        tags = {name: ref.snapshot_id for name, ref in table.metadata.refs.items() if name != "main"}
+        return builders.ids(table), [one.snapshot_id for one in snapshots], oracle.live_files(table), tags
+
+    def stray(self) -> str:
+        path = f"{self._loaded().location()}/data/{uuid.uuid4()}.parquet"
+        Path(path.removeprefix("file://")).write_bytes(b"x")
+        return path
+
+    @contextmanager
+    def lost(self, *, applied: bool) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SqlCatalog, "commit_table", _losing(SqlCatalog.commit_table, applied))
+            yield
+
+    def _loaded(self) -> Any:
+        return self._catalog.load_table("db.t")
+
+
+class LakeSubject:
+    """The tables of the simulation, without its chances."""
+
+    def __init__(self, home: Path) -> None:
+        self._lake = Lake(random.Random(7))
+        self._lake.faulty = False
+        self.format: TableFormat = LakeFormat(self._lake, lambda call: None)
+        self.catalog = CatalogConfig("cat", ())
+
+    def create(self) -> None:
+        self._lake.create(TABLE, {})
+
+    def drop(self) -> None:
+        del self._lake.tables[TABLE]
+
+    def append(self) -> None:
+        self._lake.append(self._lake.tables[TABLE], files=2)
+
+    def stage(self, table: AnyTable) -> Staged:
+        facts = table.facts
+        head = table.head(facts.snapshot_id or 0, facts.sequence_number)
+        first = head.scan.files[0].data
+        merged = [file.data for file in head.scan.files if file.data.partition == first.partition]
+        rows: Rows = frozenset().union(*(self._lake.rows_of(file.path) for file in merged))
+        path = f"{facts.location}/data/{uuid.uuid4()}.parquet"
+        self._lake.files[path] = rows
+        added = data_file(path, first.partition, len(rows), head.sequence_number)
+        content = CommitContent((1,), tuple(merged), (), (added,), ())
+        return _staged(table, table.stage(head, content, {"amoro.process-id": uuid.uuid4().hex}), content)
+
+    def state(self) -> object:
+        table = self._lake.tables[TABLE]
+        rows = [] if table.head is None else sorted(self._lake.live_rows(table, table.head))
+        return rows, list(table.snapshots), table.head, dict(table.tags)
+
+    def stray(self) -> str:
+        path = f"{self._lake.tables[TABLE].location}/data/{uuid.uuid4()}.parquet"
+        self._lake.files[path] = frozenset()
+        return path
+
+    @contextmanager
+    def lost(self, *, applied: bool) -> Iterator[None]:
+        self._lake.send = _losing(self._lake.send, applied, CommitUnknown("no answer"))
+        yield
+        del self._lake.send
+
+
+class JournalSubject:
+    """The format of the package that `docs/howto/extending.md` shows."""
+
+    format: TableFormat = JournalFormat()
+
+    def __init__(self, home: Path) -> None:
+        self._place = home / "db" / "t"
+        self.catalog = CatalogConfig("cat", (("warehouse", str(home)),))
+
+    def create(self) -> None:
+        (self._place / "log").mkdir(parents=True)
+        (self._place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
+
+    def drop(self) -> None:
+        for file in (*self._place.glob("log/*"), self._place / "journal.json"):
+            file.unlink()
+        (self._place / "log").rmdir()
+
+    def append(self) -> None:
+        (self._place / f"{len(self._records())}.txt").write_text("a line\n")
+        table = JournalTable(TABLE, self._place)
+        table.send(table.stage({"files": [f"{len(self._records())}.txt"]})[0])
+
+    def stage(self, table: AnyTable) -> Staged:
+        written = self._place / f"{uuid.uuid4()}.txt"
+        written.write_text("another line\n")
+        payload, evidence = JournalTable(TABLE, self._place).stage({"files": [written.name]})
+        return Staged(table, payload, evidence, frozenset({written.as_uri()}))
+
+    def state(self) -> object:
+        return self._records()
+
+    def stray(self) -> str:
+        file = self._place / f"{uuid.uuid4()}.txt"
+        file.write_text("x")
+        return file.as_uri()
+
+    @contextmanager
+    def lost(self, *, applied: bool) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "link", _losing(os.link, applied))
+            yield
+
+    def _records(self) -> list[str]:
+        return [file.read_text() for file in sorted(self._place.glob("log/*.json"))]
+
+
+def _staged(table: AnyTable, made: StagedCommit, content: CommitContent) -> Staged:
+    files = tuple(file.path for file in (*content.added_data, *content.added_deletes))
+    evidence = SnapshotAdded(made.snapshot_id, made.parent_snapshot_id, made.sequence_number, files)
+    return Staged(table, made.payload, evidence, frozenset((*files, *made.metadata_files)))
+
+
+def _losing(send: Callable[..., Any], applied: bool, why: Exception | None = None) -> Callable[..., Any]:
+    def lost(*given: Any, **named: Any) -> None:
+        if applied:
+            send(*given, **named)
+        raise why or OSError("the connection was reset")
+
+    return lost
+
+
+#: By name, each with the roles that its tables have.
+SUBJECTS: dict[str, tuple[Callable[[Path], Subject], frozenset[Role]]] = {
+    "iceberg": (IcebergSubject, IcebergTable.roles),
+    "lake": (LakeSubject, LakeTableAtOnce.roles),
+    "journal": (JournalSubject, JournalTable.roles),
+}
 OF_ROLE = {
     Role.READ: Readable,
     Role.REWRITE: Rewritable,
@@ -39,6 +272,13 @@ OF_ROLE = {
     Role.DATE: Dated,
     Role.EXPIRE: Expirable,
 }
+
+
+def having(role: Role) -> list[str]:
+    """The names of the subjects whose tables have the role."""
+    return [name for name, (_, roles) in SUBJECTS.items() if role in roles]
+
+
 committing = pytest.mark.parametrize("subject", having(Role.COMMIT), indirect=True)
 maintaining = pytest.mark.parametrize("subject", having(Role.MAINTAIN), indirect=True)
 reading = pytest.mark.parametrize("subject", having(Role.READ), indirect=True)
@@ -90,16 +330,12 @@ def test_a_table_has_the_methods_of_its_roles(subject: Subject, request: pytest.
     assert {name for name in promised if not callable(getattr(table, name, None))} == set()
 
 
-def test_a_table_that_is_gone_is_not_found(subject: Subject) -> None:
+def test_a_table_that_is_gone_is_not_found_and_another_one_of_the_name_has_another_id(subject: Subject) -> None:
+    before = opened(subject).facts.uuid
     subject.drop()
     assert subject.format.list_tables(subject.catalog) == []
     with pytest.raises(TableNotFound):
         opened(subject)
-
-
-def test_another_table_of_the_name_has_another_id(subject: Subject) -> None:
-    before = opened(subject).facts.uuid
-    subject.drop()
     subject.create()
     assert opened(subject).facts.uuid != before
 
@@ -253,23 +489,16 @@ def test_a_table_without_a_snapshot_has_no_files(subject: Subject) -> None:
 
 
 @reading
-def test_a_scan_is_the_same_each_time_and_that_of_the_head(subject: Subject) -> None:
+def test_a_scan_is_that_of_the_head_each_time_and_snapshots_come_newest_first(subject: Subject) -> None:
     subject.append()
     table = opened(subject)
     scan, head = table.scan(), table.facts.snapshot_id
     assert scan is not None
     assert head == scan.snapshot_id
     assert scan == table.scan() == opened(subject).scan() == table.scan_of(head)
-    assert len(scan.files) == 4
     assert table.scan_of(head + 1) is None
-
-
-@reading
-def test_snapshots_come_newest_first_and_each_can_be_scanned(subject: Subject) -> None:
-    subject.append()
-    table = opened(subject)
     newest, oldest = table.snapshots()
-    assert (newest.snapshot_id, newest.parent_id) == (table.facts.snapshot_id, oldest.snapshot_id)
+    assert (newest.snapshot_id, newest.parent_id) == (head, oldest.snapshot_id)
     scans = [table.scan_of(one.snapshot_id) for one in (newest, oldest)]
     assert [len(scan.files) for scan in scans if scan is not None] == [4, 2]
 
@@ -332,42 +561,31 @@ def test_a_file_says_what_it_holds_and_one_that_is_missing_is_told(subject: Subj
 
 
 @maintaining
-def test_a_tag_adds_no_snapshot(subject: Subject) -> None:
-    tag = stage_v1(subject)
-    facts, scan = tag.table.facts, tag.table.scan()
-    tag.table.send(tag.payload)
-    now = opened(subject)
-    assert (now.facts.snapshot_id, len(now.snapshots()), now.scan()) == (facts.snapshot_id, 1, scan)
-
-
-@maintaining
-def test_a_tag_lands_beside_what_others_write_meanwhile(subject: Subject) -> None:
+def test_a_tag_lands_beside_what_others_write_meanwhile_and_adds_no_snapshot(subject: Subject) -> None:
     tag = stage_v1(subject)
     subject.append()
-    change = subject.stage(opened(subject))
+    before, change = opened(subject), subject.stage(opened(subject))
+    facts, count, scan = before.facts, len(before.snapshots()), before.scan()
     tag.table.send(tag.payload)
-    change.table.send(change.payload)
     now = opened(subject)
+    assert (now.facts.snapshot_id, len(now.snapshots()), now.scan()) == (facts.snapshot_id, count, scan)
+    change.table.send(change.payload)
     assert (now.trace(tag.evidence), now.trace(change.evidence)) == (Trace.LANDED, Trace.LANDED)
 
 
 @maintaining
-def test_a_name_that_is_given_already_is_a_conflict_then_and_later(subject: Subject) -> None:
+def test_a_tag_of_a_name_that_is_given_or_a_snapshot_that_is_not_there_is_a_conflict_then_and_later(
+    subject: Subject,
+) -> None:
     late = stage_v1(subject)
     subject.append()
     first = stage_v1(subject)
     first.table.send(first.payload)
-    after = subject.state()
-    with pytest.raises(CommitConflict):
-        opened(subject).stage_tag("v1", opened(subject).facts.snapshot_id or 0, None)
+    after, head = subject.state(), opened(subject).facts.snapshot_id or 0
+    for name, snapshot_id in (("v1", head), ("v2", head + 1)):
+        with pytest.raises(CommitConflict):
+            opened(subject).stage_tag(name, snapshot_id, None)
     with pytest.raises(CommitConflict):
         late.table.send(late.payload)
     assert subject.state() == after
     assert (late.table.trace(late.evidence), late.table.trace(first.evidence)) == (Trace.REFUTED, Trace.LANDED)
-
-
-@maintaining
-def test_a_tag_of_a_snapshot_that_is_not_there_is_a_conflict(subject: Subject) -> None:
-    table = opened(subject)
-    with pytest.raises(CommitConflict):
-        table.stage_tag("v1", (table.facts.snapshot_id or 0) + 1, None)

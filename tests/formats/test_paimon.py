@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64encode
 from dataclasses import replace
 from datetime import timedelta
@@ -118,6 +117,13 @@ def _cut(name: str) -> Any:
     return cut
 
 
+def _written(name: str, content: str) -> Any:
+    def write(place: Path) -> None:
+        (place / name).write_text(content)
+
+    return write
+
+
 def _without(name: str, key: str) -> Any:
     def without(place: Path) -> None:
         document = json.loads((place / name).read_text())
@@ -134,16 +140,12 @@ def _without(name: str, key: str) -> Any:
         (_without("schema/schema-0", "fields"), "AMORO-1004", "schema-0 is not what Paimon writes: KeyError('fields')"),
         (_cut("snapshot/snapshot-1"), "AMORO-1004", "snapshot/snapshot-1 is not what Paimon writes"),
         (_without("snapshot/snapshot-1", "deltaManifestList"), "AMORO-1004", "KeyError('deltaManifestList')"),
-        (lambda place: (place / "schema/schema-0").write_text("[" * 100_000), "AMORO-1004", "RecursionError"),
-        (
-            lambda place: (place / "schema/schema-0").write_text("[]"),
-            "AMORO-1004",
-            "schema-0 is not what Paimon writes",
-        ),
+        (_written("schema/schema-0", "[" * 100_000), "AMORO-1004", "RecursionError"),
+        (_written("schema/schema-0", "[]"), "AMORO-1004", "schema-0 is not what Paimon writes"),
         (lambda place: (place / "manifest/manifest-1").unlink(), "AMORO-1002", "manifest/manifest-1 does not exist"),
         (lambda place: (place / "manifest/delta-1").unlink(), "AMORO-1002", "manifest/delta-1 does not exist"),
         (_cut("manifest/manifest-1"), "AMORO-1004", "manifest/manifest-1 cannot be read as Avro"),
-        (lambda place: (place / "manifest/delta-1").write_bytes(b"Obj\1"), "AMORO-1004", "delta-1 cannot be read"),
+        (_written("manifest/delta-1", "Obj\1"), "AMORO-1004", "delta-1 cannot be read"),
     ],
 )
 def test_malformed_metadata_is_an_error_that_names_the_file(place: Path, damage: Any, code: str, words: str) -> None:
@@ -162,16 +164,15 @@ def test_a_manifest_outside_the_table_is_not_read(place: Path) -> None:
         assert load(place).contents
 
 
-def test_ten_thousand_snapshots_are_read_in_a_second(place: Path) -> None:
+def test_of_ten_thousand_snapshots_the_first_and_the_last_are_read(place: Path) -> None:
     table = PaimonDirectory(place)
     table.commit(File("a"), at=NOW - timedelta(days=1))
-    document = _document(place, 1)
-    for number in range(2, 10_001):
+    document, read = _document(place, 1), [*range(1, 21), *range(9_901, 10_001)]
+    for number in range(21, 9_901):
+        (place / f"snapshot/snapshot-{number}").touch()  # read, it is malformed
+    for number in read:
         table.write(f"snapshot/snapshot-{number}", {**document, "id": number})
-    began = time.process_time()
-    timeline = load(place).timeline
-    assert time.process_time() - began < 1
-    assert [one.time for one in timeline] == [str(one) for one in (*range(1, 21), *range(9_901, 10_001))]
+    assert [one.time for one in load(place).timeline] == list(map(str, read))
 
 
 def _document(place: Path, number: int) -> dict[str, Any]:

@@ -78,10 +78,14 @@ def test_a_catalog_s_defaults_count_where_the_table_says_nothing() -> None:
     assert tables.effective_properties("cat", said) == {"a": "1", "b": "3"}
 
 
-def test_formats_are_tried_in_the_order_of_the_catalog_until_one_has_the_table() -> None:
-    first, second, third = Fake("mixed", ELSEWHERE), Fake("iceberg", MISSING), Fake("paimon", "u")
-    found = formats(second, third, first).load(catalog("MIXED, iceberg,paimon, mixed"), TABLE)
+def test_formats_are_tried_in_the_order_of_the_catalog_and_list_each_table_once() -> None:
+    names = [replace(TABLE, name=name) for name in "abc"]
+    first = Fake("mixed", ELSEWHERE, (names[0], names[2]))
+    second, third = Fake("iceberg", MISSING, (names[0], names[1])), Fake("paimon", "u")
+    every, config = formats(second, third, first), catalog("MIXED, iceberg,paimon, mixed")
+    found = every.load(config, TABLE)
     assert (found.facts.format, first.asked, second.asked) == ("paimon", 1, 1)
+    assert every.list_tables(config) == names
 
 
 @pytest.mark.parametrize(
@@ -116,12 +120,6 @@ def test_a_catalog_with_a_format_that_is_not_installed_is_not_listed_at_all(said
     for ask in (ours.list_tables, ours.commits_refused, lambda catalog: ours.load(catalog, TABLE)):
         with pytest.raises(CatalogMisconfigured, match=message):
             ask(catalog(said))
-
-
-def test_the_tables_of_all_formats_are_listed_in_order_each_once() -> None:
-    names = [replace(TABLE, name=name) for name in "abc"]
-    both = formats(Fake("x", listed=(names[0], names[2])), Fake("y", listed=(names[0], names[1])))
-    assert both.list_tables(catalog("x,y")) == names
 
 
 def test_a_catalog_takes_commits_when_one_of_its_formats_does() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
@@ -15,69 +14,10 @@ from pyiceberg.types import NestedField, PrimitiveType, UUIDType
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, TableScan
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 
-from .java import load_java_table
+from .java import JavaTable, load_java_table, planned_files
 from .session import SharedCatalog
-
-_ICEBERG = "org.apache.iceberg"
-_GUAVA = f"{_ICEBERG}.relocated.com.google.common"
-
-
-@dataclass(frozen=True, slots=True)
-class JavaPlans:
-    """Functions over scan tasks, made in the JVM of method handles, since py4j can't send code."""
-
-    gateway: Any
-    path: Any  # of a task: the location of its data file
-    deletes: Any  # of a task: the locations of its delete files
-
-    def deletes_by_file(self, table: Any) -> dict[str, frozenset[str]]:
-        """For each data file of the head of a Java table the deletes with which Java would read it, by location.
-
-        Locations have no line breaks, commas or brackets in these tests.
-        """
-        guava = self.gateway.jvm.org.apache.iceberg.relocated.com.google.common
-        planned = table.newScan().planFiles()
-        tasks = guava.collect.Lists.newArrayList(planned)
-        planned.close()
-        join = guava.base.Joiner.on("\n").join
-        paths, deletes = (str(join(guava.collect.Lists.transform(tasks, of))) for of in (self.path, self.deletes))
-        lists = (line.strip("[]").split(", ") for line in deletes.split("\n"))
-        return {
-            path: frozenset(filter(None, here)) for path, here in zip(paths.split("\n"), lists, strict=True) if path
-        }
-
-
-def java_plans(gateway: Any) -> JavaPlans:
-    """Make the functions in the gateway's JVM."""
-    invoke = gateway.jvm.java.lang.invoke
-    lookup, handles, signature = invoke.MethodHandles.publicLookup(), invoke.MethodHandles, invoke.MethodType.methodType
-    loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-
-    def named(name: str) -> Any:
-        return gateway.jvm.java.lang.Class.forName(name, True, loader)
-
-    def getter(owner: str, name: str, kind: str) -> Any:
-        return lookup.findVirtual(named(f"{_ICEBERG}.{owner}"), name, signature(named(kind)))
-
-    def as_function(handle: Any) -> Any:
-        return invoke.MethodHandleProxies.asInterfaceInstance(function, handle)
-
-    function = named(f"{_GUAVA}.base.Function")
-    location = getter("ContentFile", "location", "java.lang.String")
-    given = gateway.new_array(gateway.jvm.java.lang.Object, 1)
-    given[0] = as_function(location)
-    listing = signature(named("java.util.List"), gateway.jvm.java.util.List.of(named("java.util.List"), function))
-    transform = lookup.findStatic(named(f"{_GUAVA}.collect.Lists"), "transform", listing)
-    locations = handles.insertArguments(transform, 1, given)
-    return JavaPlans(
-        gateway,
-        as_function(handles.filterReturnValue(getter("ContentScanTask", "file", f"{_ICEBERG}.ContentFile"), location)),
-        as_function(handles.filterReturnValue(getter("FileScanTask", "deletes", "java.util.List"), locations)),
-    )
-
 
 Deletes = dict[str, frozenset[str]]
 
@@ -87,10 +27,15 @@ INNER = 12
 
 def assert_deletes_match_as_in_java(catalog: SharedCatalog, table: str) -> None:
     """Fail unless both sides list the same deletes for each data file of the head, as `as_java_lists` says."""
-    config = CatalogConfig(catalog.name, tuple(catalog.properties.items()))
-    scan = IcebergFormat().load(config, parse_table(table)).scan()
+    listed = as_java_lists(catalog.load(table).metadata, scan_of(catalog, table))
+    assert listed == java_deletes(load_java_table(catalog.spark, table))
+
+
+def scan_of(catalog: SharedCatalog, table: str) -> TableScan:
+    """The head as our services read it."""
+    scan = IcebergFormat().load(catalog.config, parse_table(table)).scan()
     assert scan is not None
-    assert as_java_lists(catalog.load(table).metadata, scan) == java_deletes(catalog, table)
+    return scan
 
 
 def as_java_lists(metadata: TableMetadata, scan: TableScan) -> Deletes:
@@ -106,23 +51,20 @@ def as_java_lists(metadata: TableMetadata, scan: TableScan) -> Deletes:
     shared = [one for one in every.values() if one.kind is DeleteKind.POSITION and not _names_one_file(one)]
     listed: Deletes = {}
     for file in scan.files:
-        here = {delete.path for delete in file.deletes if _is_listed_by_java(metadata, file.data, delete)}
+        here = {
+            delete.path
+            for delete in file.deletes
+            if delete.kind is DeleteKind.POSITION or may_meet(metadata.schema(), file.data, delete, as_java=True)
+        }
         if not any(delete.is_vector for delete in file.deletes):
             here |= {delete.path for delete in shared if _is_left_out_by_paths(file.data, delete)}
         listed[normalise(file.data.path)] = frozenset(map(normalise, here))
     return listed
 
 
-def java_deletes(catalog: SharedCatalog, table: str) -> Deletes:
-    """For each data file of the head the deletes with which Java would read it."""
-    java = load_java_table(catalog.spark, catalog.name, table.removeprefix(f"{catalog.name}."))
-    return planned_deletes(java_plans(java.gateway), java.table)
-
-
-def planned_deletes(plans: JavaPlans, table: Any) -> Deletes:
-    """The same of a Java table, with paths in their one spelling."""
-    planned = plans.deletes_by_file(table)
-    return {normalise(path): frozenset(map(normalise, here)) for path, here in planned.items()}
+def java_deletes(java: JavaTable) -> Deletes:
+    """For each data file of the head the deletes with which Java would read it; paths in their one spelling."""
+    return {normalise(path): frozenset(map(normalise, deletes)) for path, (_, deletes) in planned_files(java).items()}
 
 
 def _names_one_file(delete: DeleteFile) -> bool:
@@ -139,10 +81,6 @@ def _is_left_out_by_paths(data: DataFile, delete: DeleteFile) -> bool:
     low, high = delete.path_bounds
     spelled = ((data.path, low, high), tuple(map(normalise, (data.path, low, high))))
     return all(not low <= path <= high for path, low, high in spelled)
-
-
-def _is_listed_by_java(metadata: TableMetadata, data: DataFile, delete: DeleteFile) -> bool:
-    return delete.kind is DeleteKind.POSITION or may_meet(metadata.schema(), data, delete, as_java=True)
 
 
 def may_meet(schema: Schema, data: DataFile, delete: DeleteFile, *, as_java: bool) -> bool:

@@ -1,15 +1,15 @@
-"""Our services on a catalog that Spark shares, and what Iceberg's Java runtime says of the tables afterwards."""
+"""Our services on a catalog that Spark shares, and what Iceberg's Java runtime says of its table afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.model.processes import CatalogConfig, ProcessStatus, Receipt
+from amoro_core.model.processes import ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import WorkResult
 from amoro_core.services.task_lifecycle import ScheduledTask
@@ -18,14 +18,13 @@ from tests.services.world import World
 
 from .matching import assert_deletes_match_as_in_java
 from .session import SharedCatalog
-from .tables import file_counts, spark_rows
+from .tables import Rows, file_counts, spark_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 
-@dataclass(frozen=True, slots=True)
-class JavaSnapshot:
+class JavaSnapshot(NamedTuple):
     """A snapshot as Iceberg's metadata table lists it."""
 
     snapshot_id: int
@@ -36,97 +35,125 @@ class JavaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """A coordinator's services, without threads, that know the shared catalog by its own name."""
+    """A coordinator's services, without threads, and the table `db.t` of a catalog that they share with Spark."""
 
     world: World
     catalog: SharedCatalog
 
-    def begin(self, table: str, kind: OptimizingType) -> str:
+    @property
+    def spark(self) -> SparkSession:
+        return self.catalog.spark
+
+    @property
+    def table(self) -> str:
+        """The table's full name."""
+        return self.catalog.table
+
+    def sql(self, statement: str) -> list[Row]:
+        return self.spark.sql(statement).collect()
+
+    def rows(self, snapshot_id: int | None = None) -> Rows:
+        """The rows of the head, or of one snapshot, as Spark reads them."""
+        return spark_rows(self.spark, self.table, snapshot_id)
+
+    def counts(self) -> dict[tuple[int, int], int]:
+        """How many live files of each content and spec id there are."""
+        return file_counts(self.spark, self.table)
+
+    def paths(self) -> set[str]:
+        """The live data files."""
+        return {one.file_path for one in self.sql(f"SELECT file_path FROM {self.table}.data_files")}
+
+    def snapshots(self) -> list[JavaSnapshot]:
+        """The table's snapshots, oldest first."""
+        listed = self.sql(f"SELECT * FROM {self.table}.snapshots ORDER BY committed_at")
+        return [JavaSnapshot(one.snapshot_id, one.parent_id, one.operation, dict(one.summary)) for one in listed]
+
+    def require(self, rows: Rows, files: dict[tuple[int, int], int] | None = None) -> None:
+        """Fail unless Spark reads these rows, Java plans the deletes that we do, and these are the live files."""
+        assert self.rows() == rows
+        assert_deletes_match_as_in_java(self.catalog, self.table)
+        assert files is None or self.counts() == files
+
+    def begin(self, kind: OptimizingType) -> str:
         """Plan a process that somebody asked for, run its tasks, and leave it before its commit."""
-        process_id = self.world.begin(kind, table)
-        self.world.run_all(process_id)
+        return self.world.begin_and_run(kind, self.table)
+
+    def finish(self, process_id: str) -> None:
+        """Commit the process as a whole; fails the test when anything is left out."""
+        assert self.world.committing.commit(process_id) is ProcessStatus.SUCCESS, self.world.process(process_id).failure
+
+    def rewrite(self, kind: OptimizingType) -> Receipt:
+        """Plan, run and commit."""
+        process_id = self.begin(kind)
+        self.finish(process_id)
+        return self.world.receipt(process_id)
+
+    def maintain(self, action: str) -> str:
+        """Do the action at once, whatever a breaker says; the process's id."""
+        process_id = self.world.begin_action(action, self.table, confirmed=True)
+        self.finish(process_id)
         return process_id
 
-    def finish(self, process_id: str) -> Receipt:
-        """Commit the process as a whole; fails the test when anything is left out."""
-        status = self.world.committing.commit(process_id)
-        process = self.world.optimizing.find_process(process_id).process
-        assert status is ProcessStatus.SUCCESS, process.failure
-        assert process.receipt is not None
-        return process.receipt
+    def undo(self, process_id: str) -> None:
+        self.finish(self.world.maintaining.undo(process_id).process_id)
 
-    def has_nothing_to_do(self, table: str, kind: OptimizingType) -> bool:
+    def has_nothing_to_do(self, kind: OptimizingType) -> bool:
         """Whether an explicit request for that kind of optimizing finds nothing to gain."""
-        table_id = self.world.table(table).table_id
+        table_id = self.world.table(self.table).table_id
         return self.world.planning.begin(table_id, trigger="request", requested=kind).process_id is None
 
-    def optimize(self, table: str, kind: OptimizingType) -> Receipt:
+    def optimize(self, kind: OptimizingType) -> Receipt:
         """Optimize once. Fails the test unless the commit is one snapshot, a REPLACE that names the process, files are
         fewer where any was rewritten, and Spark reads the same rows and plans the same deletes.
         """
-        spark = self.catalog.spark
-        rows, earlier, files = spark_rows(spark, table), snapshots(spark, table), file_counts(spark, table)
-        assert_deletes_match_as_in_java(self.catalog, table)
-        process_id = self.begin(table, kind)
-        receipt = self.finish(process_id)
+        rows, earlier, files = self.rows(), self.snapshots(), self.counts()
+        assert_deletes_match_as_in_java(self.catalog, self.table)
+        process_id = self.begin(kind)
+        self.finish(process_id)
+        receipt = self.world.receipt(process_id)
 
-        *same, made = snapshots(spark, table)
+        *same, made = self.snapshots()
         assert same == earlier
         assert (made.snapshot_id, made.parent_id) == (receipt.snapshot_id, earlier[-1].snapshot_id)
         assert made.operation == "replace"
         assert (made.summary["amoro.process-id"], made.summary["amoro.optimizing-type"]) == (process_id, kind.value)
-        assert receipt.data_files_before == 0 or file_counts(spark, table).total() < files.total()
-        assert_deletes_match_as_in_java(self.catalog, table)
-        assert spark_rows(spark, table) == rows
+        assert receipt.data_files_before == 0 or sum(self.counts().values()) < sum(files.values())
+        self.require(rows)
         assert receipt.rows_before == receipt.rows_after
         return receipt
+
+    def cluster(
+        self,
+        asked: ClusterOptions,
+        after_task: Callable[[], object] = lambda: None,
+        work: Callable[[ScheduledTask], WorkResult] = ordered,
+    ) -> str:
+        """Cluster the table until its process, whose id is returned, has succeeded; `after_task` is before commits."""
+        world = self.world
+        table_id, optimizer = world.table(self.table).table_id, clusterer(world)
+        process_id = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked).process_id
+        while handed := world.poll(optimizer):
+            assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
+            assert world.optimizing.complete(optimizer, handed[0].attempt, work(handed[0]))
+            after_task()
+            commit_due(world, process_id)
+        assert world.status(process_id) is ProcessStatus.SUCCESS, world.process(process_id).failure
+        return process_id
+
+    def rewrite_by_spark(self) -> None:
+        """Let Iceberg's own procedure write every file anew."""
+        self.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+
+    def call(self, procedure: str, *more: str) -> list[Row]:
+        """Let Iceberg's own procedure do it to the table."""
+        given = ", ".join(["table => 'db.t'", *more])
+        return self.sql(f"CALL {self.catalog.name}.system.{procedure}({given})")
 
 
 @contextmanager
 def services_on(catalog: SharedCatalog, home: Path) -> Iterator[Services]:
     """Open services on a new state directory; they are closed at the end."""
     home.mkdir()
-    config = CatalogConfig(catalog.name, tuple(catalog.properties.items()))
-    world = World(home, catalog.pyiceberg, config=config if catalog.server else None)
-    try:
-        if not catalog.server:
-            world.catalogs.add(config)
+    with closing(World(home, catalog.pyiceberg, config=catalog.config)) as world:
         yield Services(world, catalog)
-    finally:
-        world.close()
-
-
-def snapshots(spark: SparkSession, table: str) -> list[JavaSnapshot]:
-    """The table's snapshots, oldest first."""
-    listed = spark.sql(f"SELECT * FROM {table}.snapshots ORDER BY committed_at").collect()
-    return [JavaSnapshot(one.snapshot_id, one.parent_id, one.operation, dict(one.summary)) for one in listed]
-
-
-def rewrite_all(spark: SparkSession, table: str) -> None:
-    """Let Iceberg's own procedure write every file anew."""
-    catalog, name = table.split(".", 1)
-    spark.sql(
-        f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
-    ).collect()
-
-
-def cluster_table(
-    services: Services,
-    table: str,
-    asked: ClusterOptions,
-    after_task: Callable[[], object] = lambda: None,
-    work: Callable[[ScheduledTask], WorkResult] = ordered,
-) -> str:
-    """Cluster the table until its process, whose id is returned, has succeeded; `after_task` comes before commits."""
-    world = services.world
-    table_id = world.table(table).table_id
-    process_id = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked).process_id
-    optimizer = clusterer(world)
-    while handed := world.poll(optimizer):
-        assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
-        assert world.optimizing.complete(optimizer, handed[0].attempt, work(handed[0]))
-        after_task()
-        commit_due(world, process_id)
-    process = world.optimizing.find_process(process_id).process
-    assert process.status is ProcessStatus.SUCCESS, process.failure
-    return process_id

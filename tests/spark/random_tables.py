@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.conversions import to_bytes
@@ -110,8 +110,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RandomTable:
+class RandomTable(NamedTuple):
     """Where the metadata lies."""
 
     location: str
@@ -119,8 +118,7 @@ class RandomTable:
     places: Mapping[str, str]  # of data files and position deletes, by path: spec and partition
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     spec: PartitionSpec
     partition: tuple[Any, ...]
 
@@ -152,8 +150,7 @@ def make_random_table(root: Path, seed: int) -> RandomTable:
     chance = random.Random(seed)
     location = (root / f"table{seed}").as_uri()
     kind = chance.choices(("1", "2", "upgraded", "3"), (1, 11, 6, 4))[0]
-    version = {"1": 1, "3": 3}.get(kind, 2)
-    io = load_file_io({}, location)
+    version, io = {"1": 1, "3": 3}.get(kind, 2), load_file_io({}, location)
     making = _Making(chance, location, io, version, _specs(chance), chance.randint(1, 2) if kind == "upgraded" else 0)
     commits = chance.randint(3, 6)
     for number in range(1, commits + 1):
@@ -266,7 +263,9 @@ def _delete_file(making: _Making, spec: PartitionSpec) -> DataFile:
     inhabited = [place for _, place in making.data if place.spec == spec]
     place = chance.choice(inhabited) if inhabited and chance.random() < 0.8 else _Place(spec, _partition(chance, spec))
     if chance.random() < 0.5:
-        return _equality_delete(making, place)
+        ids = chance.choice(KEYS)
+        metrics, path = _column_metrics(chance, ids), _new_path(making, "deletes")
+        return _file(path, place, DataFileContent.EQUALITY_DELETES, metrics, equality_ids=list(ids))
     here = sorted(path for path, one in making.data if one.key == place.key)
     path = _new_path(making, "deletes")
     kind = chance.choice(("referenced", "bounds", "shared", "shared", "shared, shortened", "no bounds"))
@@ -301,19 +300,8 @@ def _vectors(making: _Making, spec: PartitionSpec, number: int) -> list[Manifest
         status = ManifestEntryStatus.DELETED if chance.random() < 0.1 else ManifestEntryStatus.ADDED
         if status == ManifestEntryStatus.ADDED:
             making.vectors[path] = puffin
-        entries.append(
-            ManifestEntry.from_args(
-                status=status, snapshot_id=number, sequence_number=number, file_sequence_number=number, data_file=file
-            )
-        )
+        entries.append(_entry_of(file, status, number, number))
     return entries
-
-
-def _equality_delete(making: _Making, place: _Place) -> DataFile:
-    ids = making.chance.choice(KEYS)
-    metrics = _column_metrics(making.chance, ids)
-    path = _new_path(making, "deletes")
-    return _file(path, place, DataFileContent.EQUALITY_DELETES, metrics, equality_ids=list(ids))
 
 
 def _new_path(making: _Making, kind: str) -> str:
@@ -421,8 +409,12 @@ def _entry(making: _Making, file: DataFile, number: int) -> ManifestEntry:
             status, given = ManifestEntryStatus.DELETED, older
         case luck if luck < 0.4:
             given = older  # as a rewrite states it
+    return _entry_of(file, status, number, given)
+
+
+def _entry_of(file: DataFile, status: ManifestEntryStatus, snapshot_id: int, number: int | None) -> ManifestEntry:
     return ManifestEntry.from_args(
-        status=status, snapshot_id=number, sequence_number=given, file_sequence_number=given, data_file=file
+        status=status, snapshot_id=snapshot_id, sequence_number=number, file_sequence_number=number, data_file=file
     )
 
 

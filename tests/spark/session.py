@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from amoro_core.model.processes import CatalogConfig
 from tests.acceptance.processes import wait_until
 
 if TYPE_CHECKING:
@@ -78,46 +80,38 @@ class Application:
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
-        self._context: SparkContext | None = None
-        self._session: SparkSession | None = None
-        self._backend: SparkBackend | None = None
 
-    @property
+    @cached_property
     def context(self) -> SparkContext:
         """Started as an optimizer starts it; it writes nothing outside the scratch directory."""
-        if self._context is None:
-            # pyspark is not part of every installation.
-            from amoro_optimizer.backends.spark.shuffle import open_context
+        # pyspark is not part of every installation.
+        from amoro_optimizer.backends.spark.shuffle import open_context
 
-            with _environment(self.scratch):
-                self._context = open_context(MASTER, _settings(self.scratch))
-            # PySpark cancels jobs by it; all other tests of this process count on Python's own.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        return self._context
+        with _environment(self.scratch):
+            context = open_context(MASTER, _settings(self.scratch))
+        # PySpark cancels jobs by it; all other tests of this process count on Python's own.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return context
 
-    @property
+    @cached_property
     def session(self) -> SparkSession:
-        if self._session is None:
-            from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession
 
-            assert self.context is not None  # the session is of the context that there is
-            self._session = SparkSession.builder.getOrCreate()
-        return self._session
+        assert self.context is not None  # the session is of the context that there is
+        return SparkSession.builder.getOrCreate()
 
-    @property
+    @cached_property
     def backend(self) -> SparkBackend:
         """An optimizer's backend in this application."""
-        if self._backend is None:
-            from amoro_optimizer.backends.spark.driver import SparkBackend
+        from amoro_optimizer.backends.spark.driver import SparkBackend
 
-            self._backend = SparkBackend(self.context, engines_of(hudi_jars())[1])
-        return self._backend
+        return SparkBackend(self.context, engines_of(hudi_jars())[1])
 
     def close(self) -> None:
-        if self._backend is not None:
-            self._backend.close()
-        elif self._context is not None:
-            self._context.stop()
+        if "backend" in vars(self):
+            self.backend.close()
+        elif "context" in vars(self):
+            self.context.stop()
 
 
 _applications: list[Application] = []
@@ -235,94 +229,56 @@ def items_of(scala_sequence: Any) -> list[Any]:
     return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
 
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 @dataclass(frozen=True, slots=True)
 class SharedCatalog:
     """One catalog, open on both sides."""
 
     name: str
-    root: Path
     spark: SparkSession
     pyiceberg: SqlCatalog | RestCatalog
-    server: str = ""
+    config: CatalogConfig  # with which our own services open it
+    root: Path
 
     @property
-    def uri(self) -> str:
-        """The address that pyiceberg and our own settings take."""
-        return sqlite_uri(self.root)
+    def table(self) -> str:
+        """The name in Spark's SQL and in our commands of a table that the tests make."""
+        return f"{self.name}.db.t"
 
-    @property
-    def warehouse(self) -> str:
-        """The warehouse as a URI, the same on both sides."""
-        return warehouse_uri(self.root)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The properties with which a further process opens the same catalog through pyiceberg."""
-        if self.server:
-            return {"type": "rest", "uri": self.server, "warehouse": self.warehouse}
-        return {"type": "sql", "uri": self.uri, "warehouse": self.warehouse}
-
-    def full_name(self, identifier: str) -> str:
-        """The table's name in Spark's SQL and in our commands: catalog, namespace, table."""
-        return f"{self.name}.{identifier}"
-
-    def load(self, identifier: str) -> Table:
-        """Load the table as it stands now through pyiceberg; the identifier is without the catalog's name."""
-        return self.pyiceberg.load_table(identifier.removeprefix(f"{self.name}."))
-
-
-def sqlite_uri(root: Path) -> str:
-    """The SQLAlchemy address of the catalog's file under the directory."""
-    return f"sqlite:///{root / 'catalog.db'}"
+    def load(self, table: str) -> Table:
+        """Load the table as it stands now through pyiceberg."""
+        return self.pyiceberg.load_table(table.removeprefix(f"{self.name}."))
 
 
 def warehouse_uri(root: Path) -> str:
-    """The URI of the warehouse under the directory."""
+    """The URI of the warehouse under the directory, the same on both sides."""
     return (root / "warehouse").as_uri()
 
 
 @contextmanager
-def shared_catalog(spark: SparkSession, root: Path, name: str, namespace: str = "db") -> Iterator[SharedCatalog]:
-    """Offer a fresh catalog, with one namespace, on both sides; closed on pyiceberg's side at the end.
+def shared_catalog(spark: SparkSession, root: Path, name: str) -> Iterator[SharedCatalog]:
+    """Offer a fresh catalog, with the namespace `db`, on both sides; closed on pyiceberg's side at the end.
 
     The name is in lower case and used once per session: Spark keeps a catalog under its name until it ends.
     """
     (root / "warehouse").mkdir(parents=True)
     # pyiceberg goes first: it makes the tables of the file with the columns that Java calls schema V1.
-    catalog = SqlCatalog(name, uri=sqlite_uri(root), warehouse=warehouse_uri(root))
-    try:
-        catalog.create_namespace(namespace)
-        register_in_spark(spark, root, name)
-        yield SharedCatalog(name, root, spark, catalog)
-    finally:
-        catalog.close()
+    properties = {"uri": f"sqlite:///{root / 'catalog.db'}", "warehouse": warehouse_uri(root)}
+    with closing(SqlCatalog(name, **properties)) as catalog:
+        catalog.create_namespace("db")
+        java = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog", "jdbc.schema-version": "V1"}
+        set_in_spark(spark, name, properties | java | {"uri": f"jdbc:sqlite:{root / 'catalog.db'}"})
+        config = CatalogConfig(name, (("type", "sql"), *properties.items()))
+        yield SharedCatalog(name, spark, catalog, config, root)
 
 
 @contextmanager
 def served_catalog(spark: SparkSession, root: Path, name: str, server: str) -> Iterator[SharedCatalog]:
-    """Offer the catalog of a REST server, whose warehouse is under the directory, with one namespace."""
-    catalog = RestCatalog(name, uri=server, warehouse=warehouse_uri(root))
-    try:
+    """Offer the catalog of a REST server, whose warehouse is under the directory, with the namespace `db`."""
+    properties = {"type": "rest", "uri": server, "warehouse": warehouse_uri(root)}
+    with closing(RestCatalog(name, **properties)) as catalog:
         catalog.create_namespace_if_not_exists("db")
         set_in_spark(spark, name, {"type": "rest", "uri": server})
-        yield SharedCatalog(name, root, spark, catalog, server)
-    finally:
-        catalog.close()
-
-
-def register_in_spark(spark: SparkSession, root: Path, name: str) -> None:
-    """Make the catalog of the directory known to the running session as a JdbcCatalog."""
-    settings = {
-        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:sqlite:{root / 'catalog.db'}",
-        "jdbc.schema-version": "V1",
-        "warehouse": warehouse_uri(root),
-    }
-    set_in_spark(spark, name, settings)
+        yield SharedCatalog(name, spark, catalog, CatalogConfig(name, tuple(properties.items())), root)
 
 
 def set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> None:

@@ -7,16 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import pyarrow as pa
-
 from .java import evolved, java_upsert, load_java_table
-from .session import SharedCatalog
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -26,9 +23,8 @@ Rows = Counter[tuple[Hashable, ...]]
 def spark_rows(spark: SparkSession, table: str, snapshot_id: int | None = None) -> Rows:
     """The rows of the table, of its head or of one snapshot, in the order of the columns, as Spark reads them."""
     version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-    return Counter(
-        tuple(frozen(value) for value in row) for row in spark.sql(f"SELECT * FROM {table}{version}").collect()
-    )
+    rows = spark.sql(f"SELECT * FROM {table}{version}").collect()
+    return Counter(tuple(frozen(value) for value in row) for row in rows)
 
 
 def frozen(value: Any) -> Hashable:
@@ -58,14 +54,10 @@ def frozen(value: Any) -> Hashable:
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
-MERGE_ON_READ = """
-    'format-version' = '2',
-    'write.delete.mode' = 'merge-on-read',
-    'write.update.mode' = 'merge-on-read',
-    'write.merge.mode' = 'merge-on-read'
-"""
+MODES = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
+MERGE_ON_READ = f"'format-version' = '2', {MODES}"
 
-#: Every file of these tests is larger than a fragment and smaller than the target.
+#: Every file of these tests is larger than a fragment and smaller than the target, so that minor converts.
 SEGMENTS = "'self-optimizing.target-size' = '1048576', 'self-optimizing.fragment-ratio' = '1048576'"
 
 # Each row differs from the next in what is null, empty, negative or not a number.
@@ -127,25 +119,20 @@ def formats(spark: SparkSession, table: str) -> set[tuple[int, str]]:
 
 
 def written_as(file_format: str) -> str:
-    """Properties with which Java writes data and delete files in that format."""
-    return f"'write.format.default' = '{file_format}', 'write.delete.format.default' = '{file_format}'"
+    """Properties with which Java writes data and delete files in that format, and we write Parquet."""
+    by_java = f"'write.format.default' = '{file_format}', 'write.delete.format.default' = '{file_format}'"
+    return f"{by_java}, 'self-optimizing.write-format' = 'parquet'"
 
 
-def make_mixed_table(catalog: SharedCatalog, name: str = "mixed", file_format: str = "parquet") -> str:
-    """Make a table by Spark's SQL alone and return its full name.
+def make_mixed_table(spark: SparkSession, table: str, file_format: str = "parquet") -> None:
+    """Make a table by Spark's SQL alone.
 
     Appends, DELETE, UPDATE and MERGE in merge-on-read under two specs, (category) and (category, bucket(2, id)).
     Between them a column was added in front, one renamed, one dropped, a nested one added, and int, float and decimal
     were promoted.
     Its columns hold structs, lists, maps, decimals, dates, times and binary, with nulls on every level.
     """
-    table, sql = catalog.full_name(f"db.{name}"), catalog.spark.sql
-    first = MIXED_ROWS.format(start=0, end=40, **BEFORE)
-    properties = f"{MERGE_ON_READ}, {written_as(file_format)}"
-    sql(f"CREATE TABLE {table} USING iceberg PARTITIONED BY (category) TBLPROPERTIES ({properties}) AS {first}")
-    sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=40, end=70, **BEFORE)}")
-    sql(f"DELETE FROM {table} WHERE id % 7 = 3")
-    for change in (
+    changes = (
         "ADD COLUMN note STRING FIRST",
         "RENAME COLUMN old_label TO label",
         "DROP COLUMN gone",
@@ -154,99 +141,83 @@ def make_mixed_table(catalog: SharedCatalog, name: str = "mixed", file_format: s
         "ALTER COLUMN ratio TYPE DOUBLE",
         "ALTER COLUMN amount TYPE DECIMAL(16, 2)",
         "ADD PARTITION FIELD bucket(2, id)",
-    ):
-        sql(f"ALTER TABLE {table} {change}")
-    sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=70, end=100, **AFTER)}")
-    sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=100, end=120, **AFTER)}")
-    sql(
+    )
+    first = MIXED_ROWS.format(start=0, end=40, **BEFORE)
+    properties = f"{MERGE_ON_READ}, {written_as(file_format)}"
+    for statement in (
+        f"CREATE TABLE {table} USING iceberg PARTITIONED BY (category) TBLPROPERTIES ({properties}) AS {first}",
+        f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=40, end=70, **BEFORE)}",
+        f"DELETE FROM {table} WHERE id % 7 = 3",
+        *(f"ALTER TABLE {table} {change}" for change in changes),
+        f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=70, end=100, **AFTER)}",
+        f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=100, end=120, **AFTER)}",
         f"""MERGE INTO {table} AS target USING ({MIXED_ROWS.format(start=30, end=130, **AFTER)}) AS source
         ON target.id = source.id AND source.id % 3 = 0
         WHEN MATCHED AND source.id % 2 = 0 THEN DELETE
         WHEN MATCHED THEN UPDATE SET amount = source.amount * 2, note = 'merged'
-        WHEN NOT MATCHED AND source.id >= 120 THEN INSERT *"""
-    )
-    sql(f"UPDATE {table} SET tags = array('updated'), units = 3000000000 WHERE id % 10 = 8")
-    sql(f"DELETE FROM {table} WHERE id % 11 = 5")
-    return table
+        WHEN NOT MATCHED AND source.id >= 120 THEN INSERT *""",
+        f"UPDATE {table} SET tags = array('updated'), units = 3000000000 WHERE id % 10 = 8",
+        f"DELETE FROM {table} WHERE id % 11 = 5",
+    ):
+        spark.sql(statement)
 
 
-def make_equality_table(catalog: SharedCatalog, name: str = "upserted", file_format: str = "parquet") -> str:
-    """Make a table with equality deletes of three key sets by Iceberg's Java API and return its full name.
+def make_equality_table(spark: SparkSession, table: str, file_format: str = "parquet") -> None:
+    """Make a table with equality deletes of three key sets by Iceberg's Java API.
 
     It was unpartitioned, now its spec is (region); Spark appended under both, and deleted rows of both. Upserts came by
     (id), by (region, code) with null keys, and by (day, price) in the old spec: these apply to every partition.
     Some of the deletes meet no row; some rows were deleted and came back.
     """
-    identifier = f"db.{name}"
-    table, sql = catalog.full_name(identifier), catalog.spark.sql
 
     def append(start: int, end: int) -> None:
-        sql(
+        spark.sql(
             f"""INSERT INTO {table} SELECT id, element_at(array('north', 'south', 'west'), CAST(id % 3 AS INT) + 1),
             IF(id % 9 = 4, NULL, CAST(id % 10 AS INT)), date_add(DATE'2024-01-01', CAST(id AS INT)),
             CAST(id / 4 AS DECIMAL(9, 2)), concat('version 1 of ', id) FROM range({start}, {end}, 1, 1)"""
         )
 
-    sql(
+    def upsert(version: int, *ids: int) -> None:
+        same = {"day": date(2025, 1, 1), "price": Decimal(version)}
+        rows = [{"id": key, "region": ("north", "south", "west")[key % 3], "code": key % 10, **same} for key in ids]
+        noted = [{**row, "note": f"version {version} of {row['id']}"} for row in rows]
+        java_upsert(spark, table, ["id"], rows, noted)
+
+    spark.sql(
         f"""CREATE TABLE {table} (id BIGINT, region STRING, code INT, day DATE, price DECIMAL(9, 2), note STRING)
-        USING iceberg TBLPROPERTIES ({MERGE_ON_READ}, {written_as(file_format)})"""
+        USING iceberg TBLPROPERTIES ({MERGE_ON_READ}, {SEGMENTS}, {written_as(file_format)})"""
     )
     append(0, 30)
-    _upsert_by_id(catalog, identifier, [1, 2, 3, 999], version=2)
-    sql(f"ALTER TABLE {table} ADD PARTITION FIELD region")
+    upsert(2, 1, 2, 3, 999)
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD region")
     append(30, 60)
-    _upsert_by_id(catalog, identifier, [30, 31, 32, 33], version=2)
-    sql(f"DELETE FROM {table} WHERE id % 8 = 7")
+    upsert(2, 30, 31, 32, 33)
+    spark.sql(f"DELETE FROM {table} WHERE id % 8 = 7")
     # Each delete is in its region's partition, so the rows of the old spec stay.
-    java_upsert(
-        catalog.spark,
-        catalog.name,
-        identifier,
-        ["region", "code"],
-        rows_to_delete=[{"region": "north", "code": 6}, {"region": "south", "code": None}],
-        rows_to_append=[{"id": 36, "region": "north", "code": 6, "note": "version 2 of 36"}],
-    )
-    java_upsert(
-        catalog.spark,
-        catalog.name,
-        identifier,
-        ["day", "price"],
-        rows_to_delete=[
-            {"day": date(2024, 1, 1 + 10), "price": Decimal("2.5")},
-            {"day": date(2024, 2, 1 + 10), "price": Decimal("10.25")},
-        ],
-        rows_to_append=[],
-        spec_id=0,
-    )
-    _upsert_by_id(catalog, identifier, [30, 33, 57], version=3)
-    return table
-
-
-def _upsert_by_id(catalog: SharedCatalog, identifier: str, ids: list[int], version: int) -> int:
-    regions = ("north", "south", "west")
-    rows = [
-        {
-            "id": key,
-            "region": regions[key % 3],
-            "code": key % 10,
-            "day": date(2025, 1, 1),
-            "price": Decimal(version),
-            "note": f"version {version} of {key}",
-        }
-        for key in ids
+    keys = [{"region": "north", "code": 6}, {"region": "south", "code": None}]
+    again = {"id": 36, "region": "north", "code": 6, "note": "version 2 of 36"}
+    java_upsert(spark, table, ["region", "code"], keys, [again])
+    sold = [
+        {"day": date(2024, 1, 1 + 10), "price": Decimal("2.5")},
+        {"day": date(2024, 2, 1 + 10), "price": Decimal("10.25")},
     ]
-    return java_upsert(catalog.spark, catalog.name, identifier, ["id"], rows_to_delete=rows, rows_to_append=rows)
+    java_upsert(spark, table, ["day", "price"], sold, [], spec_id=0)
+    upsert(3, 30, 33, 57)
 
 
-def make_notes(catalog: SharedCatalog, files: int = 3, rows_per_file: int = 10, properties: str = MERGE_ON_READ) -> str:
-    """Make a table of (id, 'note id'), its ids ascending from 0 through the files, and return its full name."""
-    table = catalog.full_name("db.notes")
-    catalog.spark.sql(f"CREATE TABLE {table} (id BIGINT, note STRING) USING iceberg TBLPROPERTIES ({properties})")
-    loaded = catalog.load(table)
+def make_notes(
+    spark: SparkSession, table: str, files: int = 3, rows_per_file: int = 10, properties: str = MERGE_ON_READ
+) -> None:
+    """Make a table of (id, 'note id'), its ids ascending from 0 through the files."""
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, note STRING) USING iceberg TBLPROPERTIES ({properties})")
     for start in range(0, files * rows_per_file, rows_per_file):
-        ids = range(start, start + rows_per_file)
-        loaded.append(pa.table({"id": list(ids), "note": [f"note {number}" for number in ids]}))
-    return table
+        append_notes(spark, table, start, start + rows_per_file)
+
+
+def append_notes(spark: SparkSession, table: str, start: int, end: int) -> None:
+    """One file of the rows of these ids, whose columns are as optional in the file as in the table."""
+    columns = "nullif(id, -1), nullif(concat('note ', id), '')"
+    spark.sql(f"INSERT INTO {table} SELECT {columns} FROM range({start}, {end}, 1, 1)")
 
 
 def notes(ids: Iterable[int], word: str = "note") -> Rows:
@@ -259,16 +230,15 @@ def notes_without(count: int, *gone: int) -> Rows:
     return notes(number for number in range(count) if number not in gone)
 
 
-def upsert_notes(catalog: SharedCatalog, table: str, ids: Iterable[int], word: str) -> None:
+def upsert_notes(spark: SparkSession, table: str, ids: Iterable[int], word: str) -> None:
     """Write the rows of these ids and delete by equality what was there, by Java and in one snapshot."""
     rows = [{"id": number, "note": f"{word} {number}"} for number in ids]
-    java_upsert(catalog.spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], rows, rows)
+    java_upsert(spark, table, ["id"], rows, rows)
 
 
-def delete_notes(catalog: SharedCatalog, table: str, *ids: int) -> None:
+def delete_notes(spark: SparkSession, table: str, *ids: int) -> None:
     """Delete these ids by equality, by Java; the snapshot has no new rows."""
-    rows = [{"id": number} for number in ids]
-    java_upsert(catalog.spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], rows, [])
+    java_upsert(spark, table, ["id"], [{"id": number} for number in ids], [])
 
 
 #: What rows with an even and with an odd id have in nanoseconds.
@@ -280,7 +250,11 @@ class Shape:
     """How a table is made, and what of it can be asked of Spark."""
 
     name: str
-    make: Callable[[SharedCatalog, str], None]
+    make: Callable[[SparkSession, str], None]
+    #: By which it is clustered.
+    columns: tuple[str, ...] = ("value", "id")
+    #: Rows of format 3 have ids, parts and values.
+    version: int = 3
     #: Spark has no nanoseconds.
     is_read_by_spark: bool = True
     #: Its rows have ids only from the next commit on.
@@ -289,199 +263,192 @@ class Shape:
 
 
 def create(
-    catalog: SharedCatalog, table: str, version: int = 3, columns: str = "", by: str = "part", more: str = ""
+    spark: SparkSession,
+    table: str,
+    *starts: int,
+    version: int = 3,
+    columns: str = "",
+    values: str = "",
+    by: str = "part",
+    more: str = "",
 ) -> None:
-    """A table of ids, parts and values whose rows are deleted by position."""
-    modes = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
-    catalog.spark.sql(
+    """A table of ids, parts and values whose rows are deleted by position, with rows from each of the starts."""
+    spark.sql(
         f"CREATE TABLE {table} (id BIGINT, part STRING, value STRING{columns}) USING iceberg"
-        f" {f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ('format-version' = '{version}', {modes}{more})"
+        f" {f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ('format-version' = '{version}', {MODES}{more})"
     )
+    insert(spark, table, *starts, values=values)
 
 
 def insert(
-    catalog: SharedCatalog,
+    spark: SparkSession,
     table: str,
-    first: int,
+    *starts: int,
     rows: int = 20,
-    more: str = "",
+    values: str = "",
     part: str = "IF(id % 2 = 0, 'a', 'b')",
 ) -> None:
-    """Rows in one file of each of two partitions, or of the given one."""
-    catalog.spark.sql(
-        f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, {part}, concat('v', id){more}"
-        f" FROM range({first}, {first + rows}, 1, 1)"
-    )
+    """Of each start rows in one file of each of two partitions, or of the given one."""
+    for first in starts:
+        spark.sql(
+            f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, {part}, concat('v', id){values}"
+            f" FROM range({first}, {first + rows}, 1, 1)"
+        )
 
 
-def delete(catalog: SharedCatalog, table: str, *ids: int) -> None:
-    catalog.spark.sql(f"DELETE FROM {table} WHERE id IN ({', '.join(map(str, ids))})")
+def delete(spark: SparkSession, table: str, *ids: int) -> None:
+    spark.sql(f"DELETE FROM {table} WHERE id IN ({', '.join(map(str, ids))})")
 
 
-def set_property(catalog: SharedCatalog, table: str, key: str, value: str) -> None:
-    catalog.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{key}' = '{value}')")
+def set_property(spark: SparkSession, table: str, key: str, value: str) -> None:
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{key}' = '{value}')")
 
 
-def vectors(catalog: SharedCatalog, table: str) -> None:
+def vectors(spark: SparkSession, table: str) -> None:
     """A vector that took an earlier one's place, a file without one, rows that were updated."""
-    create(catalog, table)
-    for first in (0, 20, 40):
-        insert(catalog, table, first)
-    delete(catalog, table, 2, 21)
-    delete(catalog, table, 4, 23)
-    catalog.spark.sql(f"UPDATE {table} SET value = 'updated' WHERE id IN (6, 25)")
+    create(spark, table, 0, 20, 40)
+    delete(spark, table, 2, 21)
+    delete(spark, table, 4, 23)
+    spark.sql(f"UPDATE {table} SET value = 'updated' WHERE id IN (6, 25)")
 
 
-def one_puffin(catalog: SharedCatalog, table: str) -> None:
+def one_puffin(spark: SparkSession, table: str) -> None:
     """Vectors of six data files as blobs of one file."""
-    create(catalog, table)
-    for first in (0, 20, 40):
-        insert(catalog, table, first)
-    delete(catalog, table, *range(3, 60, 7))
+    create(spark, table, 0, 20, 40)
+    delete(spark, table, *range(3, 60, 7))
 
 
-def three_kinds(catalog: SharedCatalog, table: str) -> None:
+def three_kinds(spark: SparkSession, table: str) -> None:
     """A vector, a position delete file for several data files, and equality deletes on all of them."""
-    create(catalog, table, 2, more=", 'write.delete.granularity' = 'partition'")
-    for first in (0, 20, 40):
-        insert(catalog, table, first)
-    delete(catalog, table, 2, 3, 22, 23, 42, 43)
-    set_property(catalog, table, "format-version", "3")
-    delete(catalog, table, 4, 25)
+    create(spark, table, 0, 20, 40, version=2, more=", 'write.delete.granularity' = 'partition'")
+    delete(spark, table, 2, 3, 22, 23, 42, 43)
+    set_property(spark, table, "format-version", "3")
+    delete(spark, table, 4, 25)
     keys = [{"id": one, "part": "ab"[one % 2]} for one in (6, 7, 27, 44)]
-    java_upsert(catalog.spark, catalog.name, "db.t", ["id"], keys, [{"id": 6, "part": "a", "value": "again"}])
+    java_upsert(spark, table, ["id"], keys, [{"id": 6, "part": "a", "value": "again"}])
 
 
-def upgraded(catalog: SharedCatalog, table: str) -> None:
+def upgraded(spark: SparkSession, table: str) -> None:
     """Upgraded, with no commit since: no row has an id."""
-    create(catalog, table, 2)
-    for first in (0, 20):
-        insert(catalog, table, first)
-    delete(catalog, table, 2, 21)
-    set_property(catalog, table, "format-version", "3")
+    create(spark, table, 0, 20, version=2)
+    delete(spark, table, 2, 21)
+    set_property(spark, table, "format-version", "3")
 
 
-def upgraded_and_written(catalog: SharedCatalog, table: str) -> None:
+def upgraded_and_written(spark: SparkSession, table: str) -> None:
     """Upgraded, with commits since."""
-    upgraded(catalog, table)
-    insert(catalog, table, 40)
-    delete(catalog, table, 4, 41)
+    upgraded(spark, table)
+    insert(spark, table, 40)
+    delete(spark, table, 4, 41)
 
 
-def branched(catalog: SharedCatalog, table: str) -> None:
+def branched(spark: SparkSession, table: str) -> None:
     """A branch with vectors on files that main has, and main with others."""
-    vectors(catalog, table)
-    catalog.spark.sql(f"ALTER TABLE {table} CREATE BRANCH other")
-    delete(catalog, f"{table}.branch_other", 8, 27, 50)
-    insert(catalog, f"{table}.branch_other", 100)
-    delete(catalog, table, 10, 27, 52)
+    vectors(spark, table)
+    spark.sql(f"ALTER TABLE {table} CREATE BRANCH other")
+    delete(spark, f"{table}.branch_other", 8, 27, 50)
+    insert(spark, f"{table}.branch_other", 100)
+    delete(spark, table, 10, 27, 52)
 
 
-def repartitioned(catalog: SharedCatalog, table: str) -> None:
+def repartitioned(spark: SparkSession, table: str) -> None:
     """Files and deletes of three specs."""
-    create(catalog, table)
-    for first in (0, 20):
-        insert(catalog, table, first)
-    delete(catalog, table, 2, 21)
-    catalog.spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(2, id)")
-    for first in (40, 60):
-        insert(catalog, table, first)
-    delete(catalog, table, 4, 41)
-    catalog.spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD part")
-    for first in (80, 100):
-        insert(catalog, table, first)
-    delete(catalog, table, 6, 43, 81)
+    create(spark, table, 0, 20)
+    delete(spark, table, 2, 21)
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(2, id)")
+    insert(spark, table, 40, 60)
+    delete(spark, table, 4, 41)
+    spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD part")
+    insert(spark, table, 80, 100)
+    delete(spark, table, 6, 43, 81)
 
 
-def defaulted(catalog: SharedCatalog, table: str) -> None:
+def defaulted(spark: SparkSession, table: str) -> None:
     """Columns with defaults that the older files lack."""
-    create(catalog, table, columns=", s STRUCT<a: BIGINT>")
-    for first in (0, 20):
-        insert(catalog, table, first, more=", named_struct('a', id)")
-    evolved(catalog, (None, "c", "string", "x"), (None, "price", "decimal(9,2)", "1.50"), ("s", "d", "long", 7))
-    catalog.spark.sql(f"REFRESH TABLE {table}")
-    insert(catalog, table, 40, more=", named_struct('a', id, 'd', NULL), 'y', NULL")
-    delete(catalog, table, 2, 41)
+    create(spark, table, 0, 20, columns=", s STRUCT<a: BIGINT>", values=", named_struct('a', id)")
+    evolved(spark, table, (None, "c", "string", "x"), (None, "price", "decimal(9,2)", "1.50"), ("s", "d", "long", 7))
+    spark.sql(f"REFRESH TABLE {table}")
+    insert(spark, table, 40, values=", named_struct('a', id, 'd', NULL), 'y', NULL")
+    delete(spark, table, 2, 41)
 
 
-def keyed_by_defaults(catalog: SharedCatalog, table: str) -> None:
+def keyed_by_defaults(spark: SparkSession, table: str) -> None:
     """Equality deletes whose keys are defaults that the older files lack."""
-    create(catalog, table, by="")
-    for first in (0, 20):
-        insert(catalog, table, first)
-    evolved(catalog, (None, "c", "string", "x"))
-    catalog.spark.sql(f"REFRESH TABLE {table}")
-    insert(catalog, table, 40, more=", IF(id % 3 = 0, 'x', NULL)")
+    create(spark, table, 0, 20, by="")
+    evolved(spark, table, (None, "c", "string", "x"))
+    spark.sql(f"REFRESH TABLE {table}")
+    insert(spark, table, 40, values=", IF(id % 3 = 0, 'x', NULL)")
     keys = [{"id": 2, "c": "x"}, {"id": 3, "c": None}, {"id": 42, "c": "x"}, {"id": 43, "c": "x"}]
-    java_upsert(catalog.spark, catalog.name, "db.t", ["id", "c"], keys, [])
-    delete(catalog, table, 5, 45)
+    java_upsert(spark, table, ["id", "c"], keys, [])
+    delete(spark, table, 5, 45)
 
 
-def in_nanoseconds(catalog: SharedCatalog, table: str) -> None:
+def in_nanoseconds(spark: SparkSession, table: str) -> None:
     """Times in nanoseconds, as the partition's source and as a key of deletes."""
-    create(catalog, table, by="")
-    evolved(catalog, (None, "at", "timestamp_ns", None))
-    java = load_java_table(catalog.spark, catalog.name, "db.t")
+    create(spark, table, by="")
+    evolved(spark, table, (None, "at", "timestamp_ns", None))
+    java = load_java_table(spark, table)
     java.table.updateSpec().addField(java.iceberg.expressions.Expressions.day("at")).commit()
     rows = [{"id": one, "value": f"v{one}", "at": MOMENTS[one % 2]} for one in range(12)]
     for first in range(0, 12, 4):
-        java_upsert(catalog.spark, catalog.name, "db.t", ["id", "at"], [], rows[first : first + 4])
+        java_upsert(spark, table, ["id", "at"], [], rows[first : first + 4])
     gone = [{"id": 0, "at": MOMENTS[0]}, {"id": 1, "at": MOMENTS[0]}, {"id": 5, "at": MOMENTS[1]}]
-    java_upsert(catalog.spark, catalog.name, "db.t", ["id", "at"], gone, [])
+    java_upsert(spark, table, ["id", "at"], gone, [])
 
 
-def of_unknown_type(catalog: SharedCatalog, table: str) -> None:
+def of_unknown_type(spark: SparkSession, table: str) -> None:
     """A column whose type is not known yet."""
-    create(catalog, table, by="")
-    for first in (0, 20):
-        insert(catalog, table, first)
-    evolved(catalog, (None, "u", "unknown", None))
-    java_upsert(catalog.spark, catalog.name, "db.t", ["id"], [{"id": 2}, {"id": 21}], [{"id": 60, "value": "new"}])
+    create(spark, table, 0, 20, by="")
+    evolved(spark, table, (None, "u", "unknown", None))
+    java_upsert(spark, table, ["id"], [{"id": 2}, {"id": 21}], [{"id": 60, "value": "new"}])
 
 
-def with_some_ids(catalog: SharedCatalog, table: str) -> None:
+def with_some_ids(spark: SparkSession, table: str) -> None:
     """Files that hold ids of the rows that Spark carried over, and nulls for those that it added."""
-    create(catalog, table)
-    set_property(catalog, table, "write.merge.mode", "copy-on-write")
-    for first in (0, 20):
-        insert(catalog, table, first)
+    create(spark, table)
+    set_property(spark, table, "write.merge.mode", "copy-on-write")
+    insert(spark, table, 0, 20)
     for first in (10, 30):
-        catalog.spark.sql(
+        spark.sql(
             f"MERGE INTO {table} t USING (SELECT id FROM range({first}, {first + 5}) UNION ALL SELECT id"
             f" FROM range({first + 100}, {first + 105})) s ON t.id = s.id"
             " WHEN MATCHED THEN UPDATE SET value = 'merged'"
             " WHEN NOT MATCHED THEN INSERT (id, part, value) VALUES (s.id, IF(s.id % 2 = 0, 'a', 'b'), 'added')"
         )
-    delete(catalog, table, 12, 111)
+    delete(spark, table, 12, 111)
 
 
-def emptied(catalog: SharedCatalog, table: str) -> None:
+def emptied(spark: SparkSession, table: str) -> None:
     """Every row is deleted, every file is there."""
-    create(catalog, table)
-    for first in (0, 20):
-        insert(catalog, table, first)
-    catalog.spark.sql(f"DELETE FROM {table} WHERE substring(value, 1, 1) = 'v'")  # no filter of files
+    create(spark, table, 0, 20)
+    spark.sql(f"DELETE FROM {table} WHERE substring(value, 1, 1) = 'v'")  # no filter of files
 
 
-def nested(catalog: SharedCatalog, table: str) -> None:
+def nested(spark: SparkSession, table: str) -> None:
     """Structs, lists and maps, a column that was dropped, one that got another name, one with a wider type."""
-    create(
-        catalog,
-        table,
-        columns=", units INT, gone STRING, place STRUCT<x: INT, tags: ARRAY<STRING>>, m MAP<STRING, INT>",
-    )
+    columns = ", units INT, gone STRING, place STRUCT<x: INT, tags: ARRAY<STRING>>, m MAP<STRING, INT>"
     place = "named_struct('x', IF(id % 3 = 0, NULL, CAST(id AS INT)), 'tags', array('a', NULL))"
     rest = f", {place}, map('k', CAST(id AS INT))"
-    insert(catalog, table, 0, more=f", CAST(id AS INT), 'gone'{rest}")
-    delete(catalog, table, 2, 3)
+    create(spark, table, 0, columns=columns, values=f", CAST(id AS INT), 'gone'{rest}")
+    delete(spark, table, 2, 3)
     for change in ("ALTER COLUMN units TYPE BIGINT", "DROP COLUMN gone", "RENAME COLUMN place TO spot"):
-        catalog.spark.sql(f"ALTER TABLE {table} {change}")
-    for first in (20, 40):
-        insert(catalog, table, first, more=f", id + 4294967296{rest}")
-    delete(catalog, table, 4, 21, 22)
+        spark.sql(f"ALTER TABLE {table} {change}")
+    insert(spark, table, 20, 40, values=f", id + 4294967296{rest}")
+    delete(spark, table, 4, 21, 22)
+
+
+def of_format_2(make: Callable[[SparkSession, str, str], None], file_format: str, *columns: str) -> Shape:
+    name = make.__name__.removeprefix("make_").removesuffix("_table")
+    return Shape(f"{name}-{file_format}", partial(make, file_format=file_format), columns, version=2)
 
 
 SHAPES = (
+    of_format_2(make_mixed_table, "parquet", "label", "ratio", "at"),
+    of_format_2(make_mixed_table, "avro", "amount", "place.point.x", "payload"),
+    of_format_2(make_mixed_table, "orc", "label", "id"),
+    of_format_2(make_equality_table, "parquet", "note", "price", "day"),
+    of_format_2(make_equality_table, "avro", "day", "code"),
+    of_format_2(make_equality_table, "orc", "code", "id"),
     Shape("vectors", vectors),
     Shape("one-puffin", one_puffin),
     Shape("three-kinds", three_kinds),
@@ -489,11 +456,11 @@ SHAPES = (
     Shape("upgraded-and-written", upgraded_and_written),
     Shape("branched", branched, branch="other"),
     Shape("repartitioned", repartitioned),
-    Shape("defaulted", defaulted),
-    Shape("keyed-by-defaults", keyed_by_defaults),
-    Shape("in-nanoseconds", in_nanoseconds, is_read_by_spark=False),
+    Shape("defaulted", defaulted, ("c", "price", "s.d", "id")),
+    Shape("keyed-by-defaults", keyed_by_defaults, ("c", "id")),
+    Shape("in-nanoseconds", in_nanoseconds, ("id", "at"), is_read_by_spark=False),
     Shape("of-unknown-type", of_unknown_type, is_read_by_spark=False),
     Shape("with-some-ids", with_some_ids),
     Shape("emptied", emptied),
-    Shape("nested", nested),
+    Shape("nested", nested, ("spot.x", "units")),
 )

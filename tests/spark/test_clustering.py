@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date, datetime, time
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,8 @@ from tests.model.invariants import require_hidden
 from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, order_of, values_of
 
 from .matching import assert_deletes_match_as_in_java
-from .optimizing import Services, cluster_table
-from .session import SharedCatalog
-from .tables import Rows, spark_rows
-from .test_vectors import segments
+from .optimizing import Services
+from .tables import Rows, create, delete, insert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +43,14 @@ def java_values(spark: SparkSession, kind: IcebergType, values: list[Any]) -> An
     """The values as a Java list, in the form that Iceberg's comparators take."""
     jvm: Any = spark._jvm
     if isinstance(kind, FloatType | DoubleType):
-        found = jvm.java.util.ArrayList()
         of = jvm.java.lang.Float if isinstance(kind, FloatType) else jvm.java.lang.Double
-        for value in values:
-            found.add(None if value is None else of.valueOf(_java_float(value)))
+        texts = [None if one is None else repr(one).replace("inf", "Infinity").replace("nan", "NaN") for one in values]
+        found = jvm.java.util.ArrayList()
+        for text in texts:
+            found.add(None if text is None else of.valueOf(text))
         return found
     listed = jvm.org.apache.iceberg.types.Types.ListType.ofOptional(1, java_type(spark, kind))
-    return jvm.org.apache.iceberg.SingleValueParser.fromJson(listed, json.dumps([_json(value) for value in values]))
+    return jvm.org.apache.iceberg.SingleValueParser.fromJson(listed, json.dumps(values, default=_json))
 
 
 def java_type(spark: SparkSession, kind: IcebergType) -> Any:
@@ -59,21 +58,10 @@ def java_type(spark: SparkSession, kind: IcebergType) -> Any:
     return jvm.org.apache.iceberg.types.Types.fromPrimitiveString(str(kind))
 
 
-def _java_float(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return repr(value).replace("inf", "Infinity")
-
-
-def _json(value: Any) -> Any:
-    match value:
-        case bytes():
-            return value.hex().upper()
-        case datetime() | date() | time():
-            return value.isoformat()
-        case uuid.UUID() | Decimal():
-            return str(value)
-    return value
+def _json(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
 def is_ordered(spark: SparkSession, comparator: Any, values: Any, nulls_last: bool) -> bool:
@@ -125,37 +113,38 @@ def test_our_order_by_a_transform_is_that_of_icebergs(spark: SparkSession, trans
 
 
 #: Files of a few KB, so that a few thousand rows make many.
-SMALL = "'self-optimizing.target-size' = '16384', 'write.target-file-size-bytes' = '16384'"
+SMALL = ", ".join(f"'{key}' = '{{0}}'" for key in ("self-optimizing.target-size", "write.target-file-size-bytes"))
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_rows_that_spark_deletes_while_a_table_is_clustered_are_gone_for_spark(
-    spark: SparkSession, catalog: SharedCatalog, services: Services, version: int
+    services: Services, version: int
 ) -> None:
-    table = segments(catalog, f"meanwhile_{version}", range(0, 600, 100), version, f", {SMALL}")
-    spark.sql(f"DELETE FROM {table} WHERE id % 50 = 7")
+    spark, table = services.spark, services.table
+    create(spark, table, by="", version=version, more=f", {SMALL.format(16384)}")
+    insert(spark, table, *range(0, 600, 100), rows=100)
+    services.sql(f"DELETE FROM {table} WHERE id % 50 = 7")
     deleted: list[int] = []
 
-    def delete() -> None:
+    def delete_more() -> None:
         deleted.append(11 + 100 * len(deleted))
-        spark.sql(f"DELETE FROM {table} WHERE id % 200 = {deleted[-1]} OR id = 0")
+        services.sql(f"DELETE FROM {table} WHERE id % 200 = {deleted[-1]} OR id = 0")
 
-    process_id = cluster_table(services, table, ClusterOptions(columns=("value",)), delete)
+    process_id = services.cluster(ClusterOptions(columns=("value",)), delete_more)
     assert deleted
-    assert require_hidden(catalog.load(table), process_id) > 0
-    assert_deletes_match_as_in_java(catalog, table)
+    assert require_hidden(services.catalog.load(table), process_id) > 0
+    assert_deletes_match_as_in_java(services.catalog, table)
     # Java goes on with the deletes that were carried over to the outputs.
-    spark.sql(f"DELETE FROM {table} WHERE id IN (1, 212)")
+    delete(spark, table, 1, 212)
     gone = {0, 1, 212} | {id_ for id_ in range(600) if id_ % 50 == 7 or id_ % 200 in deleted}
-    assert spark_rows(spark, table) == Rows([(id_, "a", f"v{id_}") for id_ in range(600) if id_ not in gone])
+    assert services.rows() == Rows([(id_, "ab"[id_ % 2], f"v{id_}") for id_ in range(600) if id_ not in gone])
 
 
 QUERIED_ROWS, QUERIED_FILES = 8000, 8
+#: Bounds of 16 characters, as Java writes them, are all equal.
 PREFIX = "0123456789" * 4
 #: Of every four rows one has it.
 HEAVY = Decimal("5000.00")
-#: Files of a few KB, so that there are many. Bounds of 16 characters, as Java writes them, are all equal.
-PROPERTIES = "'self-optimizing.target-size' = '8192', 'write.target-file-size-bytes' = '8192'"
 
 
 def code(number: int) -> str:
@@ -172,22 +161,6 @@ def queries() -> list[str]:
         codes = f"code BETWEEN '{code(low)}' AND '{code(low + QUERIED_ROWS // 20)}'"
         found.append(f"{codes} AND amount BETWEEN {amount}.00 AND {amount + 500}.00")
     return found
-
-
-def make_table(catalog: SharedCatalog, name: str) -> str:
-    """Files each of which has codes and amounts of the whole range."""
-    table, sql = catalog.full_name(name), catalog.spark.sql
-    sql(
-        f"CREATE TABLE {table} (code STRING, amount DECIMAL(20,2), note STRING) USING iceberg "
-        f"TBLPROPERTIES ({PROPERTIES})"
-    )
-    for turn in range(QUERIED_FILES):
-        sql(
-            f"INSERT INTO {table} SELECT concat('{PREFIX}', lpad(string((id * 4637) % {QUERIED_ROWS}), 6, '0')), "
-            f"IF(id % 4 = 0, {HEAVY}, CAST(pmod(hash(id), 1000000) AS DECIMAL(20,2)) / 100), sha2(string(id), 256) "
-            f"FROM range({turn * QUERIED_ROWS // QUERIED_FILES}, {(turn + 1) * QUERIED_ROWS // QUERIED_FILES}, 1, 1)"
-        )
-    return table
 
 
 @contextmanager
@@ -211,22 +184,31 @@ def logged(spark: SparkSession, directory: Path) -> Iterator[None]:
 
 
 def test_twenty_queries_find_the_same_rows_in_a_third_of_the_bytes_and_their_log_tells_the_columns(
-    spark: SparkSession, catalog: SharedCatalog, services: Services, tmp_path: Path
+    services: Services, tmp_path: Path
 ) -> None:
-    table, asked, world = make_table(catalog, "db.t"), queries(), services.world
+    """The files have codes and amounts of the whole range before."""
+    spark, table, world, asked = services.spark, services.table, services.world, queries()
     assert len(asked) == 20
+    columns = "code STRING, amount DECIMAL(20,2), note STRING"
+    services.sql(f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ({SMALL.format(8192)})")
+    for first in range(0, QUERIED_ROWS, QUERIED_ROWS // QUERIED_FILES):
+        services.sql(
+            f"INSERT INTO {table} SELECT concat('{PREFIX}', lpad(string((id * 4637) % {QUERIED_ROWS}), 6, '0')), "
+            f"IF(id % 4 = 0, {HEAVY}, CAST(pmod(hash(id), 1000000) AS DECIMAL(20,2)) / 100), sha2(string(id), 256) "
+            f"FROM range({first}, {first + QUERIED_ROWS // QUERIED_FILES}, 1, 1)"
+        )
 
     def answers() -> list[list[Any]]:
-        return [spark.sql(f"SELECT * FROM {table} WHERE {one} ORDER BY code").collect() for one in asked]
+        return [services.sql(f"SELECT * FROM {table} WHERE {one} ORDER BY code") for one in asked]
 
     def read() -> int:
-        scans = [catalog.load("db.t").scan(row_filter=one) for one in asked]
+        scans = [services.catalog.load(table).scan(row_filter=one) for one in asked]
         return sum(task.file.file_size_in_bytes for scan in scans for task in scan.plan_files())
 
     before, bytes_before = answers(), read()
     assert len(before[13]) == QUERIED_ROWS // 4
     assert [len(one) for one in before[:8]] == [1] * 8
-    cluster_table(services, table, ClusterOptions(columns=("code", "amount")))
+    services.cluster(ClusterOptions(columns=("code", "amount")))
     with logged(spark, tmp_path / "events"):
         after = answers()
     assert after == before

@@ -6,11 +6,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -23,6 +23,7 @@ from tests.acceptance.processes import STEADY, address_of, free_port, wait_until
 
 from .java import load_java_table, read_by_java
 from .session import ROOT, require, set_in_spark
+from .tables import MODES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,17 +39,6 @@ ROUNDS, ATTEMPTS = 2, 100
 OTHERS_WERE_FIRST = re.compile("ValidationException|CommitFailed|concurrently modified|Requirement failed")
 NAMES = ("spark", "pyiceberg", "duckdb")
 Rows = dict[int, dict[str, Any]]
-
-
-class Engine(Protocol):
-    """What an engine does to a table."""
-
-    def create(self, table: str) -> None: ...
-    def append(self, table: str, rows: Mapping[int, str]) -> None: ...
-    def merge(self, table: str, rows: Mapping[int, str]) -> None: ...
-    def delete(self, table: str, number: int) -> None: ...
-    def add_column(self, table: str, name: str) -> None: ...
-    def rows(self, table: str) -> Rows: ...
 
 
 def values(rows: Mapping[int, str]) -> str:
@@ -83,9 +73,7 @@ class BySql:
 
     def rows(self, table: str) -> Rows:
         columns, *rows = self._run(f"SELECT * FROM {table}")
-        found = [dict(zip(columns, row, strict=True)) for row in rows]
-        assert len({one["id"] for one in found}) == len(found)
-        return {one["id"]: one for one in found}
+        return _by_id([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 class ByPyiceberg:
@@ -116,9 +104,13 @@ class ByPyiceberg:
             update.add_column(name, IntegerType())
 
     def rows(self, table: str) -> Rows:
-        found = self._load(table).scan().to_arrow().to_pylist()
-        assert len({one["id"] for one in found}) == len(found)
-        return {one["id"]: one for one in found}
+        return _by_id(self._load(table).scan().to_arrow().to_pylist())
+
+
+def _by_id(rows: list[dict[str, Any]]) -> Rows:
+    found = {one["id"]: one for one in rows}
+    assert len(found) == len(rows)
+    return found
 
 
 def _all_columns(table: Table, rows: Mapping[int, str]) -> pa.Table:
@@ -154,8 +146,7 @@ def spark_on(spark: SparkSession, address: str, token: str) -> BySql:
         frame = spark.sql(statement)
         return [frame.columns, *map(tuple, frame.collect())]
 
-    merging = ", ".join(f"'write.{one}.mode'='merge-on-read'" for one in ("delete", "update", "merge"))
-    return BySql(run, f"USING iceberg TBLPROPERTIES ({merging})")
+    return BySql(run, f"USING iceberg TBLPROPERTIES ({MODES})")
 
 
 def persist(change: Callable[..., None], *what: Any) -> None:
@@ -169,7 +160,7 @@ def persist(change: Callable[..., None], *what: Any) -> None:
     raise AssertionError(f"{ATTEMPTS} attempts in vain: {what}")
 
 
-def play(engine: Engine, place: int, turn: int) -> None:
+def play(engine: BySql | ByPyiceberg, place: int, turn: int) -> None:
     """The engine's turn on each table: rows of its own, so that the result is the same in any order."""
     first = 1000 * turn + 100 * place
     for name in NAMES:
@@ -210,7 +201,7 @@ def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
             duckdb_on(address, token) as duckdb,
             ThreadPoolExecutor(len(NAMES)) as pool,
         ):
-            engines: Sequence[Engine] = (spark_on(spark, address, token), ByPyiceberg(catalog), duckdb)
+            engines = (spark_on(spark, address, token), ByPyiceberg(catalog), duckdb)
             for name, engine in zip(NAMES, engines, strict=True):
                 engine.create(f"lake.db.{name}")
 
@@ -231,7 +222,7 @@ def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
                 expected = {number: {"id": number, "v": text, added: None} for number, text in wanted().items()}
                 for engine in engines:
                     assert engine.rows(table) == expected
-                java = load_java_table(spark, "lake", f"db.{name}")
+                java = load_java_table(spark, table)
                 by_java = {number: plain for number, (plain, _, _) in read_by_java(java).items()}
                 assert by_java == {n: tuple(map(repr, one.values())) for n, one in expected.items()}
                 who = optimized(name)

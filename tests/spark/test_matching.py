@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
@@ -27,7 +27,8 @@ from tests.model.lake import Lake
 from tests.model.machine import Optimizing
 from tests.tiers import seeds
 
-from .matching import as_java_lists, java_plans, may_meet, planned_deletes
+from .java import at_metadata
+from .matching import as_java_lists, java_deletes, may_meet
 from .random_tables import make_random_table
 
 if TYPE_CHECKING:
@@ -39,15 +40,14 @@ MANY = 500
 
 
 def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: SparkSession, tmp_path: Path) -> None:
-    # pyspark has no public way to the JVM.
-    plans = java_plans(spark.sparkContext._gateway)
     seen: Counter[str] = Counter()
     chosen = seeds(30, MANY)
     for seed in chosen:
         print(f"table of seed {seed}")
         made = make_random_table(tmp_path, seed)
         table = StaticTable.from_metadata(made.metadata_location)
-        of_java = planned_deletes(plans, static_java_table(spark, made.metadata_location))
+        # pyspark has no public way to the JVM.
+        of_java = java_deletes(at_metadata(spark.sparkContext._gateway, made.metadata_location))
         places = {normalise(path): place for path, place in made.places.items()}
         is_astray = any(
             places.get(delete, places[path]) != places[path] for path, here in of_java.items() for delete in here
@@ -83,13 +83,6 @@ def scanned(table: StaticTable, location: str) -> TableScan | str | None:
         return scan(table, [location])
     except TableRefused as refused:
         return refused.reason
-
-
-def static_java_table(spark: SparkSession, metadata_location: str) -> Any:
-    """The table as Java reads it from its metadata, without a catalog."""
-    iceberg = spark.sparkContext._gateway.jvm.org.apache.iceberg
-    io = iceberg.hadoop.HadoopFileIO(spark.sparkContext._jsc.hadoopConfiguration())
-    return iceberg.BaseTable(iceberg.StaticTableOperations(metadata_location, io), "random")
 
 
 def test_spark_reads_the_rows_of_every_ref_at_the_end_of_random_schedules(spark: SparkSession) -> None:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 
-from amoro_core.model import files as model
 from amoro_core.model.tables import OptimizingType
 from tests.engine.parquet_rows import local_path
 from tests.rewrite.checking import assert_holding_metrics
@@ -30,9 +28,9 @@ from tests.rewrite.random_copies import (
 )
 from tests.tiers import seeds
 
+from .matching import scan_of
 from .optimizing import Services
-from .session import SharedCatalog
-from .tables import Rows, spark_rows
+from .tables import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,22 +70,17 @@ _VALUES = {
 class CopyStory:
     """A table of random columns, to which random files come, and which is optimized now and then."""
 
-    def __init__(self, spark: SparkSession, catalog: SharedCatalog, services: Services, seed: int) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._services = services
-        self._chance = random.Random(seed)
-        self._identifier = f"db.t{seed}"
-        self._next = 0
-        self.totals: Counter[str] = Counter()
-        self.table = catalog.full_name(self._identifier)
+    def __init__(self, services: Services, seed: int) -> None:
+        self._services, self._catalog, self._spark = services, services.catalog, services.spark
+        self._chance, self._next, self.totals = random.Random(seed), 0, Counter[str]()
+        self.table = services.table
         chosen = self._chance.sample(_COLUMNS, self._chance.randint(3, 8))
         if self._chance.random() < 0.4:
             chosen = [field for field in chosen if field.name not in _NOT_BY_SPARK] or chosen
         key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
         # Java reads only the commonest encodings column by column.
         properties = {"format-version": "2", key: "0", "read.parquet.vectorization.enabled": "false"}
-        made = catalog.pyiceberg.create_table(self._identifier, Schema(KEY, *chosen), properties=properties)
+        made = self._catalog.pyiceberg.create_table("db.t", Schema(KEY, *chosen), properties=properties)
         self._schema = made.schema()
 
     def grow(self, files: int) -> None:
@@ -105,16 +98,15 @@ class CopyStory:
         """Optimize it; Spark, DuckDB and pyarrow find the same rows as before, all of them and by conditions."""
         before, paths = self._rows(), self._paths()
         copied = self._services.world.files_copied
-        kind = self._chance.choice((OptimizingType.MINOR, OptimizingType.FULL))
-        self._services.finish(self._services.begin(self.table, kind))
+        self._services.rewrite(self._chance.choice((OptimizingType.MINOR, OptimizingType.FULL)))
         after = self._rows()
         assert {reader: after[reader] for reader in before} == before  # DuckDB may read files that it could not
         self._require_found(before["spark"])
         now = self._paths()
         old, new = [one for one in paths if one not in now], [one for one in now if one not in paths]
-        for one in self._files():
-            if local_path(one.file_path) in new:  # Java adds files of others with bounds that NaN may be beyond
-                assert_holding_metrics(_with_metrics(one), self._schema)
+        for one in scan_of(self._catalog, self.table).files:
+            if local_path(one.data.path) in new:  # Java adds files of others with bounds that NaN may be beyond
+                assert_holding_metrics(one.data, self._schema)
         copied = self._services.world.files_copied - copied
         self.totals["files rewritten"] += len(old)
         self.totals["files copied whole"] += copied
@@ -130,7 +122,7 @@ class CopyStory:
             with self._written_by(_java_properties(self._chance, self._schema)):
                 self._selected(first, count).writeTo(self.table).append()
             return
-        place = self._catalog.root / "warehouse" / "other" / f"{self._identifier}-{first}"
+        place = self._catalog.root / "warehouse" / "other" / str(first)
         if kind == SPARK:
             by_id = self._chance.random() < 0.8
             _by_spark(self._chance, self._selected(first, count), self._schema, str(place), with_ids=by_id)
@@ -138,10 +130,7 @@ class CopyStory:
             place.mkdir(parents=True)
             rows = make_rows(self._chance, self._schema, first, count)
             choose_writer(self._chance, kind, self._schema, _CODECS)(rows, place / "one.parquet")
-        self._spark.sql(
-            f"CALL {self._catalog.name}.system.add_files(table => '{self._identifier}',"
-            f" source_table => '`parquet`.`{place}`')"
-        ).collect()
+        self._services.call("add_files", f"source_table => '`parquet`.`{place}`'")
 
     def _selected(self, first: int, count: int) -> DataFrame:
         """Rows of all columns, which may be null as far as Spark knows: else it writes them as required."""
@@ -156,22 +145,19 @@ class CopyStory:
     @contextmanager
     def _written_by(self, properties: dict[str, str]) -> Iterator[None]:
         """With these properties of the table; not when it is optimized, which would ask for bloom filters in all."""
-        with self._catalog.load(self._identifier).transaction() as change:
+        with self._catalog.load(self.table).transaction() as change:
             change.set_properties(properties)
         yield
-        with self._catalog.load(self._identifier).transaction() as change:
+        with self._catalog.load(self.table).transaction() as change:
             change.remove_properties(*properties)
 
-    def _files(self) -> list[DataFile]:
-        return [task.file for task in self._catalog.load(self._identifier).scan().plan_files()]
-
     def _paths(self) -> list[str]:
-        return sorted(local_path(file.file_path) for file in self._files())
+        return sorted(map(local_path, self._services.paths()))
 
     def _rows(self) -> dict[str, Rows]:
         """The rows as each reader has them."""
         paths, names = self._paths(), [field.name for field in self._schema.fields]
-        found = {"spark": spark_rows(self._spark, self.table)}
+        found = {"spark": self._services.rows()}
         found["pyarrow"] = Counter(
             (str(row),) for path in paths for row in pq.read_table(path, columns=names).to_pylist()
         )
@@ -205,19 +191,6 @@ class CopyStory:
                 is_table = source == self.table
                 (found,) = self._spark.sql(query).collect()[0] if is_table else duckdb.sql(query).fetchall()[0]
                 assert found == count, (query, found, count)
-
-
-def _with_metrics(file: DataFile) -> model.DataFile:
-    """The entry as our own model has it."""
-    metrics = model.ColumnMetrics(
-        value_counts=file.value_counts or {},
-        null_value_counts=file.null_value_counts or {},
-        nan_value_counts=file.nan_value_counts or {},
-        lower_bounds=file.lower_bounds or {},
-        upper_bounds=file.upper_bounds or {},
-    )
-    size, rows = file.file_size_in_bytes, file.record_count
-    return model.DataFile(file.file_path, model.FileFormat.PARQUET, 0, (), rows, size, 1, metrics)
 
 
 def _java_properties(chance: random.Random, schema: Schema) -> dict[str, str]:
@@ -272,7 +245,7 @@ def _told(paths: Sequence[str]) -> Counter[str]:
 
 
 @pytest.fixture
-def moments(spark: SparkSession) -> Iterator[None]:
+def _moments(spark: SparkSession) -> Iterator[None]:
     """Spark's own writer writes moments in microseconds, not as int96, which nobody copies."""
     key = "spark.sql.parquet.outputTimestampType"
     spark.conf.set(key, "TIMESTAMP_MICROS")
@@ -280,19 +253,15 @@ def moments(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(key)
 
 
-@pytest.mark.usefixtures("moments")
-def test_random_files_of_java_and_others_keep_their_rows_when_they_are_copied(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    totals: Counter[str] = Counter()
-    chosen = seeds(1, 1)
-    for seed in chosen:
-        story = CopyStory(spark, catalog, services, seed)
-        for _ in range(2):
-            story.grow(8)
-            story.optimize()
-        totals += story.totals
-    assert totals["files"] == 16 * len(chosen)
-    assert totals["files of java"] >= 4 * len(chosen)
+@pytest.mark.usefixtures("_moments")
+@pytest.mark.parametrize("seed", seeds(1, 1))
+def test_random_files_of_java_and_others_keep_their_rows_when_they_are_copied(services: Services, seed: int) -> None:
+    story = CopyStory(services, seed)
+    for _ in range(2):
+        story.grow(8)
+        story.optimize()
+    totals = story.totals
+    assert totals["files"] == 16
+    assert totals["files of java"] >= 4
     # The second time, the first output is among them. More than half are not decoded, whatever the seed.
     assert totals["files copied whole"] > totals["files rewritten"] / 2

@@ -24,59 +24,20 @@ from amoro_optimizer.execution import Backend
 from amoro_optimizer.work_kinds import Run
 from tests.tiers import current_tier
 
-from .java import JavaTable, Lineage, RowsOfFiles, java_upsert, load_java_table, planned_files, read_by_java
+from .java import JavaTable, Lineage, java_upsert, load_java_table, planned_files, read_by_java, require_ordered
 from .matching import assert_deletes_match_as_in_java
-from .optimizing import Services, cluster_table, rewrite_all, services_on
-from .session import SharedCatalog, java_rest_server, served_catalog
-from .tables import (
-    DATA,
-    MOMENTS,
-    SEGMENTS,
-    SHAPES,
-    Shape,
-    formats,
-    frozen,
-    make_equality_table,
-    make_mixed_table,
-    set_property,
-    spark_rows,
-)
+from .optimizing import Services, services_on
+from .session import java_rest_server, served_catalog
+from .tables import DATA, MOMENTS, SHAPES, Shape, delete, formats, frozen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-TABLE = "db.t"
-#: Other formats than Parquet are read alone.
-WRITE_FORMAT = "self-optimizing.write-format"
 #: Of a REST catalog whose server is Java's.
 SERVED = ("three-kinds", "branched")
 #: Below `make test-all`.
 OF_TEST = ("equality-orc", "three-kinds", "with-some-ids")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A shape, and by which of its columns it is clustered."""
-
-    shape: Shape
-    columns: tuple[str, ...]
-    is_of_format_3: bool = True
-    target_bytes: int = 2000  # of files of a few KB, so that many groups become several
-
-
-def of_format_2(make: Callable[[SharedCatalog, str, str], str], file_format: str, *columns: str) -> Case:
-    """A table of the Java suite with files of that format."""
-    name = make.__name__.removeprefix("make_").removesuffix("_table")
-
-    def made(catalog: SharedCatalog, table: str) -> None:
-        assert make(catalog, TABLE.removeprefix("db."), file_format) == table
-        set_property(catalog, table, WRITE_FORMAT, "parquet")
-        if make is make_equality_table:  # so that minor converts
-            catalog.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({SEGMENTS})")
-
-    shape = Shape(f"{name}-{file_format}", made)
-    return Case(shape, columns, is_of_format_3=False, target_bytes=8000)
 
 
 #: The columns that are asked for, of those of a shape; none: the table's own sort order, which has transforms.
@@ -85,57 +46,36 @@ COLUMNS_OF: Mapping[Strategy, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
     Strategy.ZORDER: lambda columns: columns[:2],
     Strategy.HILBERT: lambda columns: columns,
 }
-#: Where not by the values and ids: the columns that are the shape's own.
-COLUMNS = {
-    "defaulted": ("c", "price", "s.d", "id"),
-    "keyed-by-defaults": ("c", "id"),
-    "in-nanoseconds": ("id", "at"),
-    "nested": ("spot.x", "units"),
-}
-CASES = [
-    of_format_2(make_mixed_table, "parquet", "label", "ratio", "at"),
-    of_format_2(make_mixed_table, "avro", "amount", "place.point.x", "payload"),
-    of_format_2(make_mixed_table, "orc", "label", "id"),
-    of_format_2(make_equality_table, "parquet", "note", "price", "day"),
-    of_format_2(make_equality_table, "avro", "day", "code"),
-    of_format_2(make_equality_table, "orc", "code", "id"),
-    *(Case(shape, COLUMNS.get(shape.name, ("value", "id"))) for shape in SHAPES),
-]
 IS_ALL = current_tier() == "all"
 
 
-def rewrites_of(case: Case, backends: list[Backend]) -> list[tuple[OptimizingType, Backend]]:
+def rewrites_of(shape: Shape, backends: list[Backend]) -> list[tuple[OptimizingType, Backend]]:
     """Minor or, for every other shape of format 3, major, and full: in turn by the backends."""
-    turn = CASES.index(case)
-    first = MAJOR if case.is_of_format_3 and turn % 2 else MINOR
+    turn = SHAPES.index(shape)
+    first = MAJOR if shape.version == 3 and turn % 2 else MINOR
     return list(zip((first, FULL), backends[:: -1 if turn % 4 > 1 else 1], strict=True))
 
 
-def clustering_of(case: Case, backends: list[Backend]) -> tuple[Strategy, Backend]:
-    """One of the layouts by one of the backends, another one for the next shape."""
-    turn = CASES.index(case)
-    return list(Strategy)[turn % len(Strategy)], backends[turn % len(backends)]
-
-
 @pytest.mark.parametrize(
-    "case", [one for one in CASES if IS_ALL or one.shape.name in OF_TEST], ids=lambda case: case.shape.name
+    "shape", [one for one in SHAPES if IS_ALL or one.name in OF_TEST], ids=lambda shape: shape.name
 )
 def test_rewritten_and_clustered_tables_have_the_same_rows_and_java_goes_on(
-    services: Services, backends: list[Backend], case: Case
+    services: Services, backends: list[Backend], shape: Shape
 ) -> None:
-    made = Made.of(services, case)
-    first, last = rewrites_of(case, backends)
+    made = Made.of(services, shape)
+    first, last = rewrites_of(shape, backends)
     made.rewrite(*first)
     made.roll_back()
-    with ordered(made.java, case):
-        made.cluster(*clustering_of(case, backends))
+    with ordered(made.java, shape):
+        turn = SHAPES.index(shape)  # another layout for the next shape
+        made.cluster(list(Strategy)[turn % len(Strategy)], backends[turn % len(backends)])
         made.roll_back()
     made.rewrite(*last)
-    if case.is_of_format_3:
-        go_on(services.catalog, case.shape, read(services.catalog, case.shape))
+    if shape.version == 3:
+        made.go_on()
     else:
-        assert formats(services.catalog.spark, made.table) == {(DATA, "parquet")}
-        go_on_in_format_2(services, made.table)
+        assert formats(services.spark, services.table) == {(DATA, "parquet")}
+        made.go_on_in_format_2()
 
 
 @pytest.fixture(scope="module")
@@ -146,22 +86,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield root, uri
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one.shape.name in SERVED], ids=lambda case: case.shape.name)
+@pytest.mark.parametrize("shape", [one for one in SHAPES if one.name in SERVED], ids=lambda shape: shape.name)
 def test_tables_of_a_rest_server_of_java_are_rewritten_as_others_are(
-    spark: SparkSession, server: tuple[Path, str], backends: list[Backend], case: Case, tmp_path: Path
+    spark: SparkSession, server: tuple[Path, str], backends: list[Backend], shape: Shape, tmp_path: Path
 ) -> None:
     root, uri = server
     with (
-        served_catalog(spark, root, f"served_{case.shape.name.replace('-', '_')}", uri) as catalog,
+        served_catalog(spark, root, f"served_{shape.name.replace('-', '_')}", uri) as catalog,
         services_on(catalog, tmp_path / "home") as services,
     ):
-        made = Made.of(services, case)
-        for number, (kind, backend) in enumerate(rewrites_of(case, backends)):
-            if number:
-                made.roll_back()
-            made.rewrite(kind, backend)
-        go_on(catalog, case.shape, read(catalog, case.shape))
-        catalog.pyiceberg.drop_table(TABLE)
+        made = Made.of(services, shape)
+        first, last = rewrites_of(shape, backends)
+        made.rewrite(*first)
+        made.roll_back()
+        made.rewrite(*last)
+        made.go_on()
+        catalog.pyiceberg.drop_table("db.t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,45 +109,40 @@ class Made:
     """A table of a shape that was made, and what Java read of it then."""
 
     services: Services
-    case: Case
-    table: str
+    shape: Shape
     java: JavaTable
     head: int
     rows: Any
     beside: Lineage  # of the shape's branch
 
     @classmethod
-    def of(cls, services: Services, case: Case) -> Made:
-        catalog, table = services.catalog, services.catalog.full_name(TABLE)
-        case.shape.make(catalog, table)
-        java = load_java_table(catalog.spark, catalog.name, TABLE)
-        head = java.table.currentSnapshot().snapshotId()
-        rows, beside = rows_of(catalog, case), read(catalog, case.shape, case.shape.branch)
-        made = cls(services, case, table, java, head, rows, beside)
-        if case.is_of_format_3:
-            assert any(row_id is None for _, row_id, _ in rows.values()) is not case.shape.has_ids
+    def of(cls, services: Services, shape: Shape) -> Made:
+        shape.make(services.spark, services.table)
+        java = load_java_table(services.spark, services.table)
+        beside = read(services, shape, shape.branch)
+        made = cls(services, shape, java, java.table.currentSnapshot().snapshotId(), rows_of(services, shape), beside)
+        if shape.version == 3:
+            assert any(row_id is None for _, row_id, _ in made.rows.values()) is not shape.has_ids
         return made
 
     def rewrite(self, kind: OptimizingType, backend: Backend) -> None:
         """Optimize the table by that backend."""
-        world, work = self.services.world, worked(backend, self.table)
-        process_id, optimizer = world.begin(kind, self.table), world.optimizer()
+        world, work = self.services.world, worked(backend, self.services.table)
+        process_id, optimizer = world.begin(kind, self.services.table), world.optimizer()
         while world.status(process_id) is ProcessStatus.RUNNING:
-            (handed,) = world.poll(optimizer)
-            assert world.optimizing.ack(optimizer, [handed.attempt]) != [None]
+            handed = world.take(optimizer)
             assert world.optimizing.complete(optimizer, handed.attempt, work(handed))
         self.services.finish(process_id)
         self._require_same(process_id)
 
     def cluster(self, strategy: Strategy, backend: Backend) -> None:
         """Cluster the table by that backend; what its files claim is true."""
-        asked = ClusterOptions(columns=COLUMNS_OF[strategy](self.case.columns), strategy=strategy, full=True)
-        process_id = cluster_table(self.services, self.table, asked, work=worked(backend, self.table))
-        self._require_same(process_id)
+        asked = ClusterOptions(columns=COLUMNS_OF[strategy](self.shape.columns), strategy=strategy, full=True)
+        self._require_same(self.services.cluster(asked, work=worked(backend, self.services.table)))
         world, made = self.services.world, self.java.table.currentSnapshot().snapshotId()
-        identifier = world.table(self.table).identifier
+        identifier = world.table(self.services.table).identifier
         assert world.verifying.verify(identifier, self.head, made, lambda: False).is_sound
-        require_claims(self.java, self.case, strategy)
+        require_claims(self.java, self.shape, strategy)
 
     def roll_back(self) -> None:
         """To the table as it was made."""
@@ -215,18 +150,39 @@ class Made:
         self.java.table.manageSnapshots().rollbackTo(self.head).commit()
 
     def _require_same(self, process_id: str) -> None:
-        catalog, shape = self.services.catalog, self.case.shape
+        shape = self.shape
         self.java.table.refresh()
         snapshot = self.java.table.currentSnapshot()
         assert (snapshot.operation(), snapshot.summary()["amoro.process-id"]) == ("replace", process_id)
-        rows = rows_of(catalog, self.case)
+        rows = rows_of(self.services, shape)
         if shape.has_ids:
             assert rows == self.rows
         else:
             assert {key: row for key, (row, *_) in rows.items()} == {key: row for key, (row, *_) in self.rows.items()}
             assert_apart(rows)
-        assert read(catalog, shape, shape.branch) == self.beside
-        assert_deletes_match_as_in_java(catalog, self.table)
+        assert read(self.services, shape, shape.branch) == self.beside
+        assert_deletes_match_as_in_java(self.services.catalog, self.services.table)
+
+    def go_on(self) -> None:
+        """Java deletes a row, updates one and adds one, writes every file anew and expires the snapshots before."""
+        services, shape = self.services, self.shape
+        (go_on_by_sql if shape.is_read_by_spark else go_on_by_java)(services, shape, read(services, shape))
+        after = read(services, shape)
+        self.java.table.refresh()
+        self.java.table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+        assert read(services, shape) == after
+        assert_deletes_match_as_in_java(services.catalog, services.table)
+
+    def go_on_in_format_2(self) -> None:
+        """Spark deletes rows by position; major drops the deletes, and Java writes every file anew."""
+        services, rows = self.services, self.services.rows()
+        services.sql(f"DELETE FROM {services.table} WHERE id % 5 = 4")
+        at = services.spark.table(services.table).columns.index("id")
+        after = {row: count for row, count in rows.items() if row[at] % 5 != 4}
+        assert services.rows() == after
+        services.optimize(MAJOR)
+        services.rewrite_by_spark()
+        assert services.rows() == after
 
 
 def worked(backend: Backend, table: str) -> Callable[[ScheduledTask], WorkResult]:
@@ -239,25 +195,25 @@ def worked(backend: Backend, table: str) -> Callable[[ScheduledTask], WorkResult
     return work
 
 
-def rows_of(catalog: SharedCatalog, case: Case) -> Any:
+def rows_of(services: Services, shape: Shape) -> Any:
     """The rows of main, with ids and last updates where the format has them."""
-    return read(catalog, case.shape) if case.is_of_format_3 else spark_rows(catalog.spark, catalog.full_name(TABLE))
+    return read(services, shape) if shape.version == 3 else services.rows()
 
 
 @contextmanager
-def ordered(java: JavaTable, case: Case) -> Iterator[None]:
+def ordered(java: JavaTable, shape: Shape) -> Iterator[None]:
     """The table's own sort order, for the time of the block, and files of a few KB.
 
     By a transform of one column, downwards, and by the others, nulls last.
     """
-    *others, last = case.columns
+    *others, last = shape.columns
     expressions, last_nulls = java.iceberg.expressions.Expressions, java.iceberg.NullOrder.NULLS_LAST
     order = java.table.replaceSortOrder().desc(expressions.bucket(last, 3), last_nulls)
     for name in others:
         order = order.asc(expressions.ref(name), last_nulls)
     order.desc(expressions.ref(last), java.iceberg.NullOrder.NULLS_FIRST).commit()
     size = java.table.properties().get("self-optimizing.target-size")
-    update = java.table.updateProperties().set("self-optimizing.target-size", str(case.target_bytes))
+    update = java.table.updateProperties().set("self-optimizing.target-size", "2000" if shape.version == 3 else "8000")
     update.set("self-optimizing.cluster.partial-progress", "false").commit()
     yield
     update = java.table.updateProperties()
@@ -265,15 +221,15 @@ def ordered(java: JavaTable, case: Case) -> Iterator[None]:
     java.table.replaceSortOrder().commit()
 
 
-def read(catalog: SharedCatalog, shape: Shape, branch: str = "main") -> Lineage:
+def read(services: Services, shape: Shape, branch: str = "main") -> Lineage:
     """The rows of the branch as Java reads them, with their ids and last updates; none of no branch."""
     if not branch:
         return {}
     if not shape.is_read_by_spark:
-        return read_by_java(load_java_table(catalog.spark, catalog.name, "db.t"))
-    rows = catalog.spark.sql(
-        f"SELECT *, _row_id, _last_updated_sequence_number FROM {catalog.full_name('db.t')} VERSION AS OF '{branch}'"
-    ).collect()
+        return read_by_java(load_java_table(services.spark, services.table))
+    rows = services.sql(
+        f"SELECT *, _row_id, _last_updated_sequence_number FROM {services.table} VERSION AS OF '{branch}'"
+    )
     found = {row.id: (tuple(frozen(value) for value in row[:-2]), row[-2], row[-1]) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -285,26 +241,16 @@ def assert_apart(rows: Lineage) -> None:
     assert set(ids.values()) <= {1}
 
 
-def go_on(catalog: SharedCatalog, shape: Shape, rows: Lineage) -> None:
-    """Java deletes a row, updates one and adds one, writes every file anew and expires the snapshots before."""
-    (go_on_by_sql if shape.is_read_by_spark else go_on_by_java)(catalog, shape, rows)
-    java = load_java_table(catalog.spark, catalog.name, "db.t")
-    after = read(catalog, shape)
-    java.table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-    assert read(catalog, shape) == after
-    assert_deletes_match_as_in_java(catalog, catalog.full_name("db.t"))
-
-
-def go_on_by_sql(catalog: SharedCatalog, shape: Shape, rows: Lineage) -> None:
-    spark, table, keys = catalog.spark, catalog.full_name("db.t"), sorted(rows)
+def go_on_by_sql(services: Services, shape: Shape, rows: Lineage) -> None:
+    keys = sorted(rows)
     gone, changed = keys[:2] if keys else (0, 1)
-    spark.sql(f"DELETE FROM {table} WHERE id = {gone}")
-    spark.sql(
-        f"MERGE INTO {table} t USING (SELECT explode(array({changed}L, 500L)) AS id) s ON t.id = s.id"
+    delete(services.spark, services.table, gone)
+    services.sql(
+        f"MERGE INTO {services.table} t USING (SELECT explode(array({changed}L, 500L)) AS id) s ON t.id = s.id"
         " WHEN MATCHED THEN UPDATE SET value = 'later'"
         " WHEN NOT MATCHED THEN INSERT (id, part, value) VALUES (s.id, 'a', 'late')"
     )
-    after = read(catalog, shape)
+    after = read(services, shape)
     written = {changed, 500}
     assert after.keys() == rows.keys() - {gone} | written
     assert without(after, written) == without(rows, written | {gone})
@@ -312,29 +258,17 @@ def go_on_by_sql(catalog: SharedCatalog, shape: Shape, rows: Lineage) -> None:
     if rows:
         assert after[changed][1] == rows[changed][1]
         assert (after[changed][2] or 0) > max(updated or 0 for _, _, updated in rows.values())
-    rewrite_all(spark, table)
-    assert read(catalog, shape) == after
+    services.rewrite_by_spark()
+    assert read(services, shape) == after
 
 
-def go_on_in_format_2(services: Services, table: str) -> None:
-    """Spark deletes rows by position; major drops the deletes, and Java writes every file anew."""
-    spark, rows = services.catalog.spark, spark_rows(services.catalog.spark, table)
-    spark.sql(f"DELETE FROM {table} WHERE id % 5 = 4")
-    after = spark_rows(spark, table)
-    at = spark.table(table).columns.index("id")
-    assert after == {row: count for row, count in rows.items() if row[at] % 5 != 4}
-    services.optimize(table, MAJOR)
-    rewrite_all(spark, table)
-    assert spark_rows(spark, table) == after
-
-
-def go_on_by_java(catalog: SharedCatalog, shape: Shape, rows: Lineage) -> None:
+def go_on_by_java(services: Services, shape: Shape, rows: Lineage) -> None:
     gone = min(rows)
     keys: dict[str, Any] = {"id": gone}
     if shape.name == "in-nanoseconds":
         keys["at"] = MOMENTS[gone % 2]
-    java_upsert(catalog.spark, catalog.name, "db.t", list(keys), [keys], [{**keys, "id": 500, "value": "later"}])
-    after = read(catalog, shape)
+    java_upsert(services.spark, services.table, list(keys), [keys], [{**keys, "id": 500, "value": "later"}])
+    after = read(services, shape)
     assert after.keys() == rows.keys() - {gone} | {500}
     assert without(after, {500}) == without(rows, {gone})
     assert_apart(after)
@@ -344,22 +278,11 @@ def without(rows: Lineage, keys: set[int]) -> Lineage:
     return {key: row for key, row in rows.items() if key not in keys}
 
 
-def require_claims(java: JavaTable, case: Case, strategy: Strategy) -> None:
+def require_claims(java: JavaTable, shape: Shape, strategy: Strategy) -> None:
     """No delete applies to an output; one of the linear layout claims the table's order, and is in it."""
     outputs = {path: file for path, file in planned_files(java).items() if group_of(path)}
-    assert all(not file.deletes for file in outputs.values())
     claimed = java.table.sortOrder().orderId() if strategy is Strategy.LINEAR else 0
-    assert {file.sort_order_id for file in outputs.values()} <= {claimed}
-    if case.shape.name == "emptied":
-        assert not outputs
-        return
-    assert outputs
-    if not claimed:
-        return
-    rows = RowsOfFiles(java)
-    for path in outputs:
-        here = rows.of(path)
-        assert len(here) > 0
-        assert rows.is_ordered(here, claimed)
-    longest = max(map(rows.of, outputs), key=len)
-    assert not rows.is_ordered(longest[::-1], claimed), "Java can tell"
+    assert all(file == (claimed, []) for file in outputs.values())
+    assert bool(outputs) is (shape.name != "emptied")
+    if claimed and outputs:
+        require_ordered(java, outputs, claimed)

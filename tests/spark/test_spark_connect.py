@@ -48,7 +48,8 @@ def connect_server(catalog: SharedCatalog) -> Iterator[Any]:
 def test_a_spark_connect_server_answers_statements_and_ends_cancelled_ones(
     catalog: SharedCatalog, tmp_path: Path
 ) -> None:
-    table, spark = make_mixed_table(catalog), catalog.spark
+    table, spark, nothing = catalog.table, catalog.spark, f"SELECT * FROM {catalog.name}.db.nothing"
+    make_mixed_table(spark, table)
     with connect_server(catalog) as service:
         (tmp_path / "site").mkdir()
         settings = f"{STEADY}terminal.enabled: true\nterminal.spark-connect: sc://127.0.0.1:{service.localPort()}\n"
@@ -77,16 +78,14 @@ def test_a_spark_connect_server_answers_statements_and_ends_cancelled_ones(
             assert refusal("SELECT raise_error('no such day')") == (
                 f"Error: Spark refuses the statement: {reason} [AMORO-1001]"
             )
-            assert "[TABLE_OR_VIEW_NOT_FOUND]" in refusal(f"SELECT * FROM {catalog.full_name('db.nothing')}")
+            assert "[TABLE_OR_VIEW_NOT_FOUND]" in refusal(nothing)
 
-            def is_working() -> bool:
-                return bool(service.executionManager().listActiveExecutions().isRight())
-
+            jobs = spark.sparkContext.statusTracker().getActiveJobsIds
             endless = site.start("sql", "--engine", "spark", "-e", ENDLESS)
-            wait_until(is_working, "Spark counts")
+            wait_until(jobs, "Spark counts")
             endless.popen.send_signal(signal.SIGINT)
             assert endless.wait() in (130, -signal.SIGINT)
-            wait_until(lambda: not is_working(), "Spark has ended it")
+            wait_until(lambda: not jobs(), "Spark has ended it")
 
             def outcomes() -> dict[str, str]:
                 events = site.ask("audit", "list", "--operation", "RunStatement")["audit"]
@@ -97,6 +96,6 @@ def test_a_spark_connect_server_answers_statements_and_ends_cancelled_ones(
                 f"SELECT * FROM {table}": "done",
                 change: "done",
                 "SELECT raise_error('no such day')": "failed",
-                f"SELECT * FROM {catalog.full_name('db.nothing')}": "failed",
+                nothing: "failed",
                 ENDLESS: "failed",
             }

@@ -1,57 +1,43 @@
-"""Deletion vectors: those of Java are ours byte for byte, and Java reads and goes on with those that we write."""
+"""Format 3: deletion vectors that are Java's byte for byte, types and defaults, ids and last updates of rows."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import Table
 
 from amoro_core.files.deletes.vectors import packed, positions_in
-from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.maintenance import rewrite_manifests
+from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
-from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.tables import OptimizingType
+from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned
 from tests.tiers import seeds
 
-from .java import java_upsert
-from .matching import assert_deletes_match_as_in_java
-from .optimizing import Services, snapshots
-from .session import SharedCatalog
-from .tables import create, insert, spark_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from .java import Lineage, at_metadata, evolved, java_upsert, java_with, load_java_table, read_by_java
+from .matching import scan_of
+from .optimizing import Services
+from .session import JARS, SharedCatalog, require
+from .tables import MODES, create, delete, set_property, with_some_ids
 
 MINOR, FULL = OptimizingType.MINOR, OptimizingType.FULL
 SETS = 8
 #: Spark has a writer for each partition open.
 SETS_OF_A_TABLE = 50
 ONE_DELETE_FILE = ", 'write.delete.granularity' = 'partition'"
-MODES = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
-
-
-def scan_of(catalog: SharedCatalog, table: str) -> TableScan:
-    config = CatalogConfig(catalog.name, tuple(catalog.properties.items()))
-    found = IcebergFormat().load(config, parse_table(table)).scan()
-    assert found is not None
-    return found
-
-
-def segments(catalog: SharedCatalog, name: str, starts: range, version: int, more: str = "") -> str:
-    """A table of one partition whose files of `starts.step` rows are segments, so that minor converts."""
-    table = catalog.full_name(f"db.{name}")
-    create(catalog, table, version, more=f", 'self-optimizing.fragment-ratio' = '1000000000'{more}")
-    for first in starts:
-        insert(catalog, table, first, starts.step, part="'a'")
-    return table
+SEGMENTS = ", 'self-optimizing.fragment-ratio' = '1000000000'"  # so that minor converts
 
 
 def random_set(chance: random.Random, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -81,7 +67,7 @@ def test_vectors_of_java_are_ours_byte_for_byte(catalog: SharedCatalog, tmp_path
 
 def compare_vectors(catalog: SharedCatalog, tmp_path: Path, chance: random.Random, count: int, name: str) -> None:
     """Let Spark delete random sets of positions from so many files, and compare its vectors with ours."""
-    spark, table = catalog.spark, catalog.full_name(f"db.{name}")
+    spark, table = catalog.spark, f"{catalog.name}.db.{name}"
     spark.sql(
         f"CREATE TABLE {table} (place INT, pos INT) USING iceberg PARTITIONED BY (place)"
         f" TBLPROPERTIES ('format-version' = '3', {MODES}, 'write.distribution-mode' = 'none')"
@@ -114,107 +100,261 @@ def compare_vectors(catalog: SharedCatalog, tmp_path: Path, chance: random.Rando
     assert len({delete.path for file in scan.files for delete in file.deletes}) < count
 
 
-def vectors_by_file(scan: TableScan) -> dict[str, list[int]]:
-    """For each data file the counts of its vectors; no position delete file applies to any."""
-    deletes = {file.data.path: [one for one in file.deletes if not one.equality_ids] for file in scan.files}
-    assert all(one.is_vector for some in deletes.values() for one in some)
-    return {path: [one.record_count for one in some] for path, some in deletes.items()}
+def vectors_of(scan: TableScan) -> list[int]:
+    """The counts of the vectors of all data files; no position delete file applies to any."""
+    deletes = [one for file in scan.files for one in file.deletes if not one.equality_ids]
+    assert all(one.is_vector for one in deletes)
+    return sorted(one.record_count for one in deletes)
 
 
-def spark_and_java_agree(services: Services, table: str, rows: object) -> None:
-    assert spark_rows(services.catalog.spark, table) == rows
-    assert_deletes_match_as_in_java(services.catalog, table)
-
-
-def totals_of(spark: SparkSession, table: str) -> tuple[int, int]:
+def totals_of(services: Services) -> tuple[int, int]:
     """Deletes of the head as the metadata table counts them: entries, and positions in them."""
-    found = spark.sql(f"SELECT count(*), coalesce(sum(record_count), 0) FROM {table}.delete_files").collect()[0]
+    (found,) = services.sql(f"SELECT count(*), coalesce(sum(record_count), 0) FROM {services.table}.delete_files")
     return found[0], found[1]
 
 
-def test_all_deletes_of_an_upgraded_table_become_vectors_that_spark_reads_and_replaces(services: Services) -> None:
-    catalog, spark = services.catalog, services.catalog.spark
-    table = segments(catalog, "upgraded", range(0, 120, 20), 2, ONE_DELETE_FILE)
-    spark.sql(f"DELETE FROM {table} WHERE id IN (3, 4, 25, 47)")
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')")
-    spark.sql(f"DELETE FROM {table} WHERE id IN (5, 61, 62)")  # the first file's vector takes the older positions along
-    java_upsert(spark, catalog.name, "db.upgraded", ["id"], [{"id": 81, "part": "a"}, {"id": 6, "part": "a"}], [])
-    rows = spark_rows(spark, table)
-    assert len(rows) == 120 - 9
-    spark_and_java_agree(services, table, rows)
+VERSIONS = ("1.10.1", "1.12.0")
 
-    receipt = services.finish(services.begin(table, MINOR))
-    spark_and_java_agree(services, table, rows)
-    found = vectors_by_file(scan_of(catalog, table))
-    assert sorted(counts_of(found.values())) == [1, 1, 1, 2, 4]
-    assert scan_of(catalog, table).dangling == ()
-    assert services.has_nothing_to_do(table, MINOR)
-    made = snapshots(spark, table)[-1].summary
-    assert totals_of(spark, table) == (5, 9)
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[dict[str, Any]]:
+    """Gateways to a JVM of each version."""
+    jars = {version: next((JARS / "other-versions").glob(f"*-{version}.jar"), None) for version in VERSIONS}
+    require([f"Iceberg {version} in build/jars/other-versions" for version, jar in jars.items() if jar is None])
+    with ExitStack() as stack:
+        yield {version: stack.enter_context(java_with(jar)) for version, jar in jars.items() if jar is not None}
+
+
+def require_by_others(services: Services, others: dict[str, Any], rows: Lineage) -> None:
+    """Fail unless each version of Java's library finds these rows, with their ids, in the head."""
+    location = services.catalog.load(services.table).metadata_location
+    for version, gateway in others.items():
+        assert version in gateway.jvm.org.apache.iceberg.IcebergBuild.fullVersion()
+        assert read_by_java(at_metadata(gateway, location)) == rows, version
+
+
+def test_all_deletes_of_an_upgraded_table_become_vectors_that_java_reads_and_spark_replaces(
+    services: Services, others: dict[str, Any]
+) -> None:
+    spark, table = services.spark, services.table
+    create(spark, table, *range(0, 120, 20), version=2, by="", more=f"{SEGMENTS}{ONE_DELETE_FILE}")
+    delete(spark, table, 3, 4, 25, 47)
+    set_property(spark, table, "format-version", "3")
+    delete(spark, table, 5, 61, 62)  # the first file's vector takes the older positions along
+    java_upsert(spark, table, ["id"], [{"id": 81}, {"id": 6}], [])
+    rows, lineage = services.rows(), read_by_java(load_java_table(spark, table))
+    assert len(rows) == 120 - 9
+
+    receipt = services.rewrite(MINOR)
+    services.require(rows)
+    require_by_others(services, others, lineage)
+    scan = scan_of(services.catalog, table)
+    assert (vectors_of(scan), scan.dangling) == ([1, 1, 1, 2, 4], ())
+    assert services.has_nothing_to_do(MINOR)
+    made = services.snapshots()[-1].summary
+    assert totals_of(services) == (5, 9)
     assert (made["total-delete-files"], made["total-position-deletes"], made["added-dvs"]) == ("5", "9", "5")
     assert (receipt.data_files_before, receipt.delete_files_after) == (0, 5)
 
-    spark.sql(f"DELETE FROM {table} WHERE id IN (7, 26, 101)")  # Spark replaces two of our vectors
-    spark.sql(f"UPDATE {table} SET value = 'later' WHERE id = 60")
-    again = spark_rows(spark, table)
+    delete(spark, table, 7, 26, 101)  # Spark replaces two of our vectors
+    services.sql(f"UPDATE {table} SET value = 'later' WHERE id = 60")
+    again, lineage = services.rows(), read_by_java(load_java_table(spark, table))
     assert set(rows) - set(again) == {row for row in rows if row[0] in (7, 26, 60, 101)}
-    spark_and_java_agree(services, table, again)
-    services.finish(services.begin(table, FULL))
-    spark_and_java_agree(services, table, again)
-    assert totals_of(spark, table) == (0, 0)
+    services.require(again)
+    services.rewrite(FULL)
+    services.require(again)
+    require_by_others(services, others, lineage)
+    assert totals_of(services) == (0, 0)
 
 
-def counts_of(found: Iterable[list[int]]) -> list[int]:
-    return [count for some in found for count in some]
+def test_other_versions_read_what_a_rewrite_of_some_ids_leaves(services: Services, others: dict[str, Any]) -> None:
+    with_some_ids(services.spark, services.table)
+    before = read_by_java(load_java_table(services.spark, services.table))
+    assert services.rewrite(FULL).data_files_after > 0
+    require_by_others(services, others, before)
 
 
-@pytest.mark.parametrize("kind", [MINOR, FULL])
-def test_rows_that_spark_deletes_while_files_are_rewritten_or_converted_stay_deleted(
-    services: Services, kind: OptimizingType
-) -> None:
-    catalog, spark = services.catalog, services.catalog.spark
-    table = segments(catalog, "beside", range(0, 80, 20), 3)
-    spark.sql(f"DELETE FROM {table} WHERE id IN (3, 25)")
-    java_upsert(spark, catalog.name, "db.beside", ["id"], [{"id": 41, "part": "a"}, {"id": 6, "part": "a"}], [])
-    process_id = services.begin(table, kind)
-    spark.sql(f"DELETE FROM {table} WHERE id IN (7, 26, 61)")
-    spark.sql(f"UPDATE {table} SET value = 'later' WHERE id = 8")
-    rows = spark_rows(spark, table)
-    services.finish(process_id)
-    spark_and_java_agree(services, table, rows)
-    found = scan_of(catalog, table)
-    assert all(len([one for one in file.deletes if one.is_vector]) <= 1 for file in found.files)
-    spark.sql(f"DELETE FROM {table} WHERE id IN (9, 27, 62)")
-    rows = spark_rows(spark, table)
-    services.finish(services.begin(table, FULL))
-    spark_and_java_agree(services, table, rows)
-
-
-@pytest.fixture
-def shared_delete(services: Services) -> str:
-    """A table of format 3 with one position delete file that names the first and the last of five files."""
-    table = segments(services.catalog, "marks", range(0, 100, 20), 2, ONE_DELETE_FILE)
-    services.catalog.spark.sql(f"DELETE FROM {table} WHERE id IN (3, 83)")
+def test_java_reads_vectors_without_positions(services: Services) -> None:
+    """One position delete file names the first and the last of five files, of which one at a time is converted: those
+    without a deleted row get an empty vector while the old file stays.
+    """
+    spark, table, empty = services.spark, services.table, 0
+    create(spark, table, *range(0, 100, 20), version=2, by="", more=f"{SEGMENTS}{ONE_DELETE_FILE}")
+    delete(spark, table, 3, 83)
     for key, value in (("format-version", "3"), ("self-optimizing.max-file-count", "2")):
-        services.catalog.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{key}' = '{value}')")
-    return table
-
-
-def test_java_reads_vectors_without_positions(services: Services, shared_delete: str) -> None:
-    """One file at a time is converted: those without a deleted row get an empty vector while the old file stays."""
-    spark, empty = services.catalog.spark, 0
-    rows = spark_rows(spark, shared_delete)
+        set_property(spark, table, key, value)
+    rows = services.rows()
     for _ in range(8):
-        table_id = services.world.table(shared_delete).table_id
+        table_id = services.world.table(table).table_id
         process_id = services.world.planning.begin(table_id, trigger="request", requested=MINOR).process_id
         if process_id is None:
             break
         services.world.run_all(process_id)
         services.finish(process_id)
-        spark_and_java_agree(services, shared_delete, rows)
-        scan = scan_of(services.catalog, shared_delete)
+        services.require(rows)
+        scan = scan_of(services.catalog, table)
         empty += [one.record_count for file in scan.files for one in file.deletes if one.is_vector].count(0)
     assert empty > 0
-    scan = scan_of(services.catalog, shared_delete)
-    assert sorted(counts_of(vectors_by_file(scan).values())) == [1, 1]
-    assert totals_of(spark, shared_delete) == (2, 2)
+    assert vectors_of(scan_of(services.catalog, table)) == [1, 1]
+    assert totals_of(services) == (2, 2)
+
+
+def test_defaults_of_every_type_are_those_of_java(services: Services) -> None:
+    spark, table = services.spark, services.table
+    services.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+    for number in range(3):
+        services.sql(f"INSERT INTO {table} VALUES ({number})")
+    evolved(
+        spark,
+        table,
+        (None, "boolean", "boolean", True),
+        (None, "int", "int", -(2**31)),
+        (None, "long", "long", 2**53 + 1),
+        (None, "float", "float", 0.1),
+        (None, "double", "double", -1e-300),
+        (None, "date", "date", "1582-10-04"),
+        (None, "time", "time", "23:59:59.999999"),
+        (None, "at", "timestamp", "0001-01-01T00:00:00.000001"),
+        (None, "there", "timestamptz", "2026-01-02T03:04:05.000006+02:00"),
+        (None, "string", "string", "é\U0001f600'\\"),
+        (None, "uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        (None, "fixed", "fixed[3]", bytearray(b"\0\xfe\xff")),
+        (None, "binary", "binary", bytearray(b"\0\xfe\xff\x01")),
+        (None, "decimal", "decimal(38,3)", "-12345678901234567890123456789012345.678"),
+    )
+    before = read_by_java(load_java_table(spark, table))
+    assert len(before) == 3
+    services.rewrite(FULL)
+    assert read_by_java(load_java_table(spark, table)) == before
+
+
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_the_lineage_of_many_copied_rows_is_read(services: Services, vectorized: str) -> None:
+    table, rows, copied = services.table, 50_000, []
+    services.sql(
+        f"CREATE TABLE {table} (id BIGINT) USING iceberg"
+        f" TBLPROPERTIES ('format-version' = '3', 'read.parquet.vectorization.enabled' = '{vectorized}')"
+    )
+    for first in (0, rows, 2 * rows):
+        services.sql(
+            f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ nullif(id, -1) FROM range({first}, {first + rows})"
+        )
+        if first:
+            copied.append({one.name: one.value for one in services.rewrite(MINOR).more}["files_copied"])
+    assert copied == [0, 1]  # the output of the first stores the lineage
+    told = services.sql(
+        f"SELECT count(*), count_if(_row_id = if(id < 2 * {rows}, id, id + 2 * {rows})),"  # the first rewrite took ids
+        f" count_if(_last_updated_sequence_number = if(id < 2 * {rows}, 1 + id DIV {rows}, 4)) FROM {table}"
+    )
+    assert told == [(3 * rows,) * 3]
+    between = services.sql(f"SELECT id FROM {table} WHERE _row_id BETWEEN {rows - 2} AND {rows + 1} ORDER BY id")
+    assert [row[0] for row in between] == [rows - 2, rows - 1, rows, rows + 1]
+
+
+# Ids of rows
+
+
+def eight_files(services: Services, more: str = "") -> Table:
+    """A table by part, in which Spark wrote eight files in four commits and one file anew without a deleted row."""
+    services.sql(
+        f"CREATE TABLE {services.table} (id BIGINT, part STRING) USING iceberg PARTITIONED BY (part) TBLPROPERTIES"
+        f" ('format-version' = '3', 'write.delete.mode' = 'copy-on-write', 'write.update.mode' = 'copy-on-write'{more})"
+    )
+    for first in (0, 10, 20, 30):
+        rows = f"SELECT id, if(id % 3 = 0, 'a', 'b') FROM range({first}, {first + 10})"
+        services.sql(f"INSERT INTO {services.table} {rows}")
+    services.sql(f"DELETE FROM {services.table} WHERE id = 12")
+    return services.catalog.load(services.table)
+
+
+def java_ids(services: Services, branch: str = "main") -> dict[int, int | None]:
+    """The id that Iceberg's Java reader gives to each row, by the row's own number; no two have the same one."""
+    found = services.sql(f"SELECT id, _row_id FROM {services.table} VERSION AS OF '{branch}'")
+    ids = {one.id: one._row_id for one in found}
+    assert len(ids) == len(found) == len(set(ids.values()) - {None})
+    return ids
+
+
+def first_ids(services: Services) -> dict[str, int | None]:
+    """The first row id of each live data file: Java and we find the same."""
+    ours = {one.data.path: one.data.first_row_id for one in scanned(services.catalog.load(services.table)).files}
+    theirs = services.sql(f"SELECT * FROM {services.table}.data_files")
+    assert ours == {one.file_path: one.first_row_id for one in theirs}
+    return ours
+
+
+def without(ids: dict[int, int | None], gone: Iterable[int]) -> dict[int, int | None]:
+    return {key: given for key, given in ids.items() if key not in gone}
+
+
+def test_we_read_the_ids_of_spark_and_it_reads_ours_and_its_branch_beside_our_commits_shares_none(
+    services: Services,
+) -> None:
+    name, table = services.table, eight_files(services)
+    before, before_ids = java_ids(services), first_ids(services)
+    replaced = sorted(before_ids)[:3]
+    services.sql(f"ALTER TABLE {name} CREATE BRANCH side")
+    services.sql(f"INSERT INTO {name}.branch_side SELECT id, 'a' FROM range(300, 305)")
+
+    optimized(table, rewritten(table, only=replaced))
+
+    after_ids, after = first_ids(services), java_ids(services)
+    kept = before_ids.keys() - set(replaced)
+    assert {path: after_ids[path] for path in kept} == {path: before_ids[path] for path in kept}
+    assert after.keys() == before.keys()
+    services.sql(f"INSERT INTO {name}.branch_side SELECT id, 'a' FROM range(310, 315)")
+    services.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(100, 110)")
+    services.sql(f"UPDATE {name} SET part = 'c' WHERE id = 7")
+    services.sql(f"DELETE FROM {name} WHERE id = 30")
+    last = java_ids(services)
+    assert last.keys() == after.keys() - {30} | set(range(100, 110))
+    assert without(last, range(100, 110)) == without(after, [30])
+
+    optimized(loaded(table), rewritten(loaded(table), only=sorted(first_ids(services))[:2]))
+    main, side = java_ids(services), java_ids(services, "side")
+    own = [given for key, given in side.items() if key >= 300]
+    assert len(own) == 10
+    assert set(own).isdisjoint(main.values())
+
+
+def test_merged_and_clustered_manifests_keep_the_ids_that_java_gives(services: Services) -> None:
+    name = services.table
+    table = eight_files(services, ", 'commit.manifest.min-count-to-merge' = '2'")
+    before, replaced = java_ids(services), min(first_ids(services))
+    of_it = {one.id for one in services.sql(f"SELECT id FROM {name} WHERE _file = '{replaced}'")}
+
+    optimized(table, rewritten(table, only=[replaced]))
+
+    head = loaded(table).current_snapshot()
+    assert head is not None
+    assert [one.existing_files_count for one in read_list(table.io, head.manifest_list) if one.added_files_count] != [0]
+    assert without(java_ids(services), of_it) == without(before, of_it)
+
+    set_property(services.spark, name, "commit.manifest.min-count-to-merge", "100")
+    for number in (200, 201):
+        services.sql(f"INSERT INTO {name} VALUES ({number}, 'a')")
+    before = java_ids(services)
+
+    def source() -> ManifestSource:
+        return ManifestSource(loaded(table), read_manifest, [table.location()])
+
+    done = rewrite_manifests.stage(source(), source, None, {})
+    committing.send(table.catalog, loaded(table), done.commit.payload)
+    assert java_ids(services) == before
+    services.call("rewrite_manifests")
+    assert java_ids(services) == before
+    first_ids(services)
+
+
+def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(services: Services) -> None:
+    """Java takes the id that an added entry says."""
+    eight_files(services)
+    before, process_id = java_ids(services), services.begin(FULL)
+    services.finish(process_id)
+    assert java_ids(services) == before
+    services.sql(f"INSERT INTO {services.table} VALUES (500, 'a')")
+    services.undo(process_id)
+    assert without(java_ids(services), [500]) == before
+    first_ids(services)
+    services.sql(f"INSERT INTO {services.table} VALUES (501, 'a')")
+    assert java_ids(services).keys() == before.keys() | {500, 501}

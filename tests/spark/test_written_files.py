@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.typedef import TableVersion
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -34,9 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.row_groups.checks import compared_columns, open_source, require_consistent_statistics
 from amoro_core.files.storage.io import new_location
-from amoro_core.model.files import ColumnMetrics
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
@@ -44,8 +46,7 @@ from tests.engine.parquet_rows import local_path
 
 from .java import load_java_table
 from .optimizing import Services
-from .session import SharedCatalog
-from .tables import MERGE_ON_READ, make_mixed_table, spark_rows
+from .tables import MERGE_ON_READ, make_mixed_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,42 +58,61 @@ PROPERTIES = """
     'write.parquet.bloom-filter-enabled.column.inner.code' = 'true',
     'write.object-storage.enabled' = 'true'
 """
+COPIES = ", 'self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes' = '0'"
+#: Spark writes a column as required where the query can't give null.
+ROWS = """
+    SELECT nullif(id, -1) AS id,
+    nullif(concat('Grüße, die länger als sechzehn Zeichen sind: ', id * 7), '') AS word,
+    IF(id % 13 = 1, NULL, named_struct('code', nullif(id * 11, 33))) AS inner,
+    IF(id = 4, NULL, array('a', NULL)) AS tags,
+    IF(id = 5, NULL, map(string(id), id / 4)) AS named,
+    nullif(int(id * 7 % 1000 - 500), 3) AS number,
+    nullif(IF(id % 2 = 0, concat('a', id), repeat('\\uD83D\\uDE00', 20)), 'a0') AS face,
+    float(IF(id = 7, 'NaN', nullif((id - 500) / 3, 0))) AS part,
+    IF(id = 8, NULL, IF(id % 2 = 0, double(0.0), double(-0.0))) AS nothing,
+    IF(id = 9, NULL, unhex(concat('ff', hex(id)))) AS raw,
+    IF(id = 10, NULL, id % 2 = 0) AS flag,
+    nullif(CAST((id - 500) / 4 AS DECIMAL(9, 2)), 1) AS small,
+    nullif(CAST((id - 500) * 1000000.25 AS DECIMAL(18, 2)), 0) AS price,
+    nullif(CAST((id - 500) * 12345678901234.5 AS DECIMAL(30, 4)), 0) AS large,
+    nullif(date_add(DATE '1970-01-01', int(id - 500)), DATE '1970-01-01') AS day,
+    nullif(timestamp_micros((id - 500) * 86400000001), timestamp_micros(0)) AS at,
+    IF(id = 6, NULL, timestamp_ntz '1969-12-31 23:59:59.999999') AS wall,
+    IF(id < 900, NULL, id) AS late
+    FROM range({start}, {end}, 1, 1)
+"""
 
 
+@pytest.mark.parametrize(("more", "is_copied"), [("", False), (COPIES, True)], ids=["encoded", "copied"])
 def test_java_reads_ids_page_indexes_and_bloom_filters_of_our_files(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
+    services: Services, more: str, is_copied: bool
 ) -> None:
-    table = catalog.full_name("db.written")
-    spark.sql(
-        f"""CREATE TABLE {table} (id BIGINT, word STRING, inner STRUCT<code: BIGINT>, tags ARRAY<STRING>)
-        USING iceberg TBLPROPERTIES ({PROPERTIES})"""
-    )
-    for start in (0, 1000):
-        spark.sql(
-            f"""INSERT INTO {table} SELECT id, concat('word ', id * 7), named_struct('code', id * 11), array('a', NULL)
-            FROM range({start}, {start + 1000}, 1, 1)"""
-        )
+    """Files of Java are copied where the statistics of each column reach the bounds of its manifest."""
+    spark, table = services.spark, services.table
+    first = ROWS.format(start=0, end=1000)
+    services.sql(f"CREATE TABLE {table} USING iceberg TBLPROPERTIES ({PROPERTIES}{more}) AS {first}")
+    services.sql(f"INSERT INTO {table} {ROWS.format(start=1000, end=2000)}")
+    services.optimize(OptimizingType.FULL)
 
-    services.optimize(table, OptimizingType.FULL)
-
-    (path,) = (one.file_path for one in spark.sql(f"SELECT file_path FROM {table}.data_files").collect())
-    locations = load_java_table(spark, catalog.name, "db.written").table.locationProvider()
+    (path,) = services.paths()
+    locations = load_java_table(spark, table).table.locationProvider()
     assert path == locations.newDataLocation(path.rpartition("/")[2])
     # Filters that only pages and bloom filters can tell apart.
     for condition, ids in (
-        ("word = 'word 7770'", [1110]),
-        ("word = 'word 7771'", []),
-        ("inner.code = 11000", [1000]),
+        ("word = 'Grüße, die länger als sechzehn Zeichen sind: 7770'", [1110]),
+        ("word = 'Grüße, die länger als sechzehn Zeichen sind: 7771'", []),
+        ("inner.code = 12012", [1092]),
         ("inner.code = 11001", []),
         ("id BETWEEN 998 AND 1001", [998, 999, 1000, 1001]),
     ):
-        assert [row.id for row in spark.sql(f"SELECT id FROM {table} WHERE {condition} ORDER BY id").collect()] == ids
-
-    found = footer(spark, path)
-    assert found["ids"] == {"id": 1, "word": 2, "inner": 3, "tags": 4, "inner.code": 5, "tags.list.element": 6}
-    assert found["pages"] == {"id": 20, "word": 20, "inner.code": 20, "tags.list.element": 20}
-    assert found["blooms"] == {"word": 1, "inner.code": 1}
-    assert spark_rows(spark, table).total() == 2000
+        assert [row.id for row in services.sql(f"SELECT id FROM {table} WHERE {condition} ORDER BY id")] == ids
+    found, blocks = footer(spark, path), 1 + is_copied
+    assert (found["created_by"].startswith("parquet-mr"), found["blocks"]) == (is_copied, blocks)
+    top = {field.name: field.field_id for field in services.catalog.load(table).schema().fields}
+    nested = ("inner.code", "tags.list.element", "named.key_value.key", "named.key_value.value")
+    assert found["ids"] == top | {name: number for number, name in enumerate(nested, len(top) + 1)}
+    assert (found["pages"]["id"], found["pages"]["word"], found["pages"]["inner.code"]) == (20, 20, 20)
+    assert found["blooms"] == {"word": blocks, "inner.code": blocks}
 
 
 @pytest.mark.parametrize("data_path", [None, "s3://b/ns/t/elsewhere", "s3://other/shared"])
@@ -106,10 +126,7 @@ def test_files_lie_where_java_would_put_them(
     if data_path is not None:
         properties["write.data.path"] = data_path
     jvm: Any = spark._jvm
-    known = jvm.java.util.HashMap()
-    for key, value in properties.items():
-        known.put(key, value)
-    provider = jvm.org.apache.iceberg.LocationProviders.locationsFor(location, known)
+    provider = jvm.org.apache.iceberg.LocationProviders.locationsFor(location, properties)
 
     rest = f"{directory}/{name}" if directory else name
     found = new_location(location, data_path or f"{location}/data", directory, name, properties)
@@ -124,119 +141,36 @@ def footer(spark: SparkSession, path: str) -> dict[str, Any]:
     reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(file)
     try:
         schema = reader.getFileMetaData().getSchema()
-        ids: dict[str, int] = {}
-        _collect(schema, "", ids)
-        pages: Counter[str] = Counter()
-        blooms: Counter[str] = Counter()
+        pages, blooms = Counter[str](), Counter[str]()
         blocks = list(reader.getFooter().getBlocks())
         for block in blocks:
             for chunk in block.getColumns():
                 name = chunk.getPath().toDotString()
+                if name == "part":  # Java writes no index of a column with NaN
+                    continue
                 assert reader.readColumnIndex(chunk) is not None
                 pages[name] += reader.readOffsetIndex(chunk).getPageCount()
                 if reader.readBloomFilter(chunk) is not None:
                     blooms[name] += 1
         created_by = reader.getFileMetaData().getCreatedBy()
-        return {"ids": ids, "pages": pages, "blooms": blooms, "blocks": len(blocks), "created_by": created_by}
+        return {
+            "ids": dict(_ids(schema, "")),
+            "pages": pages,
+            "blooms": blooms,
+            "blocks": len(blocks),
+            "created_by": created_by,
+        }
     finally:
         reader.close()
 
 
-def _collect(group: Any, prefix: str, ids: dict[str, int]) -> None:
+def _ids(group: Any, prefix: str) -> Iterator[tuple[str, int]]:
     for field in group.getFields():
         name = f"{prefix}{field.getName()}"
         if field.getId() is not None:
-            ids[name] = field.getId().intValue()
+            yield name, field.getId().intValue()
         if not field.isPrimitive():
-            _collect(field.asGroupType(), f"{name}.", ids)
-
-
-def test_java_reads_what_was_copied_from_its_own_files(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    table = catalog.full_name("db.copied")
-    key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
-    spark.sql(
-        f"""CREATE TABLE {table} (id BIGINT NOT NULL, word STRING, inner STRUCT<code: BIGINT>, tags ARRAY<STRING>,
-        named MAP<STRING, DOUBLE>, price DECIMAL(12, 2), large DECIMAL(30, 4), day DATE, at TIMESTAMP,
-        wall TIMESTAMP_NTZ)
-        USING iceberg TBLPROPERTIES ({PROPERTIES}, '{key}' = '0')"""
-    )
-    for start in (0, 1000):
-        spark.sql(
-            # Spark writes a column as required where the query can't give null.
-            f"""INSERT INTO {table} SELECT id, nullif(concat('word ', id * 7), 'word 35'),
-            if(id % 13 = 1, NULL, named_struct('code', nullif(id * 11, 33))), if(id = 4, NULL, array('a', NULL)),
-            if(id = 5, NULL, map(string(id), id / 4)), id / 4, nullif(id * 7.125, 7.125),
-            nullif(date_add(DATE '2020-01-01', int(id)), DATE '2020-01-02'),
-            nullif(timestamp_micros(id * 1000003), timestamp_micros(0)),
-            if(id = 6, NULL, timestamp_ntz '2020-01-01 00:00:00') FROM range({start}, {start + 1000}, 1, 1)"""
-        )
-    before = spark_rows(spark, table)
-    services.optimize(table, OptimizingType.FULL)
-    assert spark_rows(spark, table) == before
-
-    (path,) = (one.file_path for one in spark.sql(f"SELECT file_path FROM {table}.data_files").collect())
-    found = footer(spark, path)
-    assert (found["created_by"].split()[0], found["blocks"]) == ("parquet-mr", 2)
-    assert (found["pages"]["id"], found["pages"]["inner.code"]) == (20, 20)
-    assert found["blooms"] == {"word": 2, "inner.code": 2}
-    for condition, ids in (
-        ("word = 'word 7770'", [1110]),
-        ("word = 'word 7771'", []),
-        ("inner.code = 12012", [1092]),
-        ("inner.code = 11001", []),
-        ("id BETWEEN 998 AND 1001", [998, 999, 1000, 1001]),
-    ):
-        assert [row.id for row in spark.sql(f"SELECT id FROM {table} WHERE {condition} ORDER BY id").collect()] == ids
-
-
-ROWS = """
-    SELECT id - 500 AS id,
-    int(id * 7 % 1000 - 500) AS number,
-    IF(id % 3 = 0, NULL, concat('Grüße, die länger als sechzehn Zeichen sind: ', id)) AS word,
-    IF(id % 2 = 0, concat('a', id), repeat('\\uD83D\\uDE00', 20)) AS face,
-    float(IF(id = 7, 'NaN', (id - 500) / 3)) AS part,
-    IF(id % 2 = 0, double(0.0), double(-0.0)) AS nothing,
-    double(id) / 7 AS ratio,
-    unhex(concat('ff', hex(id))) AS raw,
-    id % 2 = 0 AS flag,
-    named_struct('code', id * 11, 'name', IF(id < 900, NULL, string(id))) AS inner,
-    array(id) AS tags,
-    decimal((id - 500) / 4) AS small,
-    decimal((id - 500) * 1000000.25) AS price,
-    CAST((id - 500) * 12345678901234.5 AS DECIMAL(30, 4)) AS large,
-    date_add(DATE '1970-01-01', int(id - 500)) AS day,
-    timestamp_micros((id - 500) * 86400000001) AS at,
-    timestamp_ntz '1969-12-31 23:59:59.999999' AS wall,
-    IF(id < 900, NULL, id) AS late
-    FROM range(0, 1000, 1, 1)
-"""
-
-
-def test_statistics_of_java_are_within_the_bounds_of_its_manifests(spark: SparkSession, catalog: SharedCatalog) -> None:
-    table = catalog.full_name("db.told")
-    spark.sql(
-        f"""CREATE TABLE {table} (id BIGINT, number INT, word STRING, face STRING, part FLOAT, nothing DOUBLE,
-        ratio DOUBLE, raw BINARY, flag BOOLEAN, inner STRUCT<code: BIGINT, name: STRING>, tags ARRAY<BIGINT>,
-        small DECIMAL(9, 2), price DECIMAL(18, 2), large DECIMAL(30, 4), day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ,
-        late BIGINT) USING iceberg TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '1000')"""
-    )
-    spark.sql(f"INSERT INTO {table} {ROWS}")
-    loaded = catalog.load("db.told")
-    (task,) = loaded.scan().plan_files()
-    content, schema = Path(local_path(task.file.file_path)).read_bytes(), loaded.schema()
-    one = open_source(lambda at, length: content[at : at + length], len(content), content)
-    assert len(one.rows) > 5
-    columns = compared_columns(one, schema)
-    assert [column.field_id for column in columns] == [*range(1, 10), 19, 20, *range(12, 19)]
-    told = ColumnMetrics(
-        nan_value_counts=task.file.nan_value_counts,
-        lower_bounds=task.file.lower_bounds,
-        upper_bounds=task.file.upper_bounds,
-    )
-    assert {column.field_id for column in columns} <= set(told.lower_bounds)
-    require_consistent_statistics(one, columns, schema, told, are_reached=True)
+            yield from _ids(field.asGroupType(), f"{name}.")
 
 
 #: All primitive types that Spark has too; it takes UUIDs for texts.
@@ -270,13 +204,11 @@ def row(number: int) -> dict[str, Any]:
     return {f"c{at}": None if nulls and at > 1 else value for at, value in enumerate(values, 1)}
 
 
-def compute(services: Services, table: str) -> None:
-    begun = services.world.maintaining.begin(
-        services.world.table(table).table_id, "compute-statistics", trigger="request"
-    )
-    assert begun.process_id, begun.reason
-    status = services.world.committing.commit(begun.process_id)
-    assert status in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+def compute(services: Services) -> TableMetadata:
+    """Compute the statistics of the head; the metadata afterwards."""
+    done = services.world.run("compute-statistics", services.table)
+    assert done in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    return services.catalog.load(services.table).metadata
 
 
 def sketches(path: str) -> dict[int, list[int]]:
@@ -291,79 +223,66 @@ def sketches(path: str) -> dict[int, list[int]]:
     return found
 
 
-def test_the_hashes_of_every_type_are_those_of_spark(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    made = writer.make_table(catalog.pyiceberg, "db.t", ALL)
+def test_the_hashes_of_every_type_are_those_of_spark(services: Services) -> None:
+    table = services.table
+    made = writer.make_table(services.catalog.pyiceberg, "db.t", ALL)
     writer.append(made, [row(number) for number in range(700)], files=3)
     writer.upsert(made, [row(5), {**row(7), "c11": "only here"}], ["c1"])
-    table = catalog.full_name("db.t")
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({MERGE_ON_READ})")
-    spark.sql(f"DELETE FROM {table} WHERE c1 BETWEEN 100 AND 150")
-    (path,) = spark.sql(f"CALL {catalog.name}.system.compute_table_stats(table => 'db.t')").first()
-    theirs = sketches(path)
+    services.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({MERGE_ON_READ})")
+    services.sql(f"DELETE FROM {table} WHERE c1 BETWEEN 100 AND 150")
+    ((path,),) = services.call("compute_table_stats")
+    theirs, head = sketches(path), services.snapshots()[-1].snapshot_id
 
-    head = catalog.load(table).metadata.current_snapshot_id
-    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE c1 = 1")
-    compute(services, table)
-    metadata = catalog.load(table).metadata
+    services.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE c1 = 1")
+    metadata = compute(services)
     (entry,) = [one for one in metadata.statistics if one.snapshot_id != head]
-    ours = sketches(entry.statistics_path)
-    uuid = len(TYPES)
+    ours, uuid = sketches(entry.statistics_path), len(TYPES)
     assert {at: len(hashes) for at, hashes in ours.items()} == {at: len(hashes) for at, hashes in theirs.items()}
     assert {at: one for at, one in ours.items() if at != uuid} == {at: one for at, one in theirs.items() if at != uuid}
 
-    jvm = spark._jvm
-    assert jvm is not None
-    configuration = spark._jsc.hadoopConfiguration()
-    file = jvm.org.apache.iceberg.hadoop.HadoopFileIO(configuration).newInputFile(entry.statistics_path)
-    opened = jvm.org.apache.iceberg.puffin.Puffin.read(file).withFileSize(entry.file_size_in_bytes)
-    reader = opened.withFooterSize(entry.file_footer_size_in_bytes).build()
-    read = {}
-    pairs = reader.readAll(reader.fileMetadata().blobs()).iterator()
-    while pairs.hasNext():
-        pair = pairs.next()
-        blob, payload = pair.first(), jvm.org.apache.iceberg.util.ByteBuffers.toByteArray(pair.second())
-        (field_id,) = blob.inputFields()
-        assert (blob.type(), blob.snapshotId()) == ("apache-datasketches-theta-v1", metadata.current_snapshot_id)
-        read[field_id] = (int(blob.properties()["ndv"]), sorted(datasketches.compact_theta_sketch.deserialize(payload)))
-    reader.close()
+    java, read = load_java_table(services.spark, table), {}
+    opened = java.iceberg.puffin.Puffin.read(java.table.io().newInputFile(entry.statistics_path))
+    opened = opened.withFileSize(entry.file_size_in_bytes).withFooterSize(entry.file_footer_size_in_bytes)
+    with closing(opened.build()) as reader:
+        lists = java.iceberg.relocated.com.google.common.collect.Lists
+        for pair in lists.newArrayList(reader.readAll(reader.fileMetadata().blobs())):
+            blob, payload = pair.first(), java.iceberg.util.ByteBuffers.toByteArray(pair.second())
+            (field_id,) = blob.inputFields()
+            assert (blob.type(), blob.snapshotId()) == ("apache-datasketches-theta-v1", metadata.current_snapshot_id)
+            hashes = sorted(datasketches.compact_theta_sketch.deserialize(payload))
+            read[field_id] = (int(blob.properties()["ndv"]), hashes)
     assert read == {at: (len(hashes), hashes) for at, hashes in ours.items()}
 
 
-def partition_rows(path: str) -> list[dict[str, Any]]:
-    """All that Iceberg's library tells, too: the number of live rows it leaves open."""
-    rows = pq.read_table(local_path(path)).to_pylist()
-    return sorted(({**one, "total_record_count": None} for one in rows), key=repr)
-
-
-def compare_partitions(spark: SparkSession, catalog: SharedCatalog, services: Services, table: str) -> str:
+def compare_partitions(services: Services) -> str:
     """Let both compute the statistics of the head; returns the path of ours."""
-    name = table.removeprefix(f"{catalog.name}.")
-    (theirs,) = spark.sql(f"CALL {catalog.name}.system.compute_partition_stats(table => '{name}')").first()
-    expected = partition_rows(theirs)
-    compute(services, table)
-    metadata = catalog.load(table).metadata
+
+    def rows(path: str) -> list[dict[str, Any]]:
+        # All that Iceberg's library tells, too: the number of live rows it leaves open.
+        found = pq.read_table(local_path(path)).to_pylist()
+        return sorted(({**one, "total_record_count": None} for one in found), key=repr)
+
+    ((theirs,),) = services.call("compute_partition_stats")
+    expected, metadata = rows(theirs), compute(services)
     (entry,) = [one for one in metadata.partition_statistics if one.snapshot_id == metadata.current_snapshot_id]
     assert entry.statistics_path != theirs
-    assert partition_rows(entry.statistics_path) == expected
+    assert rows(entry.statistics_path) == expected
     assert pq.read_schema(local_path(entry.statistics_path)).equals(pq.read_schema(local_path(theirs)))
     return entry.statistics_path
 
 
-def test_the_rows_of_partitions_are_those_of_iceberg_and_it_goes_on_from_ours(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    table = make_mixed_table(catalog)
-    compare_partitions(spark, catalog, services, table)
+def test_the_rows_of_partitions_are_those_of_iceberg_and_it_goes_on_from_ours(services: Services) -> None:
+    table = services.table
+    make_mixed_table(services.spark, table)
+    compare_partitions(services)
     # Iceberg adds what has changed since to our file.
-    spark.sql(f"DELETE FROM {table} WHERE id BETWEEN 45 AND 60")
-    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id % 3 = 1")
-    ours = compare_partitions(spark, catalog, services, table)
-    assert len(pq.read_table(local_path(ours))) > 4
+    services.sql(f"DELETE FROM {table} WHERE id BETWEEN 45 AND 60")
+    services.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id % 3 = 1")
+    assert len(pq.read_table(local_path(compare_partitions(services)))) > 4
 
 
-def test_partitions_by_every_kind_of_value(spark: SparkSession, catalog: SharedCatalog, services: Services) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_partitions_by_every_kind_of_value(services: Services, version: TableVersion) -> None:
     fields = [  # but FIXED: Java can't read what pyiceberg writes into a manifest of such a partition
         *((at, IdentityTransform()) for at in (2, 6, 7, 8, 11, 12, 14)),
         (3, BucketTransform(3)),
@@ -371,7 +290,6 @@ def test_partitions_by_every_kind_of_value(spark: SparkSession, catalog: SharedC
         (11, TruncateTransform(2)),
     ]
     spec = PartitionSpec(*(PartitionField(at, 1000 + n, by, f"p{n}") for n, (at, by) in enumerate(fields)))
-    for version in (1, 2):
-        made = writer.make_table(catalog.pyiceberg, f"db.v{version}", ALL, spec, version)
-        writer.append(made, [row(number) for number in (0, 1, 2, 7, 8, 9, 40)])
-        compare_partitions(spark, catalog, services, catalog.full_name(f"db.v{version}"))
+    made = writer.make_table(services.catalog.pyiceberg, "db.t", ALL, spec, version)
+    writer.append(made, [row(number) for number in (0, 1, 2, 7, 8, 9, 40)])
+    compare_partitions(services)

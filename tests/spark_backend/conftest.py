@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core import failpoints
 from tests.acceptance.conftest import impatient as installation
 from tests.acceptance.conftest import pytest_runtest_makereport, shared
-from tests.engine.writer import make_catalog
-from tests.services.world import World
-from tests.spark.session import PIPES, Application, application, close_application, lacking_for_backend, require
+from tests.services.conftest import catalog, new_world, world
+from tests.spark.conftest import pytest_configure, pytest_unconfigure
+from tests.spark.session import PIPES, Application, application, lacking_for_backend, require
 
 if TYPE_CHECKING:
     from amoro_optimizer.backends.spark.driver import SparkBackend
@@ -23,7 +21,16 @@ if TYPE_CHECKING:
 #: There is a jar of Hudi for Spark 3.5 alone, with which `make test-all` runs tests of this package once more.
 collect_ignore = [] if os.environ.get("PYSPARK_SERIES") == "3.5" else ["test_procedures.py"]
 
-__all__ = ["installation", "pytest_runtest_makereport", "shared"]
+__all__ = [
+    "catalog",
+    "installation",
+    "new_world",
+    "pytest_configure",
+    "pytest_runtest_makereport",
+    "pytest_unconfigure",
+    "shared",
+    "world",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -48,27 +55,3 @@ def spark_application(tmp_path_factory: pytest.TempPathFactory) -> Application:
 @pytest.fixture
 def backend(spark_application: Application) -> SparkBackend:
     return spark_application.backend
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = make_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
-    yield made
-    made.close()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Let pyspark leave the sockets of its jobs to the garbage collector: it does not close them itself."""
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-
-
-def pytest_unconfigure() -> None:
-    close_application()

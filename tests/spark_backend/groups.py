@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -18,6 +16,7 @@ from pyiceberg.table import Table
 from amoro_core.model.clustering import CLUSTER, ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import RewriteInput, Work
 from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.backends.spark import clustering
@@ -29,6 +28,7 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.services.world import World
+from tests.spark_backend.spark import kill
 from tests.work import rewrite_input
 
 FILES, FILE_ROWS, OUTPUTS = 6, 150, 4
@@ -44,14 +44,10 @@ def group_table(catalog: Catalog, name: str = "db.group") -> Table:
     chance.shuffle(numbers)
     for file in range(FILES):
         chosen = numbers[file * FILE_ROWS : (file + 1) * FILE_ROWS]
-        writer.append(table, [row(number, value=_value(number)) for number in chosen])
+        writer.append(table, [row(one, value=f"value {one % 5}" if one % 13 else None) for one in chosen])
     writer.upsert(table, [row(number, value="anew") for number in range(0, 300, 7)], ["id"])
     writer.delete_where(table, lambda record: record["id"] % 11 == 5)
     return table
-
-
-def _value(number: int) -> str | None:
-    return None if number % 13 == 0 else f"value {number % 5}"
 
 
 def group_of(world: World, table: Table, layout: Layout, outputs: int = OUTPUTS) -> tuple[Attempt, ClusterInput]:
@@ -62,8 +58,6 @@ def group_of(world: World, table: Table, layout: Layout, outputs: int = OUTPUTS)
 
 def only_task(world: World, table: Table) -> tuple[Attempt, RewriteInput]:
     """All files of the table as one rewrite."""
-    from amoro_core.model.tables import OptimizingType
-
     world.begin(OptimizingType.FULL, name_of(table))
     (task,) = world.poll(world.optimizer())
     return task.attempt, rewrite_input(task.work)
@@ -78,10 +72,9 @@ def clustered(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_stage: Callable[[str, int], None] = lambda stage, core_ms: None,
     memory_bytes: int = 1 << 28,
-    io_properties: Mapping[str, str] = MappingProxyType({}),
 ) -> ClusterOutput:
     """What the backend makes of the group."""
-    run = Run(attempt, io_properties, memory_bytes, on_progress, is_cancelled, on_stage=on_stage)
+    run = Run(attempt, {}, memory_bytes, on_progress, is_cancelled, on_stage=on_stage)
     result = backend.execute(Work(CLUSTER, encode_cluster_input(work)), work.rewrite.table.table, run)
     return decode_cluster_output(result.payload)
 
@@ -93,11 +86,7 @@ def another(attempt: Attempt) -> Attempt:
 
 def rows_of(output: ClusterOutput) -> list[list[dict[str, Any]]]:
     """The rows of each file, in their order."""
-    return [_read(file).to_pylist() for file in output.rewrite.data_files]
-
-
-def _read(file: DataFile) -> pa.Table:
-    return pq.read_table(local_path(file.path))
+    return [pq.read_table(local_path(file.path)).to_pylist() for file in output.rewrite.data_files]
 
 
 def footer_of(file: DataFile) -> Mapping[bytes, bytes]:
@@ -109,11 +98,6 @@ def footer_of(file: DataFile) -> Mapping[bytes, bytes]:
 def files_of(table: Table) -> set[str]:
     """The names of all files in the table's data directory."""
     return {path.name for path in Path(local_path(table.location()), "data").rglob("*") if path.is_file()}
-
-
-def remove(output: ClusterOutput) -> None:
-    for file in output.rewrite.data_files:
-        Path(local_path(file.path)).unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +152,6 @@ def small_slices(patch: Any, most_bytes: int = 1) -> None:
 
 def kill_quietly(pids: set[int]) -> None:
     """SIGKILL to processes, of which some may be gone."""
-    from tests.spark_backend.spark import kill
-
     for pid in pids:
         with suppress(ProcessLookupError):
             kill(pid)

@@ -70,7 +70,7 @@ def executor_that_writes(cluster: Cluster, table: Table, but: int = 0) -> Callab
 
     def found() -> int | None:
         for worker in cluster.workers:
-            for pid, _ in writers(data_directory(table), worker.pid):
+            for pid, _ in writers(data_directory(table), worker.popen.pid):
                 if (executor := executor_of(pid)) not in (None, but):
                     return executor
         return None
@@ -128,7 +128,7 @@ def lose_everything_once(
     executor = wait_until(executor_that_writes(cluster, table), "an executor writes")
     kill(executor)
     another = wait_until(executor_that_writes(cluster, table, but=executor), "another executor writes")
-    (victim,) = [worker for worker in cluster.workers if another in descendants(worker.pid)]
+    (victim,) = [worker for worker in cluster.workers if another in descendants(worker.popen.pid)]
     victim.kill()
     wait_until(lambda: not is_alive(another), "the worker's executor ends with it")
     wait_until(executor_that_writes(cluster, table), "the executor that is left writes")

@@ -13,11 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import psutil
 import pyspark
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, Process, wait_until
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, partitioned_table
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -69,6 +71,16 @@ def spark_optimizer(
     return process
 
 
+def optimize_once(installation: Installation, group: str = "default") -> None:
+    """Have a table with deletes rewritten by whoever is in the group, with equal rows."""
+    table = partitioned_table(installation.catalog, {"self-optimizing.group": group})
+    before = look(table)
+    outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+    assert outcome.status == 0, outcome.stderr
+    assert_optimized_once(table, before, files=3)
+    assert_nothing_is_left(table)
+
+
 @contextmanager
 def open_backend(
     master: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
@@ -97,49 +109,44 @@ def in_own_process(function: Callable[[Path], None], directory: Path) -> subproc
     return done
 
 
-_DAEMONS = ([b"-m", b"pyspark.daemon"], [b"-m", b"amoro_optimizer.backends.spark.daemon"])
+_DAEMONS = (["-m", "pyspark.daemon"], ["-m", "amoro_optimizer.backends.spark.daemon"])
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes that this one has started, and theirs."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, check=True, encoding="ascii").stdout
-    parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
-    found, new = {pid}, {pid}
-    while new:
-        new = {child for child, parent in parents.items() if parent in new} - found
-        found |= new
-    return found - {pid}
+    """The processes that this one has started, and theirs; none of one that is gone."""
+    with suppress(psutil.Error):
+        return {one.pid for one in psutil.Process(pid).children(recursive=True)}
+    return set()
 
 
 def python_workers(pid: int) -> set[int]:
     """The Python workers below a process: not the daemons, which fork them."""
-    daemons = {one for one in descendants(pid) if command_of(one).split(b"\0")[1:3] in _DAEMONS}
+    daemons = {one for one in descendants(pid) if command_of(one)[1:3] in _DAEMONS}
     return {one for one in daemons if parent_of(one) in daemons}
 
 
 def java_of(pid: int) -> int:
     """The driver's JVM of an optimizer."""
-    (found,) = (one for one in descendants(pid) if b"org.apache.spark.deploy.SparkSubmit" in command_of(one))
+    (found,) = (one for one in descendants(pid) if "org.apache.spark.deploy.SparkSubmit" in command_of(one))
     return found
 
 
 def executor_of(pid: int) -> int | None:
     """The executor's JVM above a Python worker; None when one of them is gone already."""
-    current: int | None = pid
-    while current is not None and b"CoarseGrainedExecutorBackend" not in command_of(current):
-        current = parent_of(current)
-    return current
+    with suppress(psutil.Error):
+        for one in psutil.Process(pid).parents():
+            if any("CoarseGrainedExecutorBackend" in word for word in one.cmdline()):
+                return one.pid
+    return None
 
 
 def writers(directory: Path, pid: int) -> Iterator[tuple[int, Path]]:
     """The processes below `pid` that have a file below the directory open for writing, and the file."""
     for one in descendants(pid):
-        with suppress(OSError):
-            for entry in Path(f"/proc/{one}/fd").iterdir():
-                with suppress(OSError):
-                    path = entry.readlink()
-                    if path.is_relative_to(directory) and entry.lstat().st_mode & 0o200:
-                        yield one, path
+        with suppress(psutil.Error):
+            for file in psutil.Process(one).open_files():
+                if Path(file.path).is_relative_to(directory) and file.mode != "r":
+                    yield one, Path(file.path)
 
 
 def opens_a_pipe(pid: int) -> bool:
@@ -149,24 +156,23 @@ def opens_a_pipe(pid: int) -> bool:
     return False
 
 
-def command_of(pid: int) -> bytes:
-    """The command line of a process, its words ended by zeros; empty when it is gone."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
+def command_of(pid: int) -> list[str]:
+    """The command line of a process; empty when it is gone."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).cmdline()
+    return []
 
 
 def parent_of(pid: int) -> int | None:
-    with suppress(OSError):
-        found = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        return found if found > 1 else None
+    with suppress(psutil.Error):
+        return psutil.Process(pid).ppid()
     return None
 
 
 def is_alive(pid: int) -> bool:
     """Whether the process exists and is no zombie."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any, cast
 
 import pyspark
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
@@ -27,8 +27,8 @@ from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.large import Worker, count_as_large
+from tests.services import test_inspecting as inspecting
 from tests.services import test_orphans as orphans
-from tests.services import test_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
@@ -46,31 +46,30 @@ def ignore(rows_done: int, rows_total: int) -> None:
     """Progress that nobody asks for."""
 
 
+@contextmanager
+def going_on(
+    backend: SparkBackend, attempt: Attempt, work: RewriteInput, made: list[RewriteOutput] | None = None
+) -> Iterator[tuple[Call, threading.Event]]:
+    """The attempt in a thread, which adds what it makes, and what cancels it, at the latest with the block."""
+    cancelled, outputs = threading.Event(), [] if made is None else made
+
+    def execute() -> None:
+        outputs.append(rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set))
+
+    with in_thread(execute, cancelled.set) as call:
+        yield call, cancelled
+
+
 def test_the_application_is_of_the_series_of_spark_that_is_to_be_tried(spark_application: Application) -> None:
     series = os.environ.get("PYSPARK_SERIES", "4.0")  # `make test` says 3.5 for its second run
     assert (pyspark.__version__.rpartition(".")[0], spark_application.context.version) == (series, pyspark.__version__)
 
 
-def test_a_result_is_the_engines_and_progress_is_told(backend: SparkBackend, world: World) -> None:
-    table = messy_table(world.catalog)
-    before = look(table)
-    process_id, optimizer = world.begin(OptimizingType.FULL, name_of(table)), world.optimizer()
-    (task,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [task.attempt])
-    work = rewrite_input(task.work)
-    told: list[tuple[int, int]] = []
-    output = rewriting(backend)(work, {}, task.attempt, lambda *rows: told.append(rows), never)
-    assert (output.rows_read, output.rows_deleted, output.rows_written) == (62, 3, 59)
-    assert told[0] == (10, 62)
-    assert world.complete(optimizer, task.attempt, output)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert_optimized_once(table, before)
-    assert unreferenced_files(table) == set()
-
-
 def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: World) -> None:
     table = messy_table(world.catalog)
     attempt, work = only_task(world, table)
+    with pytest.raises(AttemptAbandoned):
+        rewriting(backend)(work, {}, attempt, ignore, lambda: True)  # it is cancelled before it begins
     Path(local_path(work.rewritten[-1].data.path)).unlink()
     with pytest.raises(DataFileMissing, match=r"does not exist \(the table's metadata names it"):
         rewriting(backend)(work, {}, attempt, ignore, never)
@@ -80,12 +79,18 @@ def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: 
     assert unreferenced_files(table) == set()
 
 
-def test_a_cancelled_attempt_stops_by_itself_and_its_file_is_removed(backend: SparkBackend, world: World) -> None:
-    stuck = stuck_table(world.catalog)
+def test_a_cancelled_attempt_whose_job_and_stages_say_whose_they_are_stops_by_itself_and_its_file_is_removed(
+    spark_application: Application, world: World
+) -> None:
+    backend, context, stuck = spark_application.backend, spark_application.context, stuck_table(world.catalog)
     attempt, work = only_task(world, stuck.table)
-    cancelled = threading.Event()
-    with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set) as call:
+    with going_on(backend, attempt, work) as (call, cancelled):
         worker, file = stuck.wait_for_writer()
+        (job,) = jobs_of(context, str(attempt))
+        stage = context._jsc.sc().statusStore().lastStageAttempt(job.stageIds().head())
+        told = f"cat.db.stuck · process {attempt.task_id.process_id} · task 1 · attempt 1"
+        assert (job.description().get(), stage.description().get()) == (told, told)
+        assert (stage.name(), stage.schedulingPool().split("-")[0]) == ("rewrite cat.db.stuck", "amoro")
         cancelled.set()
         call.wait()
         assert isinstance(call.raised, AttemptAbandoned)
@@ -93,20 +98,22 @@ def test_a_cancelled_attempt_stops_by_itself_and_its_file_is_removed(backend: Sp
         assert is_alive(worker)
     stuck.mend()
     assert unreferenced_files(stuck.table) == set()
-    again = Attempt(attempt.task_id, attempt.number + 1)
-    assert rewriting(backend)(work, {}, again, ignore, never).rows_written == 20
+    again, rows = Attempt(attempt.task_id, attempt.number + 1), list[tuple[int, int]]()
+    output = rewriting(backend)(work, {}, again, lambda done, total: rows.append((done, total)), never)
+    assert (output.rows_read, output.rows_written) == (20, 20)
+    assert rows == sorted(rows)
+    assert {total for _, total in rows} == {20}
 
 
 def test_a_cancelled_attempt_whose_worker_hears_nothing_is_ended_and_its_file_removed(
     spark_application: Application, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = spark_application.backend
     table, mark = messy_table(world.catalog), tmp_path / "held"
     attempt, work = only_task(world, table)
     # Workers with other variables are made anew.
     monkeypatch.setitem(spark_application.context.environment, "AMORO_FAILPOINTS", f"task.after_file=hold:{mark}")
-    others, cancelled = python_workers(os.getpid()), threading.Event()
-    with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set) as call:
+    others = python_workers(os.getpid())
+    with going_on(spark_application.backend, attempt, work) as (call, cancelled):
         wait_until(mark.exists, "a worker holds, a file written")
         (worker,) = python_workers(os.getpid()) - others
         assert len(unreferenced_files(table)) == 1
@@ -120,11 +127,8 @@ def test_a_cancelled_attempt_whose_worker_hears_nothing_is_ended_and_its_file_re
 def test_a_task_whose_workers_are_killed_fails_the_attempt_and_their_files_are_removed(
     backend: SparkBackend, world: World
 ) -> None:
-    stuck = stuck_table(world.catalog)
-    attempt, work = only_task(world, stuck.table)
-    cancelled = threading.Event()
-    with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set) as call:
-        begun = set()
+    stuck, begun = stuck_table(world.catalog), set()
+    with going_on(backend, *only_task(world, stuck.table)) as (call, _):
         for _ in range(FAILURES):  # Spark repeats it twice
             pid, file = stuck.wait_for_writer()
             assert pid in python_workers(os.getpid())
@@ -145,13 +149,8 @@ def test_a_task_that_spark_repeats_after_its_worker_was_killed_makes_one_result_
 ) -> None:
     stuck = stuck_table(world.catalog)
     process_id, optimizer = world.begin(OptimizingType.FULL, name_of(stuck.table)), world.optimizer()
-    (task,) = world.poll(optimizer)
-    world.optimizing.ack(optimizer, [task.attempt])
-    work, ended = rewrite_input(task.work), threading.Event()
-    made: list[RewriteOutput] = []
-    with in_thread(
-        lambda: made.append(rewriting(backend)(work, {}, task.attempt, ignore, ended.is_set)), ended.set
-    ) as call:
+    task, made = world.take(optimizer), list[RewriteOutput]()
+    with going_on(backend, task.attempt, rewrite_input(task.work), made) as (call, _):
         worker, file = stuck.wait_for_writer()
         # Whoever reads the pipe goes on waiting; the next execution finds the file as it should be.
         stuck.mend()
@@ -167,29 +166,19 @@ def test_a_task_that_spark_repeats_after_its_worker_was_killed_makes_one_result_
     assert unreferenced_files(stuck.table) == set()
 
 
-def test_an_attempt_cancelled_before_it_began_leaves_nothing(backend: SparkBackend, world: World) -> None:
-    table = messy_table(world.catalog)
-    attempt, work = only_task(world, table)
-    with pytest.raises(AttemptAbandoned):
-        rewriting(backend)(work, {}, attempt, ignore, lambda: True)
-    assert unreferenced_files(table) == set()
-
-
 def test_an_attempt_cancelled_before_spark_has_heard_of_its_job_does_not_wait_for_a_core(
     spark_application: Application, backend: SparkBackend, world: World
 ) -> None:
-    stuck = stuck_table(world.catalog)
+    stuck, context = stuck_table(world.catalog), CancelledContext(spark_application.context)
     attempt, work = only_task(world, stuck.table)
-    ended, context = threading.Event(), CancelledContext(spark_application.context)
-    of_context = SparkBackend(cast(SparkContext, context))
-
-    def call(by: SparkBackend, number: int, event: threading.Event) -> AbstractContextManager[Call]:
-        one = Attempt(attempt.task_id, number)
-        return in_thread(lambda: rewriting(by)(work, {}, one, ignore, event.is_set), ended.set)
-
-    with closing(of_context), call(backend, 1, ended), call(backend, 2, ended):
+    first, second, third = (Attempt(attempt.task_id, number) for number in (1, 2, 3))
+    with (
+        closing(SparkBackend(cast(SparkContext, context))) as of_context,
+        going_on(backend, first, work),
+        going_on(backend, second, work),
+    ):
         wait_until(lambda: len(stuck.writers()) == 2, "both cores are taken")
-        with call(of_context, 3, context.cancelled) as late:
+        with in_thread(lambda: rewriting(of_context)(work, {}, third, ignore, context.cancelled.is_set)) as late:
             late.wait()
             assert isinstance(late.raised, AttemptAbandoned)
 
@@ -217,21 +206,6 @@ class CancelledContext:
         """The application goes on."""
 
 
-def test_jobs_and_stages_are_described_by_table_process_and_task(spark_application: Application, world: World) -> None:
-    backend = spark_application.backend
-    stuck = stuck_table(world.catalog)
-    attempt, work = only_task(world, stuck.table)
-    cancelled = threading.Event()
-    with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set):
-        stuck.wait_for_writer()
-        store = spark_application.context._jsc.sc().statusStore()
-        (job,) = jobs_of(spark_application.context, str(attempt))
-        stage = store.lastStageAttempt(job.stageIds().head())
-        told = f"cat.db.stuck · process {attempt.task_id.process_id} · task 1 · attempt 1"
-        assert (job.description().get(), stage.description().get()) == (told, told)
-        assert (stage.name(), stage.schedulingPool().split("-")[0]) == ("rewrite cat.db.stuck", "amoro")
-
-
 CORES, QUEUED = 2, 6
 
 
@@ -241,49 +215,29 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
     stuck, small = stuck_table(world.catalog), writer.make_table(world.catalog, "db.small", SCHEMA)
     for first in (0, 10, 20):
         writer.append(small, [row(first + number) for number in range(10)])
-    works = works_of(world, "cat.db.stuck", name_of(small))
-    cancelled = [threading.Event() for _ in range(QUEUED)]
-    ended = threading.Event()
-    written: list[RewriteOutput] = []
     backend, tracker = spark_application.backend, spark_application.context.statusTracker()
-
-    def execute(name: str, number: int, event: threading.Event) -> None:
-        attempt, work = works[name]
-        one = Attempt(attempt.task_id, attempt.number + number)
-        output = rewriting(backend)(work, {}, one, lambda done, total: None, lambda: ended.is_set() or event.is_set())
-        written.append(output)
-
+    attempt, work = only_task(world, stuck.table)
+    written: list[RewriteOutput] = []
     with ExitStack() as calls:
 
-        def call(name: str, number: int, event: threading.Event) -> Call:
-            return calls.enter_context(in_thread(lambda: execute(name, number, event), ended.set))
+        def queue(count: int) -> list[tuple[Call, threading.Event]]:
+            attempts = (Attempt(attempt.task_id, attempt.number + len(big) + at) for at in range(count))
+            return [calls.enter_context(going_on(backend, one, work)) for one in attempts]
 
-        big = [call("cat.db.stuck", number, cancelled[number]) for number in range(CORES)]
+        big: list[tuple[Call, threading.Event]] = []
+        big += queue(CORES)
         wait_until(lambda: len(stuck.writers()) == CORES, "all cores are taken")
-        for number in range(CORES, QUEUED):
-            big.append(call("cat.db.stuck", number, cancelled[number]))
+        big += queue(QUEUED - CORES)
         wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED, "the jobs of the big table wait")
-        quick = call(name_of(small), 0, ended)
+        quick, _ = calls.enter_context(going_on(backend, *only_task(world, small), written))
         wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED + 1, "the small table's job waits")
-        cancelled[0].set()
+        big[0][1].set()
         # What is of the big table never ends by itself: first come first served, the small one would wait forever.
         quick.wait()
         assert quick.raised is None
         assert [output.rows_written for output in written] == [30]
-        big[0].wait()
-        assert [call.is_alive() for call in big] == [False, *[True] * (QUEUED - 1)]
-
-
-def works_of(world: World, *names: str) -> dict[str, tuple[Attempt, RewriteInput]]:
-    """The only task of a full rewrite of each table, handed to a thread of its own."""
-    for name in names:
-        world.begin(OptimizingType.FULL, name)
-    handed = world.poll(world.optimizer(threads=len(names)), *range(1, len(names) + 1))
-    works = {}
-    for task in handed:
-        work = rewrite_input(task.work)
-        works[work.table.table] = task.attempt, work
-    return works
+        big[0][0].wait()
+        assert [call.is_alive() for call, _ in big] == [False, *[True] * (QUEUED - 1)]
 
 
 def test_each_table_with_jobs_has_a_pool_of_its_own_which_is_given_anew_after_its_last_job() -> None:
@@ -312,18 +266,16 @@ def test_values_are_counted(backend: SparkBackend, world: World, monkeypatch: py
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     writer.append(table, [row(number, "a" if number < 5 else "b", f"value {number % 3}") for number in range(10)])
     writer.upsert(table, [row(1, "a", "new")], ["id"])
-    assert Worker(world, backend=backend).run(statistics.NAME).status is ProcessStatus.SUCCESS
-    assert statistics.ndv(table) == {1: 10, 2: 2, 3: 4}
+    assert Worker(world, backend=backend).run(inspecting.NAME).status is ProcessStatus.SUCCESS
+    assert inspecting.ndv(table) == {1: 10, 2: 2, 3: 4}
 
 
 def test_files_are_deleted_and_none_that_is_begun_too_late(
-    backend: SparkBackend, tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+    backend: SparkBackend, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker asks the driver, whose optimizer has sent the ack, how old it is."""
     count_as_large(monkeypatch)
-    home = tmp_path / "home"
-    home.mkdir()
-    place = sweeping.Place(lambda *actions: World(home, catalog, actions))
+    place = sweeping.Place(new_world)
     place.action.keep = timedelta()
     place.stray(3, FileKind.DATA)
     place.run()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -29,34 +28,28 @@ from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Supersed
 from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
 from amoro_optimizer.backends.spark.worker import Assignment, StageAttempt, in_part
 from amoro_optimizer.work_kinds import Run
-from tests.acceptance.processes import PATIENCE_S, wait_until
+from tests.acceptance.processes import wait_until
 from tests.bench.data import task
 from tests.spark_backend.groups import LINEAR
 
 HOST = "127.0.0.1"
-
-
-class Progress:
-    """What was told, and a way to wait for it."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int, int]] = []
-        self.heard = threading.Event()
-
-    def __call__(self, part: str, rows_done: int, rows_total: int, core_ms: int) -> None:
-        self.told.append((part, rows_done, rows_total))
-        self.heard.set()
+ATTEMPT = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
 
 
 class Wire:
-    """A channel with one job, and workers' lines that are closed at the end."""
+    """A channel with one job, what was told of its progress, and workers' lines that are closed at the end."""
 
-    def __init__(self, channel: Channel, name: str, job: Job, progress: Progress, lines: ExitStack) -> None:
-        self.channel, self.name, self.job, self.progress, self._lines = channel, name, job, progress, lines
+    def __init__(self, channel: Channel, name: str, job: Job, told: list[tuple[Any, ...]], lines: ExitStack) -> None:
+        self.channel, self.name, self.job, self.told, self._lines = channel, name, job, told, lines
 
     def line(self, execution: int, part: str = "write 0") -> WorkerLine:
         address = (HOST, self.channel.port)
         return self._lines.enter_context(connected(address, self.channel.key, self.name, part, execution))
+
+    def assignment(self, kind: str, payload: bytes) -> Assignment:
+        """What a worker is given of the job."""
+        driver = (HOST, self.channel.port)
+        return Assignment(ATTEMPT, kind, payload, {}, 1 << 20, driver, self.channel.key, self.name)
 
     def hang_up(self) -> None:
         self._lines.close()
@@ -64,10 +57,13 @@ class Wire:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    channel, progress = Channel(HOST), Progress()
-    with ExitStack() as lines, channel.job(progress) as (name, job):
-        yield Wire(channel, name, job, progress, lines)
-    channel.close()
+    told: list[tuple[Any, ...]] = []
+    with (
+        closing(Channel(HOST)) as channel,
+        channel.job(lambda *progress: told.append(progress[:3])) as (name, job),
+        ExitStack() as lines,
+    ):
+        yield Wire(channel, name, job, told, lines)
 
 
 def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire: Wire) -> None:
@@ -75,17 +71,12 @@ def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire
     line.announce("file:///a")
     line.announce("file:///b")
     line.progress(5, 10)
-    assert wire.progress.heard.wait(PATIENCE_S)
-    assert wire.progress.told == [("write 0", 5, 10)]
+    wait_until(lambda: wire.told == [("write 0", 5, 10)], "progress is told")
     assert not line.is_stopped
+    assert wire.job.is_running
+    assert wire.job.settle(0.1) == ("file:///a", "file:///b")  # it waits for executions only so long
     wire.hang_up()
     assert wire.job.settle(10) == ("file:///a", "file:///b")
-
-
-def test_an_earlier_execution_that_comes_late_is_refused(wire: Wire) -> None:
-    wire.line(2)
-    with pytest.raises(Superseded, match="a newer execution of write 0 runs already"):
-        wire.line(1)
 
 
 def test_executions_of_other_parts_go_on_beside_a_newer_one(wire: Wire) -> None:
@@ -97,12 +88,10 @@ def test_executions_of_other_parts_go_on_beside_a_newer_one(wire: Wire) -> None:
         first.announce("file:///of the replaced one")
     other.announce("file:///other")
     second.announce("file:///second")
-    assert (first.is_superseded, second.is_superseded, second.is_stopped, other.is_stopped) == (
-        True,
-        False,
-        False,
-        False,
-    )
+    assert first.is_superseded
+    assert not any((second.is_superseded, second.is_stopped, other.is_stopped))
+    with pytest.raises(Superseded, match="a newer execution of write 0 runs already"):
+        wire.line(1, "write 0")
     late = wire.line(4, "write 1")
     late.announce("file:///late")
     wait_until(lambda: other.is_superseded or other.is_stopped, "the other is told to stop")
@@ -163,14 +152,8 @@ def test_the_time_that_parts_have_had_cores_goes_on_and_does_not_run_back(wire: 
     assert wire.job.core_ms == taken
 
 
-def test_settling_waits_for_executions_only_so_long(wire: Wire) -> None:
-    wire.line(1).announce("file:///a")
-    assert wire.job.is_running
-    assert wire.job.settle(0.1) == ("file:///a",)
-
-
 def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
-    with wire.channel.job(wire.progress) as (name, _):
+    with wire.channel.job(lambda *progress: None) as (name, _):
         pass
     with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), wire.channel.key, name, "task", 1):
         pass
@@ -210,9 +193,6 @@ def test_a_driver_out_of_reach_is_named() -> None:
     assert "spark.driver.host" in failed.value.hint
 
 
-ATTEMPT = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
-
-
 class Doing:
     """A kind of work that is installed as a plug-in, and does what the test says."""
 
@@ -225,26 +205,27 @@ class Doing:
         return type(self).do(run)
 
 
+Assigned = Callable[[Callable[[Run], bytes]], bytes]
+
+
 @pytest.fixture
-def assigned(wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Run], bytes]], bytes]:
+def assigned(wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Assigned:
     """A worker that is assigned work of this kind."""
     about = tmp_path / "doing-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: doing\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(f"[amoro.work_kinds]\ndoing = {__name__}:Doing\n")
     monkeypatch.syspath_prepend(tmp_path)
-    driver = (HOST, wire.channel.port)
 
     def run(do: Callable[[Run], bytes]) -> bytes:
         Doing.do = do
-        assignment = worker.Assignment(ATTEMPT, "doing", b"", {}, 1, driver, wire.channel.key, wire.name)
-        return worker.run_assignment(assignment, 1, lambda: False)
+        return worker.run_assignment(wire.assignment("doing", b""), 1, lambda: False)
 
     return run
 
 
 def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
-    assigned: Callable[[Callable[[Run], bytes]], bytes], capsys: pytest.CaptureFixture[str]
+    assigned: Assigned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(run: Run) -> bytes:
         raise ValueError("no bucket at https://me:kanarienvogel@host/ with password=kanarienvogel")
@@ -258,7 +239,7 @@ def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
 
 
 def test_an_execution_that_a_newer_one_has_replaced_says_nothing_that_could_be_taken_for_a_result(
-    wire: Wire, assigned: Callable[[Callable[[Run], bytes]], bytes]
+    wire: Wire, assigned: Assigned
 ) -> None:
     def replaced(run: Run) -> bytes:
         newer = wire.line(2, worker.WHOLE)
@@ -266,66 +247,47 @@ def test_an_execution_that_a_newer_one_has_replaced_says_nothing_that_could_be_t
         assert not newer.is_stopped
         raise AttemptAbandoned("it was told to stop")
 
-    with pytest.raises(Superseded):
-        assigned(replaced)
-    with pytest.raises(Superseded):
-        assigned(replaced)
+    for _ in range(2):
+        with pytest.raises(Superseded):
+            assigned(replaced)
+
+
+PartOf = Callable[[Callable[[StageAttempt], Iterator[int]]], list[int]]
 
 
 @pytest.fixture
-def _in_a_task() -> Iterator[None]:
-    """What Spark tells a task of itself, by the means of its own workers."""
+def run(wire: Wire, tmp_path: Path) -> Iterator[PartOf]:
+    """Has a worker execute the part "split 3"; a task knows of itself what Spark's own workers tell it."""
     context = TaskContext()
     context._partitionId, context._taskAttemptId, context._cpus = 3, 1, 1
-    yield
+    work = encode_cluster_input(ClusterInput(task(tmp_path, []), LINEAR, "0123456789ab", 1))
+    yield lambda do: list(in_part("split", wire.assignment(CLUSTER, work), do))
     TaskContext._setTaskContext(None)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def channel() -> Iterator[Channel]:
-    made = Channel(HOST)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def job(channel: Channel) -> Iterator[tuple[str, Job]]:
-    with channel.job(lambda part, done, total, core_ms: None) as made:
-        yield made
-
-
-@pytest.fixture
-def run(channel: Channel, job: tuple[str, Job], tmp_path: Path, _in_a_task: None) -> Callable[..., list[int]]:
-    work = encode_cluster_input(ClusterInput(task(tmp_path, []), LINEAR, "0123456789ab", 1))
-    assignment = Assignment(ATTEMPT, CLUSTER, work, {}, 1 << 20, (HOST, channel.port), channel.key, job[0])
-    return lambda do: list(in_part("split", assignment, do))
-
-
-def test_what_a_part_makes_comes_out_and_what_it_took_is_known(
-    job: tuple[str, Job], run: Callable[..., list[int]]
-) -> None:
+def test_what_a_part_makes_comes_out_and_what_it_took_is_known(wire: Wire, run: PartOf) -> None:
     def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         yield 2
         part.conclude({"rows": 2})
 
     assert run(do) == [1, 2]
-    (told,) = job[1].facts("split").values()
-    assert (set(job[1].facts("split")), set(told), told["rows"]) == ({"split 3"}, {"rows", "core_ms"}, 2)
+    (told,) = wire.job.facts("split").values()
+    assert (set(wire.job.facts("split")), set(told), told["rows"]) == ({"split 3"}, {"rows", "core_ms"}, 2)
 
 
 def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_that_spark_repeats_nothing(
-    job: tuple[str, Job], run: Callable[..., list[int]]
+    wire: Wire, run: PartOf
 ) -> None:
     def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         raise DataFileMissing("a file is gone", hint="restore it")
 
     assert run(do) == [1]
-    assert job[1].failure == (DataFileMissing.code, "a file is gone (restore it)")
+    assert wire.job.failure == (DataFileMissing.code, "a file is gone (restore it)")
 
 
-def test_a_failure_that_nobody_has_heard_is_raised(channel: Channel, run: Callable[..., list[int]]) -> None:
+def test_a_failure_that_nobody_has_heard_is_raised(run: PartOf) -> None:
     def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         part._line._line.close()
@@ -333,17 +295,6 @@ def test_a_failure_that_nobody_has_heard_is_raised(channel: Channel, run: Callab
 
     with pytest.raises(OptimizerError, match="the driver is not reached: a file is gone"):
         run(do)
-
-
-def test_a_part_of_a_job_that_is_over_ends_quietly(job: tuple[str, Job], run: Callable[..., list[int]]) -> None:
-    def do(part: StageAttempt) -> Iterator[int]:
-        yield 1
-        job[1].stop()
-        wait_until(part.run.is_cancelled, "it is told to stop")
-        raise AttemptAbandoned("it was told to stop")
-
-    assert run(do) == [1]
-    assert job[1].failure is None
 
 
 @pytest.fixture
@@ -355,34 +306,36 @@ def _hang_ups_pass() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+def end_the_job(wire: Wire) -> None:
+    wire.job.stop()
+
+
+def end_the_executor(wire: Wire) -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+def begin_another(wire: Wire) -> None:
+    wire.line(2, "split 3")
+
+
 @pytest.mark.usefixtures("_hang_ups_pass")
-def test_a_part_whose_executor_has_ended_does_not_end_the_job(
-    job: tuple[str, Job], run: Callable[..., list[int]]
+@pytest.mark.parametrize(
+    ("stop", "raised"), [(end_the_job, None), (end_the_executor, AttemptAbandoned), (begin_another, Superseded)]
+)
+def test_a_part_that_is_told_to_stop_is_no_result_and_no_failure_of_the_job(
+    wire: Wire, run: PartOf, stop: Callable[[Wire], None], raised: type[Exception] | None
 ) -> None:
+    """Of a job that is over it ends quietly; else Spark hears of it."""
+
     def do(part: StageAttempt) -> Iterator[int]:
         yield 1
-        os.kill(os.getpid(), signal.SIGHUP)
+        stop(wire)
         wait_until(part.run.is_cancelled, "it is told to stop")
         raise AttemptAbandoned("it was told to stop")
 
-    with pytest.raises(AttemptAbandoned):
-        run(do)
-    assert (job[1].failure, job[1].is_over) == (None, False)
-
-
-def test_a_part_that_a_newer_execution_has_replaced_is_no_result_and_no_failure(
-    channel: Channel, job: tuple[str, Job], run: Callable[..., list[int]]
-) -> None:
-    def do(part: StageAttempt) -> Iterator[int]:
-        yield 1
-        with connected((HOST, channel.port), channel.key, job[0], "split 3", 2) as newer:
-            wait_until(part.run.is_cancelled, "it is told to stop")
-            assert not newer.is_stopped
-        raise AttemptAbandoned("it was told to stop")
-
-    with pytest.raises(Superseded):
-        run(do)
-    assert (job[1].failure, job[1].is_over) == (None, False)
+    with pytest.raises(raised) if raised else nullcontext():
+        assert run(do) == [1]
+    assert (wire.job.failure, wire.job.is_over) == (None, stop is end_the_job)
 
 
 ROW_BYTES = 8
@@ -414,10 +367,7 @@ def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size() -> None:
     }
     assert collected.sent_bytes == sum(len(block) for _, block in sent)
 
-
-@pytest.mark.usefixtures("_small_blocks")
-def test_a_piece_larger_than_a_block_is_a_block_alone() -> None:
-    collected = Blocks(1000 * ROW_BYTES)
+    collected = Blocks(1000 * ROW_BYTES)  # a piece larger than a block is a block alone
     sent = [*collected.add(0, piece(0, 30)), *collected.add(0, piece(30, 1)), *collected.drain()]
     assert [sum(batch.num_rows for batch in rows_of(block)) for _, block in sent] == [30, 1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -11,18 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, address_of, wait_until
-from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, is_optimized, look, name_of
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.spark_backend import losses
 from tests.spark_backend.cluster import SPARK_HOME, Cluster, start_cluster
-from tests.spark_backend.spark import SETTINGS, descendants, spark_optimizer
+from tests.spark_backend.spark import SETTINGS, descendants, optimize_once, spark_optimizer
 
 
 @pytest.fixture
@@ -109,7 +109,6 @@ def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_on
     assert_nothing_is_left(together)
 
 
-PARTS = ("a", "b")
 PYTHON = "./amoro/bin/python"
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
 
@@ -134,32 +133,12 @@ def archive(shared: Installation, bare_cluster: Cluster) -> Path:
     return path
 
 
-def optimize(installation: Installation, name: str) -> None:
-    """Have a new table rewritten by whoever is registered, and look at it."""
-    table = partitioned_table(installation, name)
-    before = look(table)
-    planned = installation.ask("optimize", name_of(table), "--type", "full")
-    wait_until(lambda: is_optimized(table), "the process commits")
-    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
-    assert (process["status"], process["tasks_done"]) == ("success", len(PARTS))
-    assert_optimized_once(table, before, files=len(PARTS))
-    assert_nothing_is_left(table)
-
-
-def partitioned_table(installation: Installation, name: str) -> Table:
-    table = writer.make_table(installation.catalog, name, SCHEMA, BY_PART)
-    for commit in range(4):
-        writer.append(table, [row(commit * 10 + number, part, "x") for number in range(10) for part in PARTS])
-    writer.upsert(table, [row(3, part, "new") for part in PARTS], ["id"])
-    return table
-
-
 def pythons(bare_cluster: Cluster) -> set[Path]:
     """The interpreters that run below the cluster's worker."""
     found = set()
-    for pid in descendants(bare_cluster.workers[0].pid):
-        with suppress(OSError):  # it may have ended meanwhile
-            found.add(Path(os.readlink(f"/proc/{pid}/exe")))
+    for pid in descendants(bare_cluster.workers[0].popen.pid):
+        with suppress(psutil.Error):  # it may have ended meanwhile
+            found.add(Path(psutil.Process(pid).exe()))
     return {path for path in found if path.name.startswith("python")}
 
 
@@ -173,7 +152,7 @@ def test_executors_rewrite_with_what_the_archive_holds(
 ) -> None:
     settings = {"spark.executor.memory": "512m", "spark.archives": f"{archive}#amoro", "spark.pyspark.python": PYTHON}
     optimizer = spark_optimizer(shared, address, bare_cluster.master_url, settings=settings, environment=LOOPBACK)
-    optimize(shared, "db.archive")
+    optimize_once(shared)
     assert_only_the_archives_python(bare_cluster)
     assert optimizer.terminate() == 0
 
@@ -191,13 +170,8 @@ def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
         "spark.pyspark.driver.python": sys.executable,
     }
     submit = (
-        *(
-            str(SPARK_HOME / "bin" / "spark-submit"),
-            "--master",
-            bare_cluster.master_url,
-            "--archives",
-            f"{archive}#amoro",
-        ),
+        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", bare_cluster.master_url),
+        *("--archives", f"{archive}#amoro"),
         *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
         str(script),
     )
@@ -207,6 +181,6 @@ def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
         environment={**LOOPBACK, "SPARK_LOCAL_DIRS": str(shared.directory), "SPARK_HOME": str(SPARK_HOME)},
     )
     optimizer.wait_for("optimizer.registered")
-    optimize(shared, "db.submitted")
+    optimize_once(shared)
     assert_only_the_archives_python(bare_cluster)
     optimizer.kill()

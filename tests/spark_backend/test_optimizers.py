@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -29,130 +29,83 @@ from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.work_kinds import InProcess
 from tests.acceptance.processes import PATIENCE_S, Installation, Process, address_of, install, wait_until
 from tests.acceptance.tables import (
+    Seen,
     assert_nothing_is_left,
     assert_optimized_once,
     is_optimized,
     look,
     messy_table,
     name_of,
-    partitioned_table,
     unreferenced_files,
 )
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
-from tests.engine.writer import make_catalog
-from tests.services.world import World
-from tests.spark_backend.groups import LINEAR, clustered, group_of, group_table
+from tests.spark_backend.groups import group_table
 from tests.spark_backend.spark import (
-    in_own_process,
     in_thread,
     is_alive,
     java_of,
     kill,
-    open_backend,
+    optimize_once,
     parent_of,
     python_workers,
     spark_optimizer,
     stuck_table,
 )
 
-
-@pytest.fixture(scope="module")
-def coordinator(shared: Installation) -> Process:
-    return shared.up()
+CLUSTERING = ("--type", "cluster", "--columns", "id,value")
 
 
-@pytest.fixture(scope="module")
-def optimizer(shared: Installation, coordinator: Process) -> Process:
+class Held(NamedTuple):
+    """An optimizer on Spark, whose worker holds while it optimizes a table."""
+
+    address: str
+    optimizer: Process
+    table: Table
+    before: Seen
+    process_id: str
+    mark: Path  # while it exists
+
+
+def hold(
+    installation: Installation,
+    failpoint: str = "task.before_write",
+    made: Callable[[Catalog], Table] = messy_table,
+    asked: tuple[str, ...] = ("--type", "full"),
+    settings: Mapping[str, str] | None = None,
+) -> Held:
+    address, mark = address_of(installation.up()), installation.directory / "held"
+    failing = f"{failpoint}=hold:{mark}"
+    optimizer = spark_optimizer(installation, address, "local[1]", failpoints=failing, settings=settings)
+    table = made(installation.catalog)
+    before, planned = look(table), installation.ask("optimize", name_of(table), *asked)
+    wait_until(mark.exists, "a worker holds")
+    return Held(address, optimizer, table, before, planned["process_id"], mark)
+
+
+def assert_done(installation: Installation, held: Held, *attempts: int) -> None:
+    """Fail unless its process has optimized the table once, with so many attempts at each task."""
+    process = wait_until(lambda: installation.ended(held.process_id), "the process ends")
+    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [*attempts])
+    assert_optimized_once(held.table, held.before)
+    assert_nothing_is_left(held.table)
+
+
+def test_an_optimizer_on_spark_has_a_thread_for_each_core_clusters_and_tells_errors_by_their_code(
+    installation: Installation,
+) -> None:
     settings = {"spark.default.parallelism": "7"}  # says nothing of cores
-    return spark_optimizer(shared, address_of(coordinator), "local[2]", settings=settings)
-
-
-def test_a_table_with_deletes_is_optimized_in_spark_with_equal_rows(shared: Installation, optimizer: Process) -> None:
-    table = partitioned_table(shared.catalog)
-    before = look(table)
-    outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
-    assert outcome.status == 0, outcome.stderr
-    assert_optimized_once(table, before, files=3)
-    assert_nothing_is_left(table)
-
-
-def test_the_optimizer_has_as_many_threads_as_spark_has_cores(shared: Installation, optimizer: Process) -> None:
-    (listed,) = shared.ask("optimizer", "list")["optimizers"]
+    optimizer = spark_optimizer(installation, address_of(installation.up()), "local[2]", settings=settings)
+    (listed,) = installation.ask("optimizer", "list")["optimizers"]
     labels = listed["labels"]
     assert (listed["threads"], listed["memory_bytes"]) == (2, 2 * 512 * 2**20)
     assert (labels["backend"], labels["master"], labels["pid"]) == ("spark", "local[2]", str(optimizer.popen.pid))
     assert labels["application"].startswith("local-")
 
-
-def test_an_error_in_a_worker_comes_back_with_its_code_and_message(shared: Installation, optimizer: Process) -> None:
-    table = messy_table(shared.catalog)
-    lost = Path(local_path(oracle.live_files(table)[0].path))
-    kept = lost.rename(lost.with_suffix(".kept"))
-    outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
-    assert outcome.status == 1
-    assert f"{lost} does not exist (the table's metadata names it" in " ".join(outcome.said)
-    assert "[AMORO-1002]" in " ".join(outcome.said)
-    assert "Py4J" not in outcome.stderr
-    kept.rename(lost)
-    assert_nothing_is_left(table)
-
-
-def test_a_killed_worker_costs_one_attempt_and_a_draining_optimizer_finishes_what_it_runs(
-    installation: Installation,
-) -> None:
-    coordinator, mark = installation.up(), installation.directory / "held"
-    optimizer = spark_optimizer(
-        installation, address_of(coordinator), "local[1]", failpoints=f"task.before_write=hold:{mark}"
-    )
-    table = messy_table(installation.catalog)
-    before = look(table)
-    planned = installation.ask("optimize", name_of(table), "--type", "full")
-    wait_until(mark.exists, "a worker holds")
-    (worker,) = python_workers(optimizer.popen.pid)
-    kill(worker)
-    mark.unlink()
-    wait_until(mark.exists, "the worker of the next attempt holds")
-
-    optimizer.popen.terminate()
-    optimizer.wait_for("optimizer.draining")
-    mark.unlink()
-    assert optimizer.wait() == 0
-    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
-    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [2])
-    assert_optimized_once(table, before)
-    assert_nothing_is_left(table)
-    assert "Spark could not run the task: Lost task 0.0" in optimizer.output
-
-
-def test_an_optimizer_whose_spark_dies_gives_its_attempt_back_and_ends_with_an_error(
-    installation: Installation,
-) -> None:
-    coordinator, mark = installation.up(), installation.directory / "held"
-    optimizer = spark_optimizer(
-        installation, address_of(coordinator), "local[1]", failpoints=f"task.before_write=hold:{mark}"
-    )
-    table = messy_table(installation.catalog)
-    before = look(table)
-    planned = installation.ask("optimize", name_of(table), "--type", "full")
-    wait_until(mark.exists, "a worker holds")
-    kill(java_of(optimizer.popen.pid))
-    assert optimizer.wait() == 1
-    assert "Error: the Spark application local-" in optimizer.output
-
-    (task,) = installation.ask("process", "show", planned["process_id"])["tasks"]
-    assert (task["status"], task["attempt"]) == ("planned", 1)
-    installation.optimizer(address_of(coordinator))
-    wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
-    assert_optimized_once(table, before)
-    assert_nothing_is_left(table)
-
-
-def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, optimizer: Process) -> None:
-    table = messy_table(shared.catalog, {"self-optimizing.cluster.partial-progress": "false"})
+    table = messy_table(installation.catalog, {"self-optimizing.cluster.partial-progress": "false"})
     before = look(table)
     options = ("--type", "cluster", "--columns", "id", "--full", "--wait")
-    outcome = shared.run("optimize", name_of(table), *options)
+    outcome = installation.run("optimize", name_of(table), *options)
     assert outcome.status == 0, outcome.stderr
     after = look(table)
     oracle.assert_same_rows(before.rows, after.rows)
@@ -160,6 +113,67 @@ def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, 
     assert {clustering.group_of(file.path) for file in oracle.live_files(table)} - {None}
     assert_nothing_is_left(table)
     assert '"kind": "cluster"' in optimizer.output
+
+    broken = messy_table(installation.catalog)
+    lost = Path(local_path(oracle.live_files(broken)[0].path))
+    kept = lost.rename(lost.with_suffix(".kept"))
+    outcome = installation.run("optimize", name_of(broken), "--type", "full", "--wait")
+    assert outcome.status == 1
+    assert f"{lost} does not exist (the table's metadata names it" in " ".join(outcome.said)
+    assert "[AMORO-1002]" in " ".join(outcome.said)
+    assert "Py4J" not in outcome.stderr
+    kept.rename(lost)
+    assert_nothing_is_left(broken)
+
+
+def test_a_killed_worker_costs_one_attempt_and_a_draining_optimizer_finishes_what_it_runs(
+    installation: Installation,
+) -> None:
+    held = hold(installation)
+    optimizer = held.optimizer
+    (worker,) = python_workers(optimizer.popen.pid)
+    kill(worker)
+    held.mark.unlink()
+    wait_until(held.mark.exists, "the worker of the next attempt holds")
+    optimizer.popen.terminate()
+    optimizer.wait_for("optimizer.draining")
+    held.mark.unlink()
+    assert optimizer.wait() == 0
+    assert_done(installation, held, 2)
+    assert "Spark could not run the task: Lost task 0.0" in optimizer.output
+
+
+def test_an_optimizer_whose_spark_dies_gives_its_attempt_back_and_ends_with_an_error(
+    installation: Installation,
+) -> None:
+    held = hold(installation)
+    kill(java_of(held.optimizer.popen.pid))
+    assert held.optimizer.wait() == 1
+    assert "Error: the Spark application local-" in held.optimizer.output
+    (task,) = installation.ask("process", "show", held.process_id)["tasks"]
+    assert (task["status"], task["attempt"]) == ("planned", 1)
+    installation.optimizer(held.address)
+    assert_done(installation, held, 2)
+
+
+@pytest.mark.parametrize(
+    ("made", "asked"), [(messy_table, ("--type", "full")), (group_table, CLUSTERING)], ids=["full", "cluster"]
+)
+def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer_finishes(
+    installation: Installation, made: Callable[[Catalog], Table], asked: tuple[str, ...]
+) -> None:
+    held = hold(installation, "task.after_file", made, asked)
+    (worker,) = python_workers(held.optimizer.popen.pid)
+    assert len(unreferenced_files(held.table)) == 1
+    daemon, java = parent_of(worker), java_of(held.optimizer.popen.pid)
+    held.optimizer.kill()
+    kill(java)
+    wait_until(lambda: not is_alive(daemon), "the daemon has told its workers to end and is gone")
+    held.mark.unlink()
+    wait_until(lambda: not is_alive(worker), "the worker ends")
+    assert unreferenced_files(held.table) == set()
+    installation.optimizer(held.address)
+    assert_done(installation, held, 2)
 
 
 MB = 2**20
@@ -181,10 +195,6 @@ def config_for(coordinator: coordinator_app.Coordinator, threads: int) -> Optimi
         heartbeat_interval_s=0.2,
         labels={},
     )
-
-
-def threads_of(coordinator: coordinator_app.Coordinator) -> list[int]:
-    return [optimizer.threads for optimizer, _ in coordinator.optimizers.list_optimizers()]
 
 
 def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_is_committed(
@@ -212,85 +222,42 @@ def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_
             assert_nothing_is_left(stuck.table)
 
 
-@dataclass(slots=True)
-class Capacity:
-    """A number of cores that changes."""
-
-    cores: int
-
-    def __call__(self) -> int:
-        return self.cores
-
-
 def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only heartbeats can tell it: a poll that gets nothing stays open for longer than the test waits.
     for module, name in ((runner_module, "POLL_WAIT_S"), (optimizing, "MAX_POLL_WAIT_S")):
         monkeypatch.setattr(module, name, 2 * PATIENCE_S)
-    capacity = Capacity(1)
+    capacity = [1]
+
+    def threads() -> list[int]:
+        return [optimizer.threads for optimizer, _ in coordinator.optimizers.list_optimizers()]
+
     with coordinator_app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
-        runner = Runner(config_for(coordinator, threads=1), InProcess(), capacity)
+        runner = Runner(config_for(coordinator, threads=1), InProcess(), lambda: capacity[0])
         with in_thread(runner.run, runner.stop) as call:
             for cores in (1, 3, 2, 4):
-                capacity.cores = cores
-                wait_until(lambda: threads_of(coordinator) == [capacity.cores], f"{cores} threads are registered")
+                capacity[0] = cores
+                wait_until(lambda: threads() == capacity, f"{cores} threads are registered")
         assert call.raised is None
-        assert threads_of(coordinator) == []
+        assert threads() == []
 
 
-def test_without_capacity_the_number_of_threads_stays(tmp_path: Path) -> None:
-    with coordinator_app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
-        runner = Runner(config_for(coordinator, threads=2), InProcess())
-        with in_thread(runner.run, runner.stop):
-            wait_until(lambda: threads_of(coordinator) == [2], "two threads are registered")
-
-
-@pytest.mark.parametrize(
-    ("made", "asked"),
-    [(messy_table, ("--type", "full")), (group_table, ("--type", "cluster", "--columns", "id,value"))],
-    ids=["full", "cluster"],
-)
-def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer_finishes(
-    installation: Installation, made: Callable[[Catalog], Table], asked: tuple[str, ...]
-) -> None:
-    address, mark = address_of(installation.up()), installation.directory / "held"
-    killed = spark_optimizer(installation, address, "local[1]", failpoints=f"task.after_file=hold:{mark}")
-    table = made(installation.catalog)
-    before = look(table)
-    planned = installation.ask("optimize", name_of(table), *asked)
-    wait_until(mark.exists, "a worker has written a file")
-    (worker,) = python_workers(killed.popen.pid)
-    assert len(unreferenced_files(table)) == 1
-    daemon, java = parent_of(worker), java_of(killed.popen.pid)
-    killed.kill()
-    kill(java)
-    wait_until(lambda: not is_alive(daemon), "the daemon has told its workers to end and is gone")
-    mark.unlink()
-    wait_until(lambda: not is_alive(worker), "the worker ends")
-    assert unreferenced_files(table) == set()
-
-    installation.optimizer(address)
-    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
-    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [2])
-    assert_optimized_once(table, before)
-    assert_nothing_is_left(table)
+def create_group(installation: Installation, name: str, *settings: str) -> None:
+    """A group whose optimizers are on Spark."""
+    given = ("spark-master=local[1]", "spark-conf.spark.ui.enabled=false", *settings)
+    properties = [word for item in given for word in ("--property", item)]
+    made = installation.run("group", "create", name, "--container", "spark", *properties)
+    assert made.status == 0, made.stderr
 
 
 def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: Installation) -> None:
     installation.up()
-    table = partitioned_table(installation.catalog, {"self-optimizing.group": "spark"})
-    before = look(table)
-    settings = ("spark-master=local[1]", "spark-conf.spark.ui.enabled=false")
-    given = [word for item in settings for word in ("--property", item)]
-    made = installation.run("group", "create", "spark", "--container", "spark", *given)
-    assert made.status == 0, made.stderr
+    create_group(installation, "spark")
     installation.ask("group", "scale", "spark", "1")
     leader = 0
     try:
-        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
-        assert outcome.status == 0, outcome.stderr
-        assert_optimized_once(table, before, files=3)
+        optimize_once(installation, "spark")
         (instance,) = installation.ask("group", "show", "spark")["instances"]
         (optimizer,) = installation.ask("optimizer", "list")["optimizers"]
         leader = int(instance["handle"])
@@ -316,18 +283,11 @@ def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: In
 
 def test_spark_runs_only_while_there_is_work(installation: Installation) -> None:
     installation.up()
-    table = partitioned_table(installation.catalog, {"self-optimizing.group": "nightly"})
-    before = look(table)
-    settings = ("spark-master=local[1]", "spark-conf.spark.ui.enabled=false", "threads=1")
-    on_demand = ("max-instances=2", "idle-timeout=3s")
-    given = [word for item in (*settings, *on_demand) for word in ("--property", item)]
-    assert installation.run("group", "create", "nightly", "--container", "spark", *given).status == 0
+    create_group(installation, "nightly", "threads=1", "max-instances=2", "idle-timeout=3s")
     drivers: list[int] = []
     try:
         assert installation.ask("group", "jobs", "nightly")["jobs"] == []
-        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
-        assert outcome.status == 0, outcome.stderr
-        assert_optimized_once(table, before, files=3)
+        optimize_once(installation, "nightly")
         drivers = [int(job["handle"]) for job in installation.ask("group", "jobs", "nightly")["jobs"]]
         assert 1 <= len(drivers) <= 2
         wait_until(lambda: not any(map(is_alive, drivers)), "no JVM is left", seconds=33)
@@ -363,15 +323,14 @@ def page(address: str) -> str:
     return answer.text
 
 
-def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(tmp_path: Path) -> None:
+def test_credentials_of_storage_are_seen_in_no_log_no_page_no_event_and_no_file_that_stays(tmp_path: Path) -> None:
     with closing(install(tmp_path, properties=SECRETS)) as installation:
         require_credentials_unseen(installation)
 
 
 def require_credentials_unseen(installation: Installation) -> None:
-    coordinator, mark, events = (installation.up(), installation.directory / "held", installation.directory / "events")
+    events, logging = installation.directory / "events", installation.directory / "log4j2.properties"
     events.mkdir()
-    logging = installation.directory / "log4j2.properties"
     logging.write_text(TELLING_PORTS)
     settings = {
         "spark.ui.enabled": "true",
@@ -381,17 +340,8 @@ def require_credentials_unseen(installation: Installation) -> None:
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
     }
-    optimizer = spark_optimizer(
-        installation,
-        address_of(coordinator),
-        "local[1]",
-        failpoints=f"task.before_write=hold:{mark}",
-        settings=settings,
-    )
-    table, broken = messy_table(installation.catalog), messy_table(installation.catalog)
-    before = look(table)
-    planned = installation.ask("optimize", name_of(table), "--type", "full")
-    wait_until(mark.exists, "a worker holds, with the credentials")
+    held = hold(installation, settings=settings)
+    optimizer, broken = held.optimizer, messy_table(installation.catalog)
     application = installation.ask("optimizer", "list")["optimizers"][0]["labels"]["application"]
     told = re.search(r"Successfully started service 'SparkUI' on port (\d+)", optimizer.output)
     assert told is not None
@@ -404,10 +354,14 @@ def require_credentials_unseen(installation: Installation) -> None:
         )
     }
     assert "spark.scheduler.mode" in pages["environment/"]
-    assert f"{name_of(table)} · process" in pages["jobs/"]
-    mark.unlink()
-    wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
-    assert_optimized_once(table, before)
+    assert f"{name_of(held.table)} · process" in pages["jobs/"]
+    held.mark.unlink()
+    assert_done(installation, held, 1)
+    group = installation.ask("optimize", name_of(group_table(installation.catalog)), *CLUSTERING)["process_id"]
+    wait_until(lambda: held.mark.unlink(missing_ok=True) or installation.ended(group), "the group is clustered")
+    assert installation.ended(group)["status"] == "success"
+    spilled = [path for place in ("blockmgr-*", "spark-*") for path in installation.directory.glob(f"{place}/**/*")]
+    assert [path for path in spilled if path.is_file() and CANARY.encode() in path.read_bytes()] == []
     Path(local_path(oracle.live_files(broken)[0].path)).unlink()
     assert installation.run("optimize", name_of(broken), "--type", "full", "--wait").status == 1
     assert optimizer.terminate() == 0
@@ -417,31 +371,3 @@ def require_credentials_unseen(installation: Installation) -> None:
     assert optimizer.output.count("task.started") >= 2
     said = {**pages, **logged, **dict(installation.logs())}
     assert [name for name, text in said.items() if CANARY in text] == []
-
-
-def test_credentials_of_a_group_that_is_clustered_are_in_no_event_and_in_no_file_that_stays(tmp_path: Path) -> None:
-    """In a process of its own: a JVM writes to the stderr of the test that started it."""
-    for name in ("events", "spill", "home"):
-        (tmp_path / name).mkdir()
-    done = in_own_process(cluster_with_secrets, tmp_path)
-    logged = [path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file()]
-    assert any("SparkListenerJobStart" in text for text in logged)
-    assert "FairSchedulableBuilder" in done.stderr
-    assert not [text for text in (*logged, done.stdout, done.stderr) if CANARY in text]
-
-
-def cluster_with_secrets(directory: Path) -> None:
-    """Cluster a group with these credentials; nothing of them stays in the spill of the open application."""
-    settings = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": (directory / "events").as_uri(),
-    }
-    with closing(make_catalog(directory)) as catalog, closing(World(directory / "home", catalog)) as world:
-        attempt, work = group_of(world, group_table(catalog), LINEAR)
-        spill = directory / "spill"
-        with open_backend("local[1]", spill, settings) as backend:
-            made = clustered(backend, work, attempt, io_properties=SECRETS)
-            stays = [path for path in spill.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
-            assert stays == []
-        assert made.rewrite.rows_written > 0
