@@ -222,8 +222,7 @@ class RiggedIceberg:
         return getattr(self.plain, name) if instead is None else partial(instead, self.plain)
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> IcebergTable:
-        instead = self._taken[IcebergFormat].get("load", IcebergFormat.load)
-        table: IcebergTable = instead(self.plain, catalog, identifier)
+        table: IcebergTable = self.__getattr__("load")(catalog, identifier)
         table.__class__ = self._table
         return table
 

@@ -290,5 +290,5 @@ def test_files_are_deleted_and_none_that_is_begun_too_late(
     worker.age_s = 300.0
     assert worker.complete(task, worker.execute(task))
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
-    assert sweeping.figures(place.of(process_id))["data_files_deleted"] == 3
+    assert sweeping.figures(place.world.process(process_id))["data_files_deleted"] == 3
     assert place.left() == []
