@@ -235,6 +235,25 @@ def test_a_malformed_property_is_refused_by_name(key: str, text: str) -> None:
         parse_into(RetentionConfig, {key: text})
 
 
+def test_what_goes_has_its_reason_and_the_oldest_goes_first() -> None:
+    chain = [snapshot(1, None, 7), snapshot(2, 1, 8), snapshot(3, 1, 9), snapshot(4, 2, 2), snapshot(5, 4, 1)]
+    selected = select(chain, [main(5)], DEFAULT, Target(snapshot_ids=(4,)), NOW)
+    assert list(selected.go.items()) == [
+        (3, "no branch or tag reaches it"),
+        (2, "past its retention"),
+        (1, "past its retention"),
+        (4, "named"),
+    ]
+
+
+def test_a_tag_protects_its_snapshot_up_to_the_last_moment_of_its_age() -> None:
+    tag = Ref("t", 1, False, max_ref_age=5 * DAY)
+    held = select(history(5, 1), [main(2), tag], DEFAULT, Target(), NOW)
+    assert (held.refs, held.go, held.stay[1].ground) == ({}, {}, KeepReason.TAG)
+    expired = select(history(5.01, 1), [main(2), tag], DEFAULT, Target(), NOW)
+    assert (expired.refs, set(expired.go)) == ({"t": "tag t is older than 5d"}, {1})
+
+
 # What Java does not protect
 
 
