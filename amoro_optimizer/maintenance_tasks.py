@@ -145,9 +145,9 @@ def _output(work: pb.ListWork, found: SearchResult) -> pb.ListOutput:
         more_bytes=found.beyond_bytes,
         seen=[path for path in work.must_be_listed if path not in found.unseen],
     )
-    for one in found.orphans:
-        modified = None if one.modified_at is None else to_us(one.modified_at)
-        output.candidates.add(path=one.path, size_bytes=one.size_bytes or 0, modified_us=modified)
+    for orphan in found.orphans:
+        modified = None if orphan.modified_at is None else to_us(orphan.modified_at)
+        output.candidates.add(path=orphan.path, size_bytes=orphan.size_bytes or 0, modified_us=modified)
     return output
 
 
@@ -185,8 +185,8 @@ def _deleted(
     work: pb.DeleteWork, files: Sequence[Condemned], access: FileAccess, run: Run, pace: Pace
 ) -> Mapping[str, Removal]:
     """The outcome of each file. Raises OptimizerError, with none of them deleted, when it is too late."""
-    result = access.stat_many(one.path for one in files)
-    same = [one.path for one in files if one.is_still(result[one.path])]
+    result = access.stat_many(file.path for file in files)
+    same = [file.path for file in files if file.is_still(result[file.path])]
     failpoint("task.before_delete")
     began = pace.begin()
     if run.age_s() * 1000 > work.begin_within_ms:
@@ -197,7 +197,7 @@ def _deleted(
     removals = access.delete_many(same) if same else {}
     failpoint("task.after_delete")
     pace.keep(removals, began)
-    rest = {one.path: ABSENT if result[one.path] is None else _CHANGED for one in files}
+    rest = {file.path: ABSENT if result[file.path] is None else _CHANGED for file in files}
     return {**rest, **removals}
 
 

@@ -167,7 +167,7 @@ def _interpreter() -> Iterator[tuple[Path, str]]:
 
 def _below(root: Path, name: str, left_out: set[str]) -> Iterator[tuple[Path, str]]:
     for directory, names, files in os.walk(root):
-        names[:] = [one for one in names if one not in left_out and not one.startswith("config-")]
+        names[:] = [name for name in names if name not in left_out and not name.startswith("config-")]
         for file in files:
             source = Path(directory, file)
             if source.is_file():  # a link may be dangling

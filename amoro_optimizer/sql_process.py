@@ -72,7 +72,7 @@ def _by_duckdb(request: Json) -> Json:
                 db.register(name, rows)
             db.execute("SET lock_configuration = true")
             statements = db.extract_statements(request["sql"])
-            if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+            if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise InvalidArgument("DuckDB does not take it for one SELECT")
             found = db.sql(request["sql"])
             texts = ", ".join(f"#{number}::VARCHAR" for number in range(1, len(found.columns) + 1))
@@ -96,7 +96,7 @@ class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has n
 
     def __init__(self, table: Json, memory_bytes: int) -> None:
         fields = arrow_schema(parse_rows_schema(table["schema"]))
-        self._ids = {table["names"][number]: number for number in (int(one.metadata[FIELD_ID]) for one in fields)}
+        self._ids = {table["names"][number]: number for number in (int(field.metadata[FIELD_ID]) for field in fields)}
         self._table, self._memory_bytes = table, memory_bytes
         self.error: AmoroError | None = None
         named = [one.with_name(name) for one, name in zip(fields, self._ids, strict=True)]
@@ -107,7 +107,7 @@ class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has n
         before it is asked for, which a scanner of Arrow's would do."""
         shown, text = columns or self.schema.names, str(filter)
         read = pa.schema([one for one in self.schema if one.name in shown or one.name in text])
-        found = (one if filter is None else one.filter(filter) for one in self._tables(read))
+        found = (table if filter is None else table.filter(filter) for table in self._tables(read))
         batches = (batch for one in found for batch in one.select(shown).to_batches())
         schema = pa.schema([self.schema.field(one) for one in shown])
         return SimpleNamespace(to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches))

@@ -228,10 +228,10 @@ def lease_released(lease: pb.Lease) -> Document:
 
 FATES: Listing[snapshots_pb.SnapshotFate] = Listing(
     (
-        Column("SNAPSHOT", lambda one: one.snapshot_id),
-        Column("COMMITTED", lambda one: one.committed_ms, format_time),
-        Column("NEXT", lambda one: "expires" if one.goes else "stays"),
-        Column("WHY", lambda one: one.reason),
+        Column("SNAPSHOT", lambda item: item.snapshot_id),
+        Column("COMMITTED", lambda item: item.committed_ms, format_time),
+        Column("NEXT", lambda item: "expires" if item.goes else "stays"),
+        Column("WHY", lambda item: item.reason),
     ),
     elastic="WHY",
 )

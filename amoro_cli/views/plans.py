@@ -134,7 +134,7 @@ def _title(plan: pb.Plan, chosen: int) -> list[str]:
 
 
 def _row(partition: pb.PlannedPartition) -> tuple[str, ...]:
-    depths = "".join(f"; {one.column} {one.depth:.3g} files (ideal {one.ideal:.3g})" for one in partition.columns)
+    depths = "".join(f"; {item.column} {item.depth:.3g} files (ideal {item.ideal:.3g})" for item in partition.columns)
     return (
         f"{partition.type or 'skipped'}  {partition.reason}{depths}",
         format_count(partition.data_files),

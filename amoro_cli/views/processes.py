@@ -130,31 +130,31 @@ def event_line(event: pb.Event) -> Document:
 
 _TOTALS: Listing[pb.ProcessTotals] = Listing(
     (
-        Column("TYPE", lambda one: one.type),
-        Column("STATUS", lambda one: one.status),
-        Column("PROCESSES", lambda one: one.processes, format_count, right=True),
-        Column("TABLES", lambda one: one.tables, format_count, right=True),
-        Column("FILES", lambda one: change(one.data_files_before, one.data_files_after)),
-        Column("DELETES", lambda one: change(one.delete_files_before, one.delete_files_after)),
-        Column("SIZE", lambda one: change(one.bytes_before, one.bytes_after, format_bytes)),
+        Column("TYPE", lambda item: item.type),
+        Column("STATUS", lambda item: item.status),
+        Column("PROCESSES", lambda item: item.processes, format_count, right=True),
+        Column("TABLES", lambda item: item.tables, format_count, right=True),
+        Column("FILES", lambda item: change(item.data_files_before, item.data_files_after)),
+        Column("DELETES", lambda item: change(item.delete_files_before, item.delete_files_after)),
+        Column("SIZE", lambda item: change(item.bytes_before, item.bytes_after, format_bytes)),
     )
 )
 _FAILED: Listing[pb.TableFailures] = Listing(
     (
-        Column("TABLE", lambda one: one.table),
-        Column("TIMES", lambda one: one.processes, format_count, right=True),
-        Column("LAST", lambda one: one.finished_ms, format_time),
-        Column("PROCESS", lambda one: one.process_id, short_id),
-        Column("WHY", lambda one: one_line(one.reason)),
+        Column("TABLE", lambda item: item.table),
+        Column("TIMES", lambda item: item.processes, format_count, right=True),
+        Column("LAST", lambda item: item.finished_ms, format_time),
+        Column("PROCESS", lambda item: item.process_id, short_id),
+        Column("WHY", lambda item: one_line(item.reason)),
     ),
     spare=("LAST",),
     elastic="WHY",
 )
 _WORSE: Listing[pb.WorseTable] = Listing(
     (
-        Column("TABLE", lambda one: one.table),
-        Column("SMALL FILES", lambda one: change(one.small_files_before, one.small_files)),
-        Column("DELETES", lambda one: change(one.delete_files_before, one.delete_files)),
+        Column("TABLE", lambda item: item.table),
+        Column("SMALL FILES", lambda item: change(item.small_files_before, item.small_files)),
+        Column("DELETES", lambda item: change(item.delete_files_before, item.delete_files)),
     )
 )
 

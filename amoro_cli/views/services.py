@@ -53,18 +53,18 @@ OPTIMIZERS: Listing[pb.Optimizer] = Listing(
 #: Schema amoro.listeners/v1: `listeners`, `total`, `next`.
 LISTENERS: Listing[journal_pb.Listener] = Listing(
     (
-        Column("LISTENER", lambda one: one.name),
-        Column("TO", lambda one: one.target),
-        Column("STATE", lambda one: one.state),
-        Column("EVENT", lambda one: one.event_id, right=True),
-        Column("BEHIND SINCE", lambda one: one.pending_ms, format_time),
-        Column("LOST", lambda one: one.lost_events, right=True),
-        Column("FAILURE", lambda one: one.failure or "-"),
+        Column("LISTENER", lambda item: item.name),
+        Column("TO", lambda item: item.target),
+        Column("STATE", lambda item: item.state),
+        Column("EVENT", lambda item: item.event_id, right=True),
+        Column("BEHIND SINCE", lambda item: item.pending_ms, format_time),
+        Column("LOST", lambda item: item.lost_events, right=True),
+        Column("FAILURE", lambda item: item.failure or "-"),
     ),
     spare=("TO",),
     elastic="FAILURE",
     schema="amoro.listeners/v1",
-    name=lambda one: one.name,
+    name=lambda item: item.name,
     nothing="No listeners. They are set with `listeners` in amoro.yaml.",
 )
 
@@ -134,7 +134,8 @@ def namespace_detail(verb: str) -> Callable[[Any], Document]:
 def namespaces_document(answer: Any) -> Document:
     """Schema amoro.namespaces/v1: `namespaces`."""
     rows = tuple(
-        (one.namespace, ", ".join(f"{k}={v}" for k, v in sorted(one.properties.items()))) for one in answer.namespaces
+        (namespace.namespace, ", ".join(f"{k}={v}" for k, v in sorted(namespace.properties.items())))
+        for namespace in answer.namespaces
     )
     names = tuple(row[0] for row in rows)
     block = (
@@ -268,7 +269,7 @@ def check_document(problems: Sequence[str]) -> Document:
 def status_document(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condition]) -> Document:
     """What runs, and what is wrong."""
     body = {**encode(status), "conditions": encode_all(conditions)}
-    return Document("amoro.status/v1", body, tuple(one.name for one in conditions), (*_blocks(status, conditions),))
+    return Document("amoro.status/v1", body, tuple(item.name for item in conditions), (*_blocks(status, conditions),))
 
 
 def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condition]) -> Iterator[Block]:

@@ -198,11 +198,11 @@ _NEWEST = 20
 
 def _service_pairs(services: pb.TableServices) -> tuple[tuple[str, str], ...]:
     """What the table consists of, and how far its format's own engine is with it."""
-    kinds = [f"{format_count(one.files)} {one.kind}, {format_bytes(one.bytes)}" for one in services.kinds]
+    kinds = [f"{format_count(kind.files)} {kind.kind}, {format_bytes(kind.bytes)}" for kind in services.kinds]
     old = f"{many(services.superseded_files, 'file')}, {format_bytes(services.superseded_bytes)}"
     by = ", ".join(services.partition_columns)
     return (
-        ("columns", ", ".join(f"{one.name} {one.type}" for one in services.columns) or "-"),
+        ("columns", ", ".join(f"{column.name} {column.type}" for column in services.columns) or "-"),
         ("partitions", f"{format_count(services.partitions)} by {by}" if by else "none"),
         ("files", "; ".join(kinds) or "none"),
         *with_value(("superseded", old if services.superseded_files else "")),
@@ -400,7 +400,9 @@ def digest_document(digest: journal_pb.TableDigest, partitions: int) -> Document
             ("target", format_bytes(digest.target_bytes)),
             ("partitions", format_count(digest.partitions_total)),
         )
-        used = [one for one in digest.sizes if one.data_files or one.position_delete_files or one.equality_delete_files]
+        used = [
+            size for size in digest.sizes if size.data_files or size.position_delete_files or size.equality_delete_files
+        ]
         shown = digest.partitions[:partitions]
         blocks = [Pairs(pairs), "", _SIZES.grid(used) if used else "No files."]
         blocks += ["", _PARTITIONS.grid(shown)] if shown else []

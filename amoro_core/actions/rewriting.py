@@ -254,7 +254,7 @@ class Rewriting(ActionDefaults):
             table.partition_path,
             excluding_reserved(taken, table.selects(config.filter) if config.filter is not None else None),
             table.chooses(request.where) if request.where else None,
-            kept=ordered_groups(scan),
+            clustered=ordered_groups(scan),
             commits=situation.commits,
         )
         evaluation = with_reserved(evaluation, scan, taken)

@@ -142,7 +142,7 @@ class ComputeStatistics(ActionDefaults):
             history,
             entries,
             partitions=partitions,
-            asked=request.name is not None,
+            by_request=request.name is not None,
             force=request.force,
         )
         if not verdict.is_due:

@@ -23,7 +23,7 @@ def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan
     for group in verdict.plan.groups if verdict.plan else ():
         groups.setdefault(group.key, []).append(group)
     columns = (column for partition in verdict.partitions for column in partition.columns)
-    partitions = [_partition(one, groups.get(one.key, [])) for one in verdict.partitions]
+    partitions = [_partition(partition, groups.get(partition.key, [])) for partition in verdict.partitions]
     saving = saving_of(partitions)
     return pb.Plan(
         table=str(runtime.identifier),
@@ -54,7 +54,7 @@ def _scan_record(scan: pb.ToldScan) -> ScanRecord:
         raise InvalidArgument(
             f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
         ) from error
-    ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
+    ordered = tuple(sorted(filters, key=lambda item: (item.column, item.operator)))
     return ScanRecord(day, ordered, scan.scans, scan.place, scan.source)
 
 

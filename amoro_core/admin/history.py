@@ -106,9 +106,9 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
 
 def list_listeners(services: Services, request: pb.ListListenersRequest, call: Call) -> pb.ListListenersResponse:
     """Every listener and how far it is."""
-    found = sorted(map(_listener, services.listening.statuses()), key=lambda one: one.name)
+    found = sorted(map(_listener, services.listening.statuses()), key=lambda item: item.name)
     rest = [one for one in found if one.name > request.after]
-    page = cut(rest[: page_limit(request.limit) + 1], page_limit(request.limit), len(found), lambda one: one.name)
+    page = cut(rest[: page_limit(request.limit) + 1], page_limit(request.limit), len(found), lambda item: item.name)
     return pb.ListListenersResponse(listeners=page.items, next=page.next, total=page.total)
 
 

@@ -195,12 +195,12 @@ def get_retention(services: Services, request: snapshots_pb.GetRetentionRequest,
     fates = [
         as_message(
             snapshots_pb.SnapshotFate,
-            one,
-            goes=one.snapshot_id in go,
-            ground="" if one.snapshot_id in go else stay[one.snapshot_id].ground.value,
-            reason=go[one.snapshot_id] if one.snapshot_id in go else stay[one.snapshot_id].reason,
+            snapshot,
+            goes=snapshot.snapshot_id in go,
+            ground="" if snapshot.snapshot_id in go else stay[snapshot.snapshot_id].ground.value,
+            reason=go[snapshot.snapshot_id] if snapshot.snapshot_id in go else stay[snapshot.snapshot_id].reason,
         )
-        for one in history.snapshots
+        for snapshot in history.snapshots
     ]
     refs = [
         as_message(snapshots_pb.RefFate, ref, goes=ref.name in selection.refs, reason=selection.refs.get(ref.name, ""))

@@ -110,7 +110,7 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
         work_hash=_work_hash(plan),
         changes=differences,
     )
-    ordered = sorted(plan.partitions, key=lambda one: not one.type)
+    ordered = sorted(plan.partitions, key=lambda item: not item.type)
     identifier, shown = services.catalogs.resolve(plan.table), MOST_PARTITIONS
     while len(content := _packed(saved_plan, ordered, shown)) > LARGEST:
         if not shown:
@@ -168,7 +168,9 @@ def _work_hash(plan: pb.Plan) -> str:
 
 def _by_partition(plan: pb.Plan) -> dict[_Key, _Work]:
     return {
-        (one.spec_id, one.partition): (one.type, one.data_files, one.input_bytes) for one in plan.partitions if one.type
+        (partition.spec_id, partition.partition): (partition.type, partition.data_files, partition.input_bytes)
+        for partition in plan.partitions
+        if partition.type
     }
 
 

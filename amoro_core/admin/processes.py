@@ -54,7 +54,7 @@ def _task(item: OptimizingTask, progress: Mapping[Attempt, tuple[int, int]]) -> 
 
 def _receipt(receipt: Receipt) -> pb.Receipt:
     """What the commit changed; `revertible` is not set."""
-    equations = [as_message(pb.Equation, one, holds=one not in receipt.unequal) for one in receipt.equations]
+    equations = [as_message(pb.Equation, item, holds=item not in receipt.unequal) for item in receipt.equations]
     return as_message(pb.Receipt, receipt, revertible=False, equations=equations)
 
 

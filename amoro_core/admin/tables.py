@@ -256,7 +256,7 @@ def table_changed(services: Services, request: pb.TableChangedRequest, call: Cal
 
 def receive_events(services: Services, request: pb.ReceiveEventsRequest, call: Call) -> pb.ReceivedEvents:
     """Look soon, once, at each table that events of engines and object stores are about; says which it can't be."""
-    events = Counter((one.table, one.path) for one in request.events)
+    events = Counter((event.table, event.path) for event in request.events)
     located = services.tables.locate([path for table, path in events if not table])
     counts, problems, known = Counter(ignored=request.ignored), list[pb.EventProblem](), set[TableIdentifier]()
     for (table, path), number in events.items():
@@ -266,7 +266,7 @@ def receive_events(services: Services, request: pb.ReceiveEventsRequest, call: C
                 raise TableNotFound(f"{path} is in the location of no known table", hint=_NEW_TABLES)
             identifier = services.catalogs.resolve(table) if table else located[path]
             if identifier not in known:
-                require(call.principal, "ReceiveEvents", Role.OPERATOR, partial(lambda one: one, identifier))
+                require(call.principal, "ReceiveEvents", Role.OPERATOR, partial(lambda item: item, identifier))
                 services.change_notifications.changed(identifier, "an event", call.caller)
                 known.add(identifier)
         except AmoroError as error:

@@ -109,7 +109,7 @@ def _source(name: str, known: set[str]) -> str | None:
 def _value(hint: Any, message: Message, source: str) -> object:
     value = getattr(message, source)
     if get_origin(hint) in (Union, types.UnionType):
-        (kind,) = (one for one in get_args(hint) if one is not _NONE)
+        (kind,) = (arg for arg in get_args(hint) if arg is not _NONE)
         if isinstance(value, Message):
             return read(kind, value) if message.HasField(source) else None
         return _plain(kind, value) if value else None

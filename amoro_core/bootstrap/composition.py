@@ -132,8 +132,8 @@ def installed(
         # It only reads, and ends with the process.
         background=lambda work: threading.Thread(target=work, name="guard", daemon=True).start(),
         listeners={
-            **{one: posting(one, partial(signing_key_of, one)) for one in listeners},
-            **event_listeners({one.name for one in listeners}),
+            **{listener: posting(listener, partial(signing_key_of, listener)) for listener in listeners},
+            **event_listeners({listener.name for listener in listeners}),
         },
     )
 
@@ -181,7 +181,7 @@ class Services:
             self.listening.asks_for,
             self.change_notifications.note_changes,
         )
-        vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
+        vending = Vending(lambda item: tables_of.open(item).io_properties(), clock)
         signals = Signals(self.work.fire, around.commit_due, around.left_over, self.changes.fire, meters)
         self.planning = PlanningService(store, tables_of, self.actions.optimizing, find_action, clock, vending, signals)
         self.ack_guarding = AckGuardService(store, tables_of, find_action, clock, signals, parts.background)

@@ -114,7 +114,7 @@ def _lacking_jars(home: Path, staffed: Set[str]) -> Iterator[str]:
     with closing(ReadingStore.open(home / "amoro.db")) as store:
         formats, optimizers = store.read(tables.formats_by_group), store.read(groups.list_optimizers)
     for group in sorted(staffed & formats.keys()):
-        members = [Member(one.draining, kinds=one.kinds) for one in optimizers if one.group == group]
+        members = [Member(item.draining, kinds=item.kinds) for item in optimizers if item.group == group]
         if reason := missing_kinds_reason(group, members, procedures_of(formats[group])):
             yield reason
 

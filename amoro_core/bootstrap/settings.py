@@ -198,7 +198,7 @@ class Settings:
 
     def rules_of(self, catalog: str) -> CatalogRules:
         """The rules for that catalog, including those for all catalogs."""
-        own = next((one for one in self.catalogs if one.name == catalog), CatalogRules(catalog))
+        own = next((item for item in self.catalogs if item.name == catalog), CatalogRules(catalog))
         return replace(own, strict_locations=own.strict_locations or self.strict_locations)
 
     def action_intervals(self) -> Mapping[str, timedelta | None]:
@@ -431,7 +431,7 @@ def _rules_of(name: str, value: object) -> CatalogRules:
     if unknown := sorted(rules.keys() - {"allow-locations", "strict-locations"}):
         raise ValueError(f"{name} has the unknown key {unknown[0]!r}; known are allow-locations and strict-locations")
     prefixes, strict = rules.get("allow-locations", []), rules.get("strict-locations", False)
-    if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
+    if not isinstance(prefixes, list) or not all(isinstance(prefix, str) for prefix in prefixes):
         raise ValueError(f"expected a list of locations as allow-locations of {name}")
     for prefix in prefixes:
         if flaw := flaw_of_prefix(prefix):

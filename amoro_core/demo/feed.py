@@ -384,7 +384,7 @@ def _is_committed(catalog: Catalog, table: Table, delta: RowDelta) -> bool:
         raise CheckFailed(f"{IDENTIFIER} has lost its snapshots")
     draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number())
     header, metrics = new_header(metadata, metadata.default_spec_id), UpdateMetrics()
-    manifests = [one for one in head.manifests(table.io) if one.has_added_files() or one.has_existing_files()]
+    manifests = [item for item in head.manifests(table.io) if item.has_added_files() or item.has_existing_files()]
     for content, files in ((ManifestContent.DATA, delta.data), (ManifestContent.DELETES, delta.deletes)):
         numbered = [replace(file, sequence_number=draft.sequence_number) for file in files]
         entries = [added_entry(file, header, draft.snapshot_id) for file in numbered]

@@ -89,7 +89,7 @@ def row_equation(made: "pb.Receipt") -> str:
 def detail_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
     """The action's own figures that are not zero, deletes carried over, why files were not copied, and its checks."""
     hidden = {*_COMMON, _CARRIED, "equality_delete_files_after"}
-    own = {one.name: one for one in made.figures if one.name not in hidden}
+    own = {figure.name: figure for figure in made.figures if figure.name not in hidden}
     lines = []
     for name, figure in own.items():
         of, _, when = name.rpartition("_")
@@ -99,10 +99,10 @@ def detail_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
             lines.append((label(name), value(figure)))
     lines += [("rows carried over", one) for one in made.carried]
     lines += [("not copied", f"{many(one.files, 'file')}: {one.reason}") for one in made.encoded]
-    for one in made.equations:
-        if one.left != "rows_before":
-            sign, mark = ("=", "✓") if one.holds else ("≠", "✗")
-            lines.append(("check", f"{label(one.left)} {sign} {label(one.right)} {mark}"))
+    for equation in made.equations:
+        if equation.left != "rows_before":
+            sign, mark = ("=", "✓") if equation.holds else ("≠", "✗")
+            lines.append(("check", f"{label(equation.left)} {sign} {label(equation.right)} {mark}"))
     return lines
 
 

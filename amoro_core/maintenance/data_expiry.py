@@ -93,7 +93,7 @@ class DatePattern:
 
 def _tokens(pattern: str) -> list[tuple[str, bool]]:
     """The runs of letters (True) and the texts (False) of a pattern."""
-    found: list[tuple[str, bool]] = []
+    runs: list[tuple[str, bool]] = []
     position = 0
     while position < len(pattern):
         match = _TOKEN.match(pattern, position)
@@ -103,13 +103,13 @@ def _tokens(pattern: str) -> list[tuple[str, bool]]:
         if letter is not None:
             run = match[0]
             if run not in _WIDTHS:
-                known = ", ".join(_WIDTHS)
-                raise ValueError(f"{run} is none of {known}; letters that are text stand in quotes: '{run}'")
-            found.append((run, True))
+                letters = ", ".join(_WIDTHS)
+                raise ValueError(f"{run} is none of {letters}; letters that are text stand in quotes: '{run}'")
+            runs.append((run, True))
         else:  # '' outside of a quoted text is a quote, too
-            found.append((other if other is not None else quoted.replace("''", "'") or "'", False))
+            runs.append((other if other is not None else quoted.replace("''", "'") or "'", False))
         position = match.end()
-    return found
+    return runs
 
 
 #: The property that switches it on and off.
@@ -167,10 +167,10 @@ class DataExpiryConfig:
 
     enabled: bool = declared(SWITCH, "false", boolean)
     column: str = declared("data-expire.field", "", lambda text: name(text) if text else "")
-    level: Level = declared("data-expire.level", "partition", one_of({one.value: one for one in Level}))
+    level: Level = declared("data-expire.level", "partition", one_of({level.value: level for level in Level}))
     retention: timedelta | None = declared("data-expire.retention-time", "", _retention)
     base: BaseRule = declared(
-        "data-expire.base-on-rule", "LAST_COMMIT_TIME", one_of({one.value: one for one in BaseRule})
+        "data-expire.base-on-rule", "LAST_COMMIT_TIME", one_of({rule.value: rule for rule in BaseRule})
     )
     pattern: DatePattern = declared("data-expire.datetime-string-pattern", "yyyy-MM-dd", DatePattern)
     #: The unit of a column of integers, in microseconds.
@@ -218,7 +218,7 @@ def expired(scan: TableScan, limit: Limit) -> Expired:
     """The files of the scan that have expired, by partition; on the level `partition`, whole partitions only."""
     columns = LiveFiles.of(scan.files).columns
     counted = pc.value_counts(columns.paths)
-    twice = frozenset(one["values"] for one in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist())
+    twice = frozenset(row["values"] for row in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist())
     # Rows are made again below: those evaluated here would keep all their unpacked metrics in memory.
     reasons = [_reason_to_stay(columns.row(at), limit, twice) for at in range(len(columns))]
     if limit.config.level is Level.PARTITION:
@@ -226,12 +226,12 @@ def expired(scan: TableScan, limit: Limit) -> Expired:
         for at, why in enumerate(reasons):
             if not why and int(columns.place[at]) in mixed:
                 reasons[at] = "other files of its partition stay"
-    found: dict[PartitionKey, list[DataFile]] = {}
+    expired: dict[PartitionKey, list[DataFile]] = {}
     for at in columns.order().tolist():
         if not reasons[at]:
-            found.setdefault(PartitionKey(*columns.places[columns.place[at]]), []).append(columns.row(at))
+            expired.setdefault(PartitionKey(*columns.places[columns.place[at]]), []).append(columns.row(at))
     kept = dict(sorted(Counter(filter(None, reasons)).items()))
-    return Expired({key: tuple(files) for key, files in found.items()}, int(columns.records.sum()), kept)
+    return Expired({key: tuple(files) for key, files in expired.items()}, int(columns.records.sum()), kept)
 
 
 def still_expired(planned: Expired, head: TableScan, level: Level) -> tuple[DataFile, ...]:
@@ -279,8 +279,8 @@ def _latest(file: DataFile, limit: Limit) -> int | None:
         least = file.metrics.lower_bounds.get(limit.column.field_id)
         return _latest_text(bound, least, limit) if limit.column.kind is TimeKind.STRING else _moment(bound, limit)
     parts = ((part, file.partition[part.at]) for part in limit.column.parts.get(file.spec_id, ()))
-    told = [moment for part, value in parts if value is not None and (moment := _end(part, value, limit)) is not None]
-    return min(told, default=None)
+    ends = [moment for part, value in parts if value is not None and (moment := _end(part, value, limit)) is not None]
+    return min(ends, default=None)
 
 
 def _latest_text(greatest: bytes, least: bytes | None, limit: Limit) -> int | None:
@@ -346,18 +346,18 @@ _ADDED = ("added-records", "added-data-files")
 
 
 def last_data_commit(
-    snapshots: Sequence[SnapshotFacts], head_id: int | None, kept: DataCommit | None
+    snapshots: Sequence[SnapshotFacts], head_id: int | None, last: DataCommit | None
 ) -> DataCommit | None:
     """The newest commit on main that added data and is not maintenance; None if unknown.
 
     `kept` is the previous result. It is used when main's history no longer has such a commit, as after an expiry (some
     writers then drop the parent id), but not if its snapshot still exists: main was then rolled back.
     """
-    known = {snapshot_facts.snapshot_id: snapshot_facts for snapshot_facts in snapshots}
-    for found in ancestors(known, head_id):
-        if _brought_data(found):
-            return DataCommit(found.snapshot_id, round((found.committed_at - _EPOCH).total_seconds() * 1000))
-    return kept if kept is not None and kept.snapshot_id not in known else None
+    by_id = {snapshot_facts.snapshot_id: snapshot_facts for snapshot_facts in snapshots}
+    for snapshot in ancestors(by_id, head_id):
+        if _brought_data(snapshot):
+            return DataCommit(snapshot.snapshot_id, round((snapshot.committed_at - _EPOCH).total_seconds() * 1000))
+    return last if last is not None and last.snapshot_id not in by_id else None
 
 
 def _brought_data(snapshot: SnapshotFacts) -> bool:

@@ -72,7 +72,7 @@ def small_ones(listed: Sequence[Listed], target_bytes: int, min_count: int) -> t
 
 def wide_ones(listed: Sequence[Listed], least: int) -> tuple[int, ...]:
     """The indexes of manifests whose bounds overlap enough to be worth reading, those with most corners first."""
-    boxes = [one.box for one in listed if one.box is not None]
+    boxes = [manifest.box for manifest in listed if manifest.box is not None]
     if len(boxes) < max(least, 2) or len(boxes) < len(listed):
         return ()
     corners = sorted({corner for box in boxes for corner in (box.low, box.high)})
@@ -113,7 +113,7 @@ def manifests_per_partition(boxes: Sequence[Box], partitions: Sequence[Point]) -
 def box_of(points: Sequence[Point]) -> Box:
     """The bounds of these partitions."""
     fields = list(zip(*points, strict=True))
-    return Box(tuple(min(one) for one in fields), tuple(max(one) for one in fields))
+    return Box(tuple(min(keys) for keys in fields), tuple(max(keys) for keys in fields))
 
 
 def is_halved(before: float, after: float) -> bool:
@@ -123,10 +123,10 @@ def is_halved(before: float, after: float) -> bool:
 
 def _counts(boxes: Sequence[Box], points: Sequence[Point]) -> npt.NDArray[np.int64]:
     """For each box, the number of points in it."""
-    every = [*(box.low for box in boxes), *(box.high for box in boxes), *points]
-    ranks = np.array([_ranks(keys) for keys in zip(*every, strict=True)], np.int64).T
+    corners = [*(box.low for box in boxes), *(box.high for box in boxes), *points]
+    ranks = np.array([_ranks(keys) for keys in zip(*corners, strict=True)], np.int64).T
     low, high, at = ranks[: len(boxes)], ranks[len(boxes) : 2 * len(boxes)], ranks[2 * len(boxes) :]
-    return np.array([((at >= low[one]) & (at <= high[one])).all(axis=1).sum() for one in range(len(boxes))], np.int64)
+    return np.array([((at >= low[box]) & (at <= high[box])).all(axis=1).sum() for box in range(len(boxes))], np.int64)
 
 
 def _ranks(keys: Sequence[Key]) -> list[int]:

@@ -61,8 +61,8 @@ def by_place(places: Iterable[str], page: Sequence[StoredFile]) -> Iterator[tupl
 
 def outermost(places: Iterable[str]) -> tuple[str, ...]:
     """The distinct locations in order, without those within another."""
-    wanted = list(dict.fromkeys(normalise(one) for one in places if one))
-    return tuple(one for one in wanted if not any(is_below(one, other) for other in wanted))
+    wanted = list(dict.fromkeys(normalise(place) for place in places if place))
+    return tuple(place for place in wanted if not any(is_below(place, other) for other in wanted))
 
 
 def refuse_shared(name: str, ground: TableLocations, places: Iterable[str], neighbours: Mapping[str, str]) -> None:
@@ -70,8 +70,8 @@ def refuse_shared(name: str, ground: TableLocations, places: Iterable[str], neig
     has the same names in a location that is not this table's alone."""
     listed = (ground.location, *places)
     for other, location in sorted(neighbours.items()):
-        shared = next((one for one in listed if is_within(one, location) or is_within(location, one)), None)
-        if shared is None and any(not is_within(one, ground.location) for one in places):
+        shared = next((place for place in listed if is_within(place, location) or is_within(location, place)), None)
+        if shared is None and any(not is_within(place, ground.location) for place in places):
             is_namesake = "/".join(normalise(location).split("/")[-2:]) == ground.context
             shared = location if is_namesake else None
         if shared is not None:
@@ -84,13 +84,13 @@ def refuse_shared(name: str, ground: TableLocations, places: Iterable[str], neig
 
 def settled_names(text: str) -> dict[str, str]:
     """The value of `equal-schemes` or `equal-authorities`: `a,b=c; d=e` treats a and b as c. Raises ValueError."""
-    found: dict[str, str] = {}
-    for part in filter(None, (one.strip() for one in text.split(";"))):
-        names, equals, one = (side.strip() for side in part.partition("="))
-        if not (names and equals and one):
+    result: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        names, equals, target = (side.strip() for side in part.partition("="))
+        if not (names and equals and target):
             raise ValueError("expected names that are equal to one, such as s3a,s3n=s3")
-        found |= {name.strip(): one for name in names.split(",")}
-    return found
+        result |= {name.strip(): target for name in names.split(",")}
+    return result
 
 
 #: The property that switches the action on and off.
@@ -183,15 +183,15 @@ class Search:
         prefix = place.rstrip("/") + "/"
         here = self._settled(split_place(place)[:2])
         places = self._named.places_of([file.path for file in page])
-        for one, named_in in zip(page, places, strict=True):
+        for file, named_in in zip(page, places, strict=True):
             self.found.files += 1
-            self.found.bytes += one.size_bytes
-            self.found.unseen.discard(one.path)
-            self._require_true_time(one)
+            self.found.bytes += file.size_bytes
+            self.found.unseen.discard(file.path)
+            self._require_true_time(file)
             if named_in:
-                self._require_same_place(one.path, here, named_in)
+                self._require_same_place(file.path, here, named_in)
                 continue
-            self._evaluate(one, one.path.removeprefix(prefix), is_shared=not self._ground.is_own(place))
+            self._evaluate(file, file.path.removeprefix(prefix), is_shared=not self._ground.is_own(place))
 
     def opened(self, uuids: Mapping[str, str], own: str) -> None:
         """Evaluate the metadata files, by the UUIDs of their tables; "": unknown.
@@ -199,16 +199,16 @@ class Search:
         Raises TableRefused("shared-location") for one of another table, then CatalogUnavailable for a manifest of
         Flink's that was not opened: it may be of that table.
         """
-        for one in self.found.metadata_files:
-            uuid = uuids.get(one.path, "")
+        for file in self.found.metadata_files:
+            uuid = uuids.get(file.path, "")
             if uuid and uuid.lower() != own.lower():
                 raise TableRefused(
-                    f"{one.path} is a metadata file of another table, with the UUID {uuid}: two tables share a place, "
+                    f"{file.path} is a metadata file of another table, with the UUID {uuid}: two tables share a place, "
                     "and files of one would be taken for orphans of the other",
                     reason="shared-location",
                 )
             if uuid:
-                self._evaluate_by_time(one, "no metadata of the table leads to it any more")
+                self._evaluate_by_time(file, "no metadata of the table leads to it any more")
             else:
                 self.found.kept["metadata that can't be read"] += 1
         self.found.metadata_files = []
@@ -233,69 +233,69 @@ class Search:
             )
         return result
 
-    def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
+    def _evaluate(self, file: StoredFile, below: str, *, is_shared: bool) -> None:
         within = self._terms.within
-        if within is not EVERYWHERE and not all(map(within.holds, path_aliases(one.path))):
+        if within is not EVERYWHERE and not all(map(within.holds, path_aliases(file.path))):
             self.found.kept["spelled in a way that is looked for elsewhere"] += 1
         elif is_shared and f"/{self._ground.context}/" not in f"/{below}":
             self.found.kept["in a place that tables share"] += 1
         elif self._is_hidden(below) or below.rpartition("/")[2] == _HINT:
             self.found.kept["hidden"] += 1
-        elif self._is_condemned(one.path):
+        elif self._is_condemned(file.path):
             self.found.kept["condemned already"] += 1
-        elif self._is_needed(one.path):
+        elif self._is_needed(file.path):
             self.found.kept["used by a process or not committed yet"] += 1
         elif _METADATA.fullmatch(below):
-            self.found.metadata_files.append(one)
-        elif is_in_flight(one, self._terms.now) and not self._is_young(one):
-            self.found.unopened = self.found.unopened or one.path
+            self.found.metadata_files.append(file)
+        elif is_in_flight(file, self._terms.now) and not self._is_young(file):
+            self.found.unopened = self.found.unopened or file.path
         else:
-            self._evaluate_output(one)
+            self._evaluate_output(file)
 
-    def _evaluate_output(self, one: StoredFile) -> None:
+    def _evaluate_output(self, file: StoredFile) -> None:
         """Evaluate an output of one of our processes, which is recognised by its name."""
-        output = _OUTPUT.fullmatch(one.path.rpartition("/")[2])
+        output = _OUTPUT.fullmatch(file.path.rpartition("/")[2])
         process_id = output[1] if output else ""
         if process_id in self._terms.around.active:
             self.found.kept["used by a process or not committed yet"] += 1
         elif (ended_at := self._terms.around.ended.get(process_id)) is None:
-            self._evaluate_by_time(one, "no snapshot of the table names it")
+            self._evaluate_by_time(file, "no snapshot of the table names it")
         elif self._terms.now < ended_at + self._terms.start_to_close + AFTER_THE_END:
             self.found.kept["of a process that has ended just now"] += 1
-        elif one.modified_at is None:
+        elif file.modified_at is None:
             self.found.kept["without a time"] += 1
         else:
-            self._add(one, f"left over by process {process_id}")
+            self._add(file, f"left over by process {process_id}")
 
-    def _evaluate_by_time(self, one: StoredFile, reason: str) -> None:
-        if one.modified_at is None:
+    def _evaluate_by_time(self, file: StoredFile, reason: str) -> None:
+        if file.modified_at is None:
             self.found.kept["without a time"] += 1
-        elif self._is_young(one):
+        elif self._is_young(file):
             self.found.kept["young"] += 1
         else:
-            self._add(one, reason)
+            self._add(file, reason)
 
-    def _is_young(self, one: StoredFile) -> bool:
-        return one.modified_at is not None and one.modified_at >= self._terms.now - self._terms.age
+    def _is_young(self, file: StoredFile) -> bool:
+        return file.modified_at is not None and file.modified_at >= self._terms.now - self._terms.age
 
-    def _require_true_time(self, one: StoredFile) -> None:
+    def _require_true_time(self, file: StoredFile) -> None:
         now = self._terms.latest or self._terms.now
-        if one.modified_at is None:
+        if file.modified_at is None:
             self.found.without_time += 1
-        elif one.modified_at > now + MOST_AHEAD:
+        elif file.modified_at > now + MOST_AHEAD:
             raise CatalogUnavailable(
-                f"{one.path} was written at {one.modified_at.isoformat()}, says its storage, which is later than now: "
-                f"{now.isoformat()}",
+                f"{file.path} was written at {file.modified_at.isoformat()}, says its storage, which is later than "
+                f"now: {now.isoformat()}",
                 hint="Correct the clocks of coordinator and storage: such times make every age uncertain.",
             )
 
-    def _add(self, one: StoredFile, reason: str) -> None:
+    def _add(self, file: StoredFile, reason: str) -> None:
         if len(self.found.orphans) >= self._terms.most:
             self.found.kept[BEYOND] += 1
-            self.found.beyond_bytes += one.size_bytes
+            self.found.beyond_bytes += file.size_bytes
             return
-        kind = kind_of(one.path, is_below(one.path, self._ground.metadata_place))
-        self.found.orphans.append(Condemned(one.path, kind, one.size_bytes, one.modified_at, reason))
+        kind = kind_of(file.path, is_below(file.path, self._ground.metadata_place))
+        self.found.orphans.append(Condemned(file.path, kind, file.size_bytes, file.modified_at, reason))
 
     def _require_opened(self) -> None:
         if self.found.unopened:
@@ -312,7 +312,7 @@ class Search:
         )
 
     def _require_same_place(self, path: str, here: tuple[str, str], named_in: Collection[tuple[str, str]]) -> None:
-        if here not in named_in and not any(_are_one(here, self._settled(one)) for one in named_in):
+        if here not in named_in and not any(_are_one(here, self._settled(name)) for name in named_in):
             scheme, authority = min(named_in)
             raise TableRefused(
                 f"the table names {path} as a file of {scheme}://{authority}: it may be the same file",
@@ -349,20 +349,20 @@ def kind_of(path: str, in_metadata: bool) -> FileKind:
     return FileKind.OTHER
 
 
-def breaker(found: SearchResult) -> str:
+def breaker(result: SearchResult) -> str:
     """Why a person must confirm the deletion of so much; "" when it is ordinary."""
-    files = len(found.orphans) + found.kept[BEYOND]
-    size = sum(one.size_bytes or 0 for one in found.orphans) + found.beyond_bytes
+    files = len(result.orphans) + result.kept[BEYOND]
+    size = sum(file.size_bytes or 0 for file in result.orphans) + result.beyond_bytes
     if files > _MOST_FILES:
         return f"{files} orphan files are more than {_MOST_FILES}"
     if size > _MOST_BYTES:
         return f"orphan files of {size} bytes are more than {_MOST_BYTES} bytes"
-    if found.files < _LEAST_LISTED:
+    if result.files < _LEAST_LISTED:
         return ""
-    if _MOST_SHARE * files > found.files:
-        return f"{files} of {found.files} listed files are orphans, more than 20 %"
-    if _MOST_SHARE * size > found.bytes:
-        return f"{size} of {found.bytes} listed bytes are orphans, more than 20 %"
+    if _MOST_SHARE * files > result.files:
+        return f"{files} of {result.files} listed files are orphans, more than 20 %"
+    if _MOST_SHARE * size > result.bytes:
+        return f"{size} of {result.bytes} listed bytes are orphans, more than 20 %"
     return ""
 
 

@@ -22,12 +22,12 @@ class MaintenanceConfig:
     undo_keep: timedelta = declared("maintenance.undo.keep", "7d", duration)
 
 
-def next_run(last: datetime | None, every: timedelta, table: str, action: str, now: datetime) -> datetime:
+def next_run(last: datetime | None, interval: timedelta, table: str, action: str, now: datetime) -> datetime:
     """When an action is due by its last run, at once without one; intervals vary by a tenth, to spread the load."""
     if last is None:
         return now
     digest = blake2b(f"{table} {action}".encode(), digest_size=8).digest()
-    return last + every * (1 + SPREAD * (int.from_bytes(digest) / 2**63 - 1))
+    return last + interval * (1 + SPREAD * (int.from_bytes(digest) / 2**63 - 1))
 
 
 def opening(config: MaintenanceConfig | OptimizingConfig, moment: datetime) -> datetime:

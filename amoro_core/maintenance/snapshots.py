@@ -32,7 +32,7 @@ def span(text: str) -> timedelta:
     if word.isascii() and word.isdigit():
         return minutes(word)
     match = _SPAN.fullmatch(word)
-    unit = next((one for names, one in _UNITS.items() if match is not None and match[2] in names), None)
+    unit = next((length for names, length in _UNITS.items() if match is not None and match[2] in names), None)
     if match is None or unit is None:
         raise ValueError("expected a whole number with its unit, such as 30min, 12h or 7d")
     return int(match[1]) * unit
@@ -66,8 +66,8 @@ class RetentionConfig:
     @property
     def max_age(self) -> timedelta:
         """The maximum age of snapshots, unless their branch sets another: the longer of the configured ones."""
-        known = [one for one in (self.amoro_age, self.iceberg_age) if one is not None]
-        return max(known) if known else DEFAULT_AGE
+        ages = [age for age in (self.amoro_age, self.iceberg_age) if age is not None]
+        return max(ages) if ages else DEFAULT_AGE
 
     @property
     def min_count(self) -> int:
@@ -149,9 +149,9 @@ class SnapshotSelection:
     @property
     def staying(self) -> str:
         """How many are kept and on which grounds, as a phrase; writers and leases by name."""
-        ordered = sorted(self.stay.values(), key=lambda one: tuple(KeepReason).index(one.ground))
+        ordered = sorted(self.stay.values(), key=lambda snapshot: tuple(KeepReason).index(snapshot.ground))
         counts = Counter(_WORDS.get(snapshot.ground, (snapshot.reason, snapshot.reason)) for snapshot in ordered)
-        words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
+        words = ", ".join(f"{count} {word if count == 1 else many}" for (word, many), count in counts.items())
         return f"{len(self.stay)} stay ({words})" if words else "none would stay"
 
 
@@ -177,41 +177,42 @@ def select(
     cutoff = now - (config.max_age if target.max_age is None else target.max_age)
     count = max(config.min_count if target.min_count is None else target.min_count, 1)
     expired = _expired_refs(history, refs, config, now)
-    kept = [ref for ref in refs if ref.name not in expired]
+    live = [ref for ref in refs if ref.name not in expired]
     stay: dict[int, RetainedSnapshot] = {}
-    for ref in kept:
+    for ref in live:
         ground = KeepReason.BRANCH if ref.is_branch else KeepReason.TAG
         _keep(stay, [ref.snapshot_id], ground, f"{ground.value} {ref.name}")
     of_refs = dict(stay)
-    for ref in kept:
+    for ref in live:
         if ref.is_branch:
             _keep_branch(stay, history, ref, cutoff, count, now)
-    reached = set(_reached(history, kept))
-    for one in snapshots:
-        if one.snapshot_id not in reached and one.committed_at >= cutoff:
-            _keep(stay, [one.snapshot_id], KeepReason.UNREFERENCED, "no branch or tag reaches it, but it is too recent")
+    reached = set(_reached(history, live))
+    for snapshot in snapshots:
+        if snapshot.snapshot_id not in reached and snapshot.committed_at >= cutoff:
+            reason = "no branch or tag reaches it, but it is too recent"
+            _keep(stay, [snapshot.snapshot_id], KeepReason.UNREFERENCED, reason)
     needed = dict(of_refs)
-    _keep_needed(needed, history, kept, config, target, now)
-    named = {one for one in target.snapshot_ids if one in history}
-    refused = {one: needed[one].reason for one in sorted(named) if one in needed}
+    _keep_needed(needed, history, live, config, target, now)
+    named = {number for number in target.snapshot_ids if number in history}
+    refused = {number: needed[number].reason for number in sorted(named) if number in needed}
     for snapshot_id in named:
         stay.pop(snapshot_id, None)
     for snapshot_id, why in needed.items():
         stay.setdefault(snapshot_id, why)
-    known = sorted(snapshots, key=lambda one: (one.committed_at, one.sequence_number))
-    go = {one.snapshot_id: "no branch or tag reaches it" for one in known if one.snapshot_id not in stay}
+    ordered = sorted(snapshots, key=lambda item: (item.committed_at, item.sequence_number))
+    go = {item.snapshot_id: "no branch or tag reaches it" for item in ordered if item.snapshot_id not in stay}
     go |= {key: "named" if key in named else "past its retention" for key in go if key in named or key in reached}
-    return SnapshotSelection({one: why for one, why in stay.items() if one in history}, go, expired, refused)
+    return SnapshotSelection({number: why for number, why in stay.items() if number in history}, go, expired, refused)
 
 
 _Known = Mapping[int, SnapshotFacts]  # the table's snapshots, by their ids
 
 
-def _reached(known: _Known, refs: Iterable[Ref]) -> Iterator[int]:
+def _reached(history: _Known, refs: Iterable[Ref]) -> Iterator[int]:
     """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
     for ref in refs:
         if ref.is_branch:
-            yield from (snapshot_facts.snapshot_id for snapshot_facts in ancestors(known, ref.snapshot_id))
+            yield from (snapshot_facts.snapshot_id for snapshot_facts in ancestors(history, ref.snapshot_id))
         else:
             yield ref.snapshot_id
 
@@ -223,13 +224,13 @@ def _keep(stay: dict[int, RetainedSnapshot], snapshot_ids: Iterable[int], ground
 
 def _expired_refs(history: _Known, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
     """The branches and tags past their age, never main. One whose snapshot is unknown protects nothing, and is kept."""
-    found = {}
+    expired = {}
     for ref in refs:
         snapshot = history.get(ref.snapshot_id)
         age = config.max_ref_age if ref.max_ref_age is None else ref.max_ref_age
         if ref.name != MAIN and snapshot is not None and age is not None and now - snapshot.committed_at > age:
-            found[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {duration_text(age)}"
-    return found
+            expired[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {duration_text(age)}"
+    return expired
 
 
 def _keep_branch(
@@ -251,18 +252,20 @@ def _keep_branch(
 def _keep_needed(
     stay: dict[int, RetainedSnapshot],
     history: _Known,
-    kept: Sequence[Ref],
+    refs: Sequence[Ref],
     config: RetentionConfig,
     target: Target,
     now: datetime,
 ) -> None:
     """Keep what a writer, a process, an undo or a lease needs."""
-    for ref in kept:
+    for ref in refs:
         if ref.is_branch:
             chain = list(ancestors(history, ref.snapshot_id))
             _keep_chains(stay, chain, _states(chain, config, now), KeepReason.CHAIN)
             pins = {
-                at: target.pinned[one.snapshot_id] for at, one in enumerate(chain) if one.snapshot_id in target.pinned
+                at: target.pinned[item.snapshot_id]
+                for at, item in enumerate(chain)
+                if item.snapshot_id in target.pinned
             }
             _keep_chains(stay, chain, pins, KeepReason.PIN)
     for snapshot_id, reason in target.pinned.items():
@@ -275,12 +278,12 @@ def _keep_needed(
 
 def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: datetime) -> dict[int, str]:
     """The positions in the chain at which writers find their state, if young enough, with the writers' names."""
-    found: dict[Writer, int] = {}
+    newest: dict[Writer, int] = {}
     for at, snapshot in enumerate(chain):
         for writer in writers_of(snapshot.summary, config.writer_keys):
-            found.setdefault(writer, at)
+            newest.setdefault(writer, at)
     oldest = now - config.writer_retention
-    return {at: f"chain of {writer}" for writer, at in found.items() if chain[at].committed_at >= oldest}
+    return {at: f"chain of {writer}" for writer, at in newest.items() if chain[at].committed_at >= oldest}
 
 
 def _keep_chains(
@@ -440,7 +443,7 @@ def evaluate_tag(
     since = [snapshot_facts for snapshot_facts in history if snapshot_facts.committed_at >= trigger]
     if not since:
         return TagVerdict(f"no snapshot was committed since {trigger:%Y-%m-%d %H:%M} for tag {name}", due_at, name)
-    first = min(since, key=lambda one: (one.committed_at, one.sequence_number))
+    first = min(since, key=lambda snapshot: (snapshot.committed_at, snapshot.sequence_number))
     late = first.committed_at - trigger
     if timedelta(0) < config.max_delay < late:
         return TagVerdict(

@@ -25,15 +25,15 @@ class StatisticsConfig:
     partition: bool = declared("maintenance.compute-statistics.partition", "true", boolean)
     min_change: float = declared("maintenance.compute-statistics.min-change", "0.1", fraction(0))
 
-    def field_ids(self, known: Mapping[str, int]) -> tuple[int, ...]:
+    def field_ids(self, ids: Mapping[str, int]) -> tuple[int, ...]:
         """The ids of the wanted columns, of `known` ones by name. Raises TableRefused("configuration") for others."""
         for name in self.columns:
-            if name not in known:
+            if name not in ids:
                 raise misconfigured(
                     f"property {_COLUMNS_KEY} names {name!r}, which is no top-level column of a primitive type",
-                    hint=f"One of: {', '.join(sorted(known))}.",
+                    hint=f"One of: {', '.join(sorted(ids))}.",
                 )
-        return tuple(sorted(known[name] for name in self.columns or known))
+        return tuple(sorted(ids[name] for name in self.columns or ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ def evaluate_statistics(
     config: StatisticsConfig,
     columns: Sequence[int],
     history: Sequence[SnapshotFacts],
-    known: StatisticsEntries,
+    present: StatisticsEntries,
     *,
     partitions: bool,
-    asked: bool,
+    by_request: bool,
     force: bool,
 ) -> StatisticsVerdict:
     """Whether the head's statistics are due: there are none in its history, or too many rows have changed since.
@@ -65,7 +65,7 @@ def evaluate_statistics(
     if not columns and not partitions:
         return StatisticsVerdict("the table has no columns of a primitive type and no partitions")
     head = history[0]
-    at = next((at for at, one in enumerate(history) if _has(one.snapshot_id, columns, partitions, known)), None)
+    at = next((at for at, item in enumerate(history) if _has(item.snapshot_id, columns, partitions, present)), None)
     if at is None:
         return StatisticsVerdict(f"snapshot {head.snapshot_id} has no statistics, nor have its ancestors", True)
     if force:
@@ -76,15 +76,15 @@ def evaluate_statistics(
     since = f"since the statistics of snapshot {history[at].snapshot_id}"
     if share is None:
         return StatisticsVerdict(f"it is not known how many rows have changed {since}", True)
-    told = f"{share:.1%} of the rows have changed {since}"
+    reason = f"{share:.1%} of the rows have changed {since}"
     if share >= config.min_change:
-        return StatisticsVerdict(told, True)
-    return StatisticsVerdict(told, True) if asked else StatisticsVerdict(f"{told}, less than {config.min_change:.1%}")
+        return StatisticsVerdict(reason, True)
+    return StatisticsVerdict(reason if by_request else f"{reason}, less than {config.min_change:.1%}", by_request)
 
 
-def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, known: StatisticsEntries) -> bool:
-    counted = (one.ndv_fields for one in known.columns if one.snapshot_id == snapshot_id)
-    has_partitions = any(statistics_entry.snapshot_id == snapshot_id for statistics_entry in known.partitions)
+def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, present: StatisticsEntries) -> bool:
+    counted = (entry.ndv_fields for entry in present.columns if entry.snapshot_id == snapshot_id)
+    has_partitions = any(statistics_entry.snapshot_id == snapshot_id for statistics_entry in present.partitions)
     return (has_partitions or not partitions) and (not columns or any(fields.issuperset(columns) for fields in counted))
 
 

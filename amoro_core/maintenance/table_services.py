@@ -114,16 +114,16 @@ def due_buckets(
     """
     since = snapshots_since_compaction(contents.timeline)
     is_old = now is None or (bool(since) and now - _committed_at(since[0]) >= config.compact_interval)
-    found = []
+    due = []
     for bucket in contents.groups:
         count = fragments(bucket, contents, options)
         # At exactly its trigger Paimon may find nothing to merge.
         if count > options.most_runs if contents.key_columns else count >= options.least_files:
-            found.append((count, bucket, False))
+            due.append((count, bucket, False))
         elif contents.key_columns and is_old and count > 1 and bucket.files[0][0] == _LEVEL_0:
-            found.append((count, bucket, True))
+            due.append((count, bucket, True))
     chosen, total = list[tuple[FileGroup, bool]](), 0
-    for _, bucket, is_full in sorted(found, key=lambda one: -one[0]):
+    for _, bucket, is_full in sorted(due, key=lambda item: -item[0]):
         if not chosen or total + bucket.size_bytes <= config.io_bound:
             chosen.append((bucket, is_full))
             total += bucket.size_bytes
@@ -139,15 +139,15 @@ def snapshots_since_compaction(timeline: Sequence[TimelineEntry]) -> Sequence[Ti
 
 def expirable(timeline: Sequence[TimelineEntry], options: PaimonOptions, now: datetime) -> range:
     """The snapshots that Paimon would expire; consumers keep theirs, tags keep only files."""
-    snapshots = [one for one in timeline if one.user]
+    snapshots = [entry for entry in timeline if entry.user]
     if not snapshots:
         return range(0)
     oldest, newest = int(snapshots[0].time), int(snapshots[-1].time)
-    consumed = [int(one.time) - 1 for one in timeline if one.action.startswith("consumer ")]
+    consumed = [int(entry.time) - 1 for entry in timeline if entry.action.startswith("consumer ")]
     old = [
-        int(one.time)
-        for one in snapshots
-        if now - _committed_at(one) > options.snapshot_age or int(one.time) <= newest - options.most_snapshots
+        int(entry.time)
+        for entry in snapshots
+        if now - _committed_at(entry) > options.snapshot_age or int(entry.time) <= newest - options.most_snapshots
     ]
     return range(oldest, min(max(old, default=oldest - 1), newest - options.least_snapshots, *consumed) + 1)
 

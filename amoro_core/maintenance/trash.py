@@ -46,8 +46,8 @@ def _expression(text: str) -> str:
 
 
 def _matches(expression: str, texts: Sequence[str]) -> list[bool]:
-    found: list[bool] = pc.match_substring_regex(pa.array(texts, pa.string()), rf"\A(?:{expression})\z").to_pylist()
-    return found
+    matches: list[bool] = pc.match_substring_regex(pa.array(texts, pa.string()), rf"\A(?:{expression})\z").to_pylist()
+    return matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,15 +153,15 @@ class Sorting:
         return next(orders, SortOrder(self.default_order_id))
 
     def named(self, name: str) -> Column | None:
-        return next((one for one in self.columns if one.name == name), None)
+        return next((column for column in self.columns if column.name == name), None)
 
     def has(self, field_id: int) -> bool:
         """Whether the schema has the column."""
-        return any(one.field_id == field_id for one in self.columns)
+        return any(column.field_id == field_id for column in self.columns)
 
     def name_of(self, field_id: int) -> str:
         """The column's name; its id where the schema does not know it any more."""
-        return next((one.name for one in self.columns if one.field_id == field_id), f"#{field_id}")
+        return next((column.name for column in self.columns if column.field_id == field_id), f"#{field_id}")
 
 
 #: What names of such files end with, before the extension.

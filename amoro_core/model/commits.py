@@ -77,8 +77,8 @@ def removals_since(
 ) -> list[SnapshotFacts] | None:
     """The commits since the planned one that may have removed data files, the oldest first; None where the head does
     not descend from it, as far as is known: the table was rolled back, or the catalog answers with an older state."""
-    known = {one.snapshot_id: one for one in snapshots}
-    since = list(takewhile(lambda one: one.snapshot_id != planned_id, ancestors(known, head_id)))
+    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    since = list(takewhile(lambda item: item.snapshot_id != planned_id, ancestors(known, head_id)))
     if not since or since[-1].parent_id != planned_id:
         return None
     keys = ("deleted-data-files", "total-data-files")  # every writer tells the second
@@ -147,7 +147,7 @@ def rolled_back(
 
     Where an expiry has cut the history nothing is known; the child of an expired snapshot still names it.
     """
-    known = {one.snapshot_id: one for one in snapshots}
+    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
     history = list(ancestors(known, head_id))
     named = {snapshot_id for one in history for snapshot_id in (one.snapshot_id, one.parent_id)}
     last, first = max((one.sequence_number for one in history), default=0), history[-1:]

@@ -273,7 +273,7 @@ def values_for(policies: Policies, table: TableIdentifier, *, is_strict: bool = 
     Raises InvalidArgument where two of equal rank differ, if `is_strict`; else the first in the file is heard.
     """
     found: dict[str, tuple[str, Policy]] = {}
-    for policy in (one for one in policies if one.applies_to(table)):
+    for policy in (item for item in policies if item.applies_to(table)):
         for key, value in policy.values:
             known, other = found.setdefault(key, (value, policy))
             if key in _ANY_NO_WINS:

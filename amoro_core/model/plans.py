@@ -123,12 +123,12 @@ class Evaluation:
     @property
     def saving(self) -> Saving:
         """What the work that is due would save."""
-        return replace(saving_of(self.partitions), work_s=sum(one.work_s for one in self.partitions if one.type))
+        return replace(saving_of(self.partitions), work_s=sum(item.work_s for item in self.partitions if item.type))
 
 
 def saving_of(partitions: Iterable[Any]) -> Saving:
     """What the work in these partitions would save, by which tables are ranked: verdicts, or messages of a plan."""
-    due = [one for one in partitions if one.type]
+    due = [partition for partition in partitions if partition.type]
     files = sum(
         one.data_files - one.expected_files + one.equality_delete_files + one.position_delete_files for one in due
     )

@@ -382,7 +382,7 @@ def parse_rule(text: str) -> RoleRule:
     """The rule that `VALUE=ROLE` or `VALUE=operator PATTERN` writes. Raises InvalidArgument."""
     value, _, given = text.rpartition("=")
     word, _, pattern = given.strip().partition(" ")
-    role = next((one for one in _RANKS if one.value == word), None)
+    role = next((rank for rank in _RANKS if rank.value == word), None)
     if not value.strip() or role is None:
         raise InvalidArgument(
             f"{text!r} maps no value to a role", hint="Write data-team=operator, or data-team=operator sales.**."

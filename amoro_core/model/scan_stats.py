@@ -81,7 +81,7 @@ def filters_of_report(report: object) -> tuple[ColumnFilter, ...] | None:
     if report.get("report-type") != SCAN_REPORT:
         return None
     found = set(_filters(report.get("filter", True), 0))
-    return tuple(sorted(found, key=lambda one: (one.column, one.operator)))
+    return tuple(sorted(found, key=lambda item: (item.column, item.operator)))
 
 
 def _filters(expression: Any, depth: int) -> Iterator[ColumnFilter]:
@@ -165,7 +165,7 @@ def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str 
         for found in scan.finditer(plan) if "\n" not in plan else map(scan.search, plan.splitlines()):
             if found is not None and found["branch"] in _MAIN:
                 filters = filters_of(found["filters"])
-                ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
+                ordered = tuple(sorted(filters, key=lambda item: (item.column, item.operator)))
                 yield ScanRecord(_day(began), ordered, 1, source=source)
 
 
@@ -189,7 +189,11 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
         place = f"{file}, line {number}"
         query = _json(line) or {}
         names = query.get("columns")
-        if not isinstance(names, list) or not names or not all(isinstance(one, str) and _is_text(one) for one in names):
+        if (
+            not isinstance(names, list)
+            or not names
+            or not all(isinstance(name, str) and _is_text(name) for name in names)
+        ):
             raise _wrong(place, line, "has no columns, a list of names")
         words = [one.value for one in Operator]
         if query.get("operator", Operator.EQUAL.value) not in words:
@@ -198,16 +202,16 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
         if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _MOST_WEIGHT:
             raise _wrong(place, line, f"has a weight that is not a whole number from 1 to {_MOST_WEIGHT:,}")
         operator = Operator(query.get("operator", Operator.EQUAL.value))
-        yield ScanRecord(None, tuple(ColumnFilter(one, operator) for one in sorted(set(names))), weight, place)
+        yield ScanRecord(None, tuple(ColumnFilter(name, operator) for name in sorted(set(names))), weight, place)
 
 
 def summed(scans: Iterable[ScanRecord]) -> tuple[ScanRecord, ...]:
     """The scans with equal days, filters and sources as one, at the place of the first, in that order."""
     found: dict[tuple[date, tuple[ColumnFilter, ...], str], ScanRecord] = {}
-    for one in scans:
-        key = (one.day or date.max, one.filters, one.source)
+    for scan in scans:
+        key = (scan.day or date.max, scan.filters, scan.source)
         before = found.get(key)
-        found[key] = one if before is None else replace(before, scans=before.scans + one.scans)
+        found[key] = scan if before is None else replace(before, scans=before.scans + scan.scans)
     return tuple(
         found[key]
         for key in sorted(found, key=lambda key: (key[0], [(one.column, one.operator) for one in key[1]], key[2]))
@@ -272,7 +276,7 @@ def _split(text: str, separators: Collection[str]) -> list[str]:
     parts, depth, start, at = [], 0, 0, 0
     while at < len(text):
         depth += (text[at] == "(") - (text[at] == ")")
-        found = next((one for one in separators if depth == 0 and text.startswith(one, at)), "")
+        found = next((separator for separator in separators if depth == 0 and text.startswith(separator, at)), "")
         if found:
             parts.append(text[start:at])
             start = at + len(found)
@@ -295,7 +299,7 @@ def _filter(text: str) -> Filters:
     parts = _split(text, (" OR ",))
     if len(parts) == 1:
         return _comparison(text)
-    each = [frozenset[ColumnFilter]().union(*(_filter(one) for one in _conjuncts(part))) for part in parts]
+    each = [frozenset[ColumnFilter]().union(*(_filter(conjunct) for conjunct in _conjuncts(part))) for part in parts]
     names = frozenset.intersection(*(frozenset(one.column for one in some) for some in each))
     return frozenset(one for some in each for one in some if one.column in names)
 

@@ -134,7 +134,7 @@ def _encoded(name: str, value: Any) -> Any:
 def _readers(kind: type) -> tuple[tuple[str, Callable[[Any, str], Any]], ...]:
     """Of each field of a class its name, and the function that reads it from a message."""
     hints = get_type_hints(kind)
-    return tuple((one.name, _reader(one.name, hints[one.name])) for one in fields(kind) if one.init)
+    return tuple((field.name, _reader(field.name, hints[field.name])) for field in fields(kind) if field.init)
 
 
 def _reader(name: str, hint: Any) -> Callable[[Any, str], Any]:

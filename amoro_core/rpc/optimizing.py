@@ -153,7 +153,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             answers.update(zip(attempts, given, strict=True))
 
         def ask_again(optimizer: Optimizer) -> None:
-            left = [one for one in attempts if answers[one] is Admission.LATER]
+            left = [attempt for attempt in attempts if answers[attempt] is Admission.LATER]
             may_wait = time.monotonic() < deadline
             answers.update(self.optimizing.ack_guarded(optimizer.optimizer_id, left, may_wait=may_wait))
 

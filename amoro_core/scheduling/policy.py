@@ -145,8 +145,8 @@ def settled(
     since = min(accounts.at, now)
     had, typical = dict(accounts.ahead_s), accounts.typical_s
     for table_id, run in runs:
-        held = _within(run, since, now).total_seconds()
-        had[table_id] = had.get(table_id, 0.0) + held * run.cores / shares.get(table_id, LEAST_SHARE)
+        seconds = _within(run, since, now).total_seconds()
+        had[table_id] = had.get(table_id, 0.0) + seconds * run.cores / shares.get(table_id, LEAST_SHARE)
         if run.ended_at is not None:
             took = max((run.ended_at - run.started_at).total_seconds(), 0.0)
             typical += (took - typical) / _SMOOTHING
@@ -277,6 +277,6 @@ DEFAULT_POLICY = "quota"
 def find_policy(policies: Mapping[str, Policy], name: str) -> Policy:
     """The policy of that name. Raises InvalidArgument, naming the known ones."""
     if name not in policies:
-        known = ", ".join(policies)
-        raise InvalidArgument(f"unknown scheduling policy {name!r}", hint=f"Known policies: {known}.")
+        names = ", ".join(policies)
+        raise InvalidArgument(f"unknown scheduling policy {name!r}", hint=f"Known policies: {names}.")
     return policies[name]

@@ -151,12 +151,12 @@ def decide(
     return [*actions, *([] if failed else _starts(target, missing, fitting, by_resource, now))]
 
 
-def orphans(known: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain]:
+def orphans(stored: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain]:
     """Drains of optimizers started as an unknown resource, as after a restored backup; only for ids in our format."""
     return [
         Drain(optimizer.optimizer_id, optimizer.resource_id)
         for optimizer in live
-        if not optimizer.is_draining and optimizer.resource_id not in known and is_resource_id(optimizer.resource_id)
+        if not optimizer.is_draining and optimizer.resource_id not in stored and is_resource_id(optimizer.resource_id)
     ]
 
 
@@ -189,8 +189,8 @@ def _each(
         case ResourceState.STARTING if optimizer is not None:
             return Note(resource.resource_id, ResourceState.RUNNING)
         case ResourceState.STARTING if age > config.start_timeout:
-            said = f"its optimizer did not register within {config.start_timeout.total_seconds():g} s"
-            return Stop(resource.resource_id, True, said, said)
+            reason = f"its optimizer did not register within {config.start_timeout.total_seconds():g} s"
+            return Stop(resource.resource_id, True, reason, reason)
         case ResourceState.RUNNING if optimizer is None:
             # It no longer reports: it has the time of a start to register again.
             return Note(resource.resource_id, ResourceState.STARTING)
@@ -264,20 +264,20 @@ class Member:
         return self.is_heard and not self.is_draining
 
 
-def no_optimizer_reason(group: str, container: str, members: Sequence[Member], kept: InstancesView) -> str:
+def no_optimizer_reason(group: str, container: str, members: Sequence[Member], view: InstancesView) -> str:
     """Why no optimizer takes tasks of the group, and the remedy; "" when one does."""
     if any(member.takes_tasks for member in members):
         return ""
-    if kept.most is not None and not kept.failed_starts:
-        starts = f"container {container} is starting {kept.wanted} of at most {kept.most} for group {group!r} on demand"
-        return starts if kept.wanted else ""
-    return f"{_why(group, members)}: {_what_next(group, container, kept)}"
+    if view.most is not None and not view.failed_starts:
+        starts = f"container {container} is starting {view.wanted} of at most {view.most} for group {group!r} on demand"
+        return starts if view.wanted else ""
+    return f"{_why(group, members)}: {_what_next(group, container, view)}"
 
 
 def missing_kinds_reason(group: str, members: Sequence[Member], kinds: Iterable[str]) -> str:
     """Why no optimizer of the group takes work of these kinds, and the remedy; "" when some take each."""
-    known = {kind for member in members if member.takes_tasks for kind in member.kinds}
-    unknown = sorted(set(kinds) - known)
+    offered = {kind for member in members if member.takes_tasks for kind in member.kinds}
+    unknown = sorted(set(kinds) - offered)
     if not unknown:
         return ""
     start = f"amoro optimizer run --group {group}"
@@ -300,14 +300,14 @@ def _why(group: str, members: Sequence[Member]) -> str:
     return f"no optimizer of group {group!r} has reported since the coordinator started"
 
 
-def _what_next(group: str, container: str, kept: InstancesView) -> str:
+def _what_next(group: str, container: str, view: InstancesView) -> str:
     if container == EXTERNAL:
         return f"start one with amoro optimizer run --group {group}"
     failed = (
-        f" after {many(kept.failed_starts, 'failed start')} in a row ({kept.failure})" if kept.failed_starts else ""
+        f" after {many(view.failed_starts, 'failed start')} in a row ({view.failure})" if view.failed_starts else ""
     )
-    if kept.has_given_up:
+    if view.has_given_up:
         return f"container {container} has given up{failed}; amoro group scale {group} N makes it try again"
-    if kept.wanted == 0:
+    if view.wanted == 0:
         return f"container {container} keeps 0 of them; amoro group scale {group} 1 starts one"
-    return f"container {container} is starting {kept.wanted}{failed}"
+    return f"container {container} is starting {view.wanted}{failed}"

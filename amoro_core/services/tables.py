@@ -342,7 +342,7 @@ class TableService:
             now,
             path_of=table.partition_path,
             selects=selects,
-            kept=ordered_groups(scan),
+            clustered=ordered_groups(scan),
             commits=commits,
         )
         document = None if evaluation.digest is None else table_stats.pack_digest(evaluation.digest)

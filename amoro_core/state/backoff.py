@@ -17,17 +17,17 @@ COMMIT_LAST = timedelta(minutes=1)
 Failing = TypeVar("Failing", TableRuntime, ActionRecord)
 
 
-def backed_off(known: Failing, code: str, now: datetime) -> Failing:
+def backed_off(failing: Failing, code: str, now: datetime) -> Failing:
     """The state after one more failure in a row, with its code: nothing is tried for 1 min, doubling to 6 h."""
-    failures = known.failures + 1
+    failures = failing.failures + 1
     wait = min(FIRST * 2 ** min(failures - 1, 20), LAST)
-    since = known.failing_since or now
-    return replace(known, failures=failures, failure_code=code, failing_since=since, retry_at=now + wait)
+    since = failing.failing_since or now
+    return replace(failing, failures=failures, failure_code=code, failing_since=since, retry_at=now + wait)
 
 
-def recovered(known: Failing) -> Failing:
+def recovered(failing: Failing) -> Failing:
     """The state after a try that worked."""
-    return replace(known, failures=0, failure_code="", failing_since=None, retry_at=None)
+    return replace(failing, failures=0, failure_code="", failing_since=None, retry_at=None)
 
 
 def pause(tries: int) -> timedelta:
@@ -48,47 +48,47 @@ class Outcome(Enum):
     ENDED = "ended"  # it was cancelled
 
 
-def after(known: ActionRecord, outcome: Outcome, why: str, now: datetime, code: str = "") -> ActionRecord:
+def after(record: ActionRecord, outcome: Outcome, why: str, now: datetime, code: str = "") -> ActionRecord:
     """The action's record after one of its processes ended; `code` of its failure."""
     match outcome:
         case Outcome.DONE:
-            return succeeded(known)
+            return succeeded(record)
         case Outcome.FRUITLESS:
-            return fruitless(known, why, now)
+            return fruitless(record, why, now)
         case Outcome.FAILED:
-            return failed(known, code, why, now)
+            return failed(record, code, why, now)
         case Outcome.ENDED:
-            return known
+            return record
 
 
-def succeeded(known: ActionRecord) -> ActionRecord:
+def succeeded(record: ActionRecord) -> ActionRecord:
     """The record after a run that did its work or found nothing to do: a pause ends."""
-    return replace(recovered(known), fruitless=0, paused_at=None, paused_for="")
+    return replace(recovered(record), fruitless=0, paused_at=None, paused_for="")
 
 
-def failed(known: ActionRecord, code: str, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
+def failed(record: ActionRecord, code: str, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
     """The record after one more failure in a row; the third pauses the action, unless the failure is an outage."""
-    action_record = backed_off(known, code, now)
+    action_record = backed_off(record, code, now)
     if is_outage or action_record.failures < MOST:
         return action_record
     return _paused(action_record, f"{action_record.failures} failures in a row, the last: {why}", now)
 
 
-def fruitless(known: ActionRecord, why: str, now: datetime) -> ActionRecord:
+def fruitless(record: ActionRecord, why: str, now: datetime) -> ActionRecord:
     """The record after one more planned run in a row that changed nothing; the third pauses the action."""
-    found = replace(known, fruitless=known.fruitless + 1)
-    if found.fruitless < MOST:
-        return found
-    words = f"{found.fruitless} runs in a row changed nothing though there was something to do, the last: {why}"
-    return _paused(found, words, now)
+    after = replace(record, fruitless=record.fruitless + 1)
+    if after.fruitless < MOST:
+        return after
+    words = f"{after.fruitless} runs in a row changed nothing though there was something to do, the last: {why}"
+    return _paused(after, words, now)
 
 
-def with_properties(known: ActionRecord, properties: str) -> ActionRecord:
+def with_properties(record: ActionRecord, properties: str) -> ActionRecord:
     """The record with these properties (a digest); a change of properties ends a pause."""
-    if known.paused_at is not None and known.properties not in ("", properties):
-        known = succeeded(known)
-    return replace(known, properties=properties)
+    if record.paused_at is not None and record.properties not in ("", properties):
+        record = succeeded(record)
+    return replace(record, properties=properties)
 
 
-def _paused(known: ActionRecord, words: str, now: datetime) -> ActionRecord:
-    return replace(known, next_at=None, paused_at=known.paused_at or now, paused_for=words)
+def _paused(record: ActionRecord, words: str, now: datetime) -> ActionRecord:
+    return replace(record, next_at=None, paused_at=record.paused_at or now, paused_for=words)

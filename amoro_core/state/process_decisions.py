@@ -150,11 +150,11 @@ def _by_groups(
     if not settled.committed and lost:
         return _failure(lost[0])
     whys = [*(_loss(task) for task in lost), *(settled.dropped[number] for number in sorted(settled.dropped))]
-    left = len(tasks) - len(settled.committed)
-    if left == 0:
+    rest = len(tasks) - len(settled.committed)
+    if rest == 0:
         return EndCommitted()
     reason = (
-        f"{left} of {many(len(tasks), 'group')} not committed; the first: {whys[0] if whys else 'it was not begun'}"
+        f"{rest} of {many(len(tasks), 'group')} not committed; the first: {whys[0] if whys else 'it was not begun'}"
     )
     code = (lost[0].failure_code or WorkFailed.code) if lost else CommitConflict.code
     return EndCommitted(code, reason) if settled.committed else FailProcess(code, reason)
@@ -204,18 +204,18 @@ def conflicting_process(
 
     While it is unknown whether a commit was applied nothing else starts in any lane: the commit's evidence must stay.
     """
-    for one in sorted(active, key=lambda item: item.process_id):
-        if one.status == ProcessStatus.COMMIT_UNKNOWN:
-            return one, "it is not known whether its commit was applied"
-        if one.status in IN_NO_LANE:
+    for process in sorted(active, key=lambda item: item.process_id):
+        if process.status == ProcessStatus.COMMIT_UNKNOWN:
+            return process, "it is not known whether its commit was applied"
+        if process.status in IN_NO_LANE:
             continue  # it is asked for its lane when it starts
-        if one.lane == lane:
-            return one, f"it holds the lane {lane}"
-        if frozenset({one.lane, lane}) in EXCLUDING:
-            return one, f"the lanes {one.lane} and {lane} exclude each other"
-        if (lane, one.action) in APART or (one.lane, action) in APART:
-            named, other = (one.action, lane) if (lane, one.action) in APART else (action, one.lane)
-            return one, f"{named} and the lane {other} exclude each other"
+        if process.lane == lane:
+            return process, f"it holds the lane {lane}"
+        if frozenset({process.lane, lane}) in EXCLUDING:
+            return process, f"the lanes {process.lane} and {lane} exclude each other"
+        if (lane, process.action) in APART or (process.lane, action) in APART:
+            named, other = (process.action, lane) if (lane, process.action) in APART else (action, process.lane)
+            return process, f"{named} and the lane {other} exclude each other"
     return None
 
 
@@ -233,9 +233,9 @@ def lease_of(task: OptimizingTask) -> Lease:
     return Lease(Attempt(task.task_id, task.attempt), holder)
 
 
-def leases(before: Mapping[Lease, float], held: Iterable[OptimizingTask], now_s: float) -> dict[Lease, float]:
+def leases(before: Mapping[Lease, float], tasks: Iterable[OptimizingTask], now_s: float) -> dict[Lease, float]:
     """The start of each held task's lease, in monotonic seconds."""
-    return {lease: before.get(lease, now_s) for lease in map(lease_of, held)}
+    return {lease: before.get(lease, now_s) for lease in map(lease_of, tasks)}
 
 
 def overdue(task: OptimizingTask, age_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> str | None:

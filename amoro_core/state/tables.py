@@ -176,13 +176,13 @@ def with_evaluation(
     )
     if runtime.status is OptimizingStatus.REFUSED:
         runtime = advance(runtime, Mended(), now)
-    held = _blocked_reason(runtime, skip_reason, now)
+    reason = _blocked_reason(runtime, skip_reason, now)
     if evaluation.type is None:
         return advance(runtime, Unnecessary(evaluation.reason), now)
-    if held is None and opens_at is not None:
-        runtime, held = replace(runtime, next_due_at=opens_at), window_reason(opens_at)
-    if held is not None:
-        return advance(runtime, Unnecessary(f"{evaluation.reason}; {held}"), now)
+    if reason is None and opens_at is not None:
+        runtime, reason = replace(runtime, next_due_at=opens_at), window_reason(opens_at)
+    if reason is not None:
+        return advance(runtime, Unnecessary(f"{evaluation.reason}; {reason}"), now)
     return advance(runtime, Necessary(evaluation.type, evaluation.reason), now)
 
 

@@ -111,8 +111,8 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
         case Retry():
             return task._replace(status=status, scheduled_at=None, acked_at=None, finished_at=None, ended_on=None)
         case Reset(reason, lost):
-            held = _count_loss(task) if lost else task
-            return held._replace(
+            task = _count_loss(task) if lost else task
+            return task._replace(
                 status=status, thread=None, scheduled_at=None, acked_at=None, failure_code="", failure=reason
             )
         case Cancel(reason):
@@ -179,7 +179,7 @@ def _stale(task: OptimizingTask, attempt: int, optimizer_id: str) -> str:
 
 
 def _count_loss(task: OptimizingTask) -> OptimizingTask:
-    known = task.lost_optimizers
-    if task.thread is not None and task.thread.optimizer_id not in known:
-        known = (*known, task.thread.optimizer_id)
-    return task._replace(lost_attempts=task.lost_attempts + 1, lost_optimizers=known)
+    lost = task.lost_optimizers
+    if task.thread is not None and task.thread.optimizer_id not in lost:
+        lost = (*lost, task.thread.optimizer_id)
+    return task._replace(lost_attempts=task.lost_attempts + 1, lost_optimizers=lost)

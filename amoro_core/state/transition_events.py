@@ -108,15 +108,16 @@ def process_samples(before: OptimizingProcess | None, after: OptimizingProcess) 
     """Samples that the end of a process adds to time series; none for other steps."""
     if after.is_active or (before is not None and not before.is_active):
         return []
-    found = [Sample("processes-ended", 1, str(after.status))]
-    if (made := after.receipt) is not None and not made.words:
-        fewer = made.data_files_before - made.data_files_after + made.delete_files_before - made.delete_files_after
-        found += [
-            Sample("bytes-rewritten", made.bytes_before),
+    samples = [Sample("processes-ended", 1, str(after.status))]
+    if (receipt := after.receipt) is not None and not receipt.words:
+        files = receipt.data_files_before + receipt.delete_files_before
+        fewer = files - receipt.data_files_after - receipt.delete_files_after
+        samples += [
+            Sample("bytes-rewritten", receipt.bytes_before),
             Sample("files-removed", fewer),
-            Sample("rows-rewritten", made.rows_after),
+            Sample("rows-rewritten", receipt.rows_after),
         ]
-    return found
+    return samples
 
 
 def figures_of(before: TableRuntime, after: TableRuntime) -> TableFigures | None:
@@ -136,23 +137,23 @@ def figures_of(before: TableRuntime, after: TableRuntime) -> TableFigures | None
 
 def table_events(before: TableRuntime, after: TableRuntime) -> list[EventText]:
     """The events of a table whose runtime changed."""
-    found = []
+    events = []
     refused = OptimizingStatus.REFUSED
     if after.status is refused and (before.status, before.status_reason) != (refused, after.status_reason):
-        found.append(EventText(EventKind.REFUSED, f"refused ({after.refusal}): {after.status_reason}"))
+        events.append(EventText(EventKind.REFUSED, f"refused ({after.refusal}): {after.status_reason}"))
     elif before.status is refused and after.status is not refused:
-        found.append(EventText(EventKind.ACCEPTED, "it is not refused any more"))
+        events.append(EventText(EventKind.ACCEPTED, "it is not refused any more"))
     # The catalog's default for a table that was never refreshed is not a decision about this table.
     is_decision = before.refreshed_at is not None or after.enabled_override is not None
     if is_decision and before.enabled != after.enabled:
         kind = EventKind.ENABLED if after.enabled else EventKind.DISABLED
-        found.append(EventText(kind, f"{kind.value} by {after.enabled_origin}"))
+        events.append(EventText(kind, f"{kind.value} by {after.enabled_origin}"))
     if after.failures > before.failures and after.retry_at is not None:
         until = f"{after.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        found.append(
+        events.append(
             EventText(EventKind.BACKED_OFF, f"{many(after.failures, 'failure')} in a row: tried again at {until}")
         )
-    return found
+    return events
 
 
 def action_event(before: ActionRecord, after: ActionRecord) -> EventText | None:

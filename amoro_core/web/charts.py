@@ -257,7 +257,7 @@ def timeline(snapshots: Sequence[Moment], title: str, main: str = "main") -> Cha
         marks.append(label(short, 0, y + 4, "strong"))
         marks.append(element("line", x1=percent(_LEFT), x2="100%", y1=y, y2=y, class_="grid"))
         marks += [
-            _dot(one, _x((one.at_ms - start) / length), y) for one in snapshots if (number == 0 or name in one.refs)
+            _dot(item, _x((item.at_ms - start) / length), y) for item in snapshots if (number == 0 or name in item.refs)
         ]
     if not snapshots:
         marks.append(label("The table has no snapshot.", 0.5, _TIMELINE_TOP + _LANE / 2, "nothing", "middle"))
@@ -476,7 +476,7 @@ def _place(bins: Sequence[SizeCounts], size: int) -> float:
 
 
 def _histogram_figures(bins: Sequence[SizeCounts], kinds: Sequence[str]) -> Figures:
-    rows = tuple((format_bytes(one.from_bytes), *map(format_count, one.counts)) for one in bins)
+    rows = tuple((format_bytes(slot.from_bytes), *map(format_count, slot.counts)) for slot in bins)
     return Figures(("From", *kinds), rows)
 
 

@@ -112,7 +112,7 @@ class OpenIdProvider:
 
     def _session(self, attempt: Attempt) -> Any:
         ways = attempt.provider.get("token_endpoint_auth_methods_supported") or _SECRET_WAYS[:1]
-        way = next((one for one in _SECRET_WAYS if one in ways), _SECRET_WAYS[0]) if self._secret else "none"
+        way = next((item for item in _SECRET_WAYS if item in ways), _SECRET_WAYS[0]) if self._secret else "none"
         return OAuth2Session(
             self._terms.client_id,
             self._secret.reveal() or None,

@@ -175,7 +175,7 @@ def zorder(points: Sequence[Coordinates]) -> Words:
 
 def hilbert(points: Sequence[Coordinates]) -> Words:
     """The place on Hilbert's curve, by Skilling's transpose (AIP Conference Proceedings 707, 2004)."""
-    return zorder(_transposed([np.array(one) for one in points]))
+    return zorder(_transposed([np.array(point) for point in points]))
 
 
 def _transposed(points: list[Coordinates]) -> list[Coordinates]:

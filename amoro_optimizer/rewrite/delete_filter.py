@@ -315,12 +315,12 @@ def _equality_deletes(file: InputFile, deletes: tuple[DeleteFile, ...]) -> dict[
 def _nested(sets: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
     """The distinct sets, in lists in which each contains the one before it."""
     lists: list[list[frozenset[int]]] = []
-    for one in sorted(set(sets), key=lambda found: (len(found), sorted(found))):
-        fitting = next((other for other in lists if other[-1] <= one), None)
+    for group in sorted(set(sets), key=lambda found: (len(found), sorted(found))):
+        fitting = next((other for other in lists if other[-1] <= group), None)
         if fitting is None:
-            lists.append([one])
+            lists.append([group])
         else:
-            fitting.append(one)
+            fitting.append(group)
     return lists
 
 

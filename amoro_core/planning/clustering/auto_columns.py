@@ -51,11 +51,11 @@ def reading_of(scans: Iterable[ScanUse], today: date) -> Reading:
     """The scans of the last days, per day."""
     since = today - timedelta(days=SCAN_DAYS)
     counted = [scan for scan in scans if scan.day > since]
-    found: dict[frozenset[str], float] = {}
+    weights: dict[frozenset[str], float] = {}
     for scan_use in counted:
         columns = frozenset(item.column for item in scan_use.filters)
-        found[columns] = found.get(columns, 0.0) + scan_use.scans / SCAN_DAYS
-    return Reading(found)
+        weights[columns] = weights.get(columns, 0.0) + scan_use.scans / SCAN_DAYS
+    return Reading(weights)
 
 
 def core_ms(size_bytes: int, per_mb: float) -> int:
@@ -113,8 +113,8 @@ class _Use:
 def decide(facts: ClusterFacts) -> Decided:
     """The columns by the scans of the last days; a choice stays a week and until another spares 1.3 times as much."""
     before = facts.choice
-    usable = {one.name for one in facts.sorting.columns if not one.problem}
-    usable -= {one.name for one in facts.sorting.columns if one.field_id in facts.sorting.partitioned_by}
+    usable = {column.name for column in facts.sorting.columns if not column.problem}
+    usable -= {column.name for column in facts.sorting.columns if column.field_id in facts.sorting.partitioned_by}
     counted = [scan for scan in facts.scans if scan.day > (facts.now - timedelta(days=SCAN_DAYS)).date()]
     scans = sum(scan_use.scans for scan_use in counted)
     if before is not None and not usable.issuperset(before.columns):
@@ -149,18 +149,18 @@ def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
     if facts.scan is None or len(facts.scan.files) < 2:
         return set()
     datas = [file.data for file in facts.scan.files]
-    ranged = ((one, facts.sorting.bound_key(one.field_id)) for one in facts.sorting.columns if one.name in names)
+    ranged = ((item, facts.sorting.bound_key(item.field_id)) for item in facts.sorting.columns if item.name in names)
     return {column.name for column, key in ranged if ranges_of(datas, column.field_id, key).constant is not None}
 
 
-def _is_chance(uses: Sequence[_Use], found: ColumnChoice, before: ColumnChoice, files: float) -> bool:
+def _is_chance(uses: Sequence[_Use], new: ColumnChoice, before: ColumnChoice, files: float) -> bool:
     """Whether the difference between two choices may be chance, given the number of scans."""
 
     def share(use: _Use, choice: ColumnChoice) -> float:
         return spared((use,), choice.columns, choice.strategy, files)
 
-    scans = sum(one.weight for one in uses)
-    differences = [(one.weight, share(one, found) - share(one, before)) for one in uses]
+    scans = sum(use.weight for use in uses)
+    differences = [(use.weight, share(use, new) - share(use, before)) for use in uses]
     mean = sum(weight * value for weight, value in differences) / scans
     variance = sum(weight * (value - mean) ** 2 for weight, value in differences) / scans
     return mean <= _ERRORS * sqrt(variance / scans)
@@ -185,7 +185,7 @@ def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int)
         return None
     first = min(by_column, key=lambda name: (-by_column[name], name))
     chain = [(first, spared(uses, (first,), Strategy.LINEAR, files))]
-    if by_column[first] <= _ALONE * sum(one.weight for one in uses if one.columns):
+    if by_column[first] <= _ALONE * sum(use.weight for use in uses if use.columns):
         while len(chain) < min(MAX_CURVE_COLUMNS, len(by_column)):
             chosen = tuple(name for name, _ in chain)
             reached = {
@@ -193,22 +193,22 @@ def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int)
             }
             best = min(reached, key=lambda name: (-reached[name], name))
             chain.append((best, reached[best]))
-    taken = 1
+    count = 1
     for length in range(2, len(chain) + 1):  # two columns may add enough together, of which one does not
-        if chain[length - 1][1] >= (1 + _LEAST_ADDED) * chain[taken - 1][1]:
-            taken = length
-    chosen, reached_by = tuple(name for name, _ in chain[:taken]), [value for _, value in chain[:taken]]
+        if chain[length - 1][1] >= (1 + _LEAST_ADDED) * chain[count - 1][1]:
+            count = length
+    chosen, reached_by = tuple(name for name, _ in chain[:count]), [value for _, value in chain[:count]]
     evidence = dict(zip(chosen, (after - before for before, after in pairwise((0.0, *reached_by))), strict=True))
     strategy = Strategy.LINEAR if len(chosen) == 1 else Strategy.HILBERT
     return ColumnChoice(chosen, strategy, facts.now, scans, reached_by[-1], evidence)
 
 
 def _uses(scans: Iterable[ScanUse], usable: set[str]) -> list[_Use]:
-    found: dict[frozenset[str], float] = {}
+    scans_of: dict[frozenset[str], float] = {}
     for scan in scans:
         columns = frozenset(item.column for item in scan.filters) & usable
-        found[columns] = found.get(columns, 0.0) + scan.scans
-    return [_Use(columns, weight) for columns, weight in sorted(found.items(), key=lambda item: sorted(item[0]))]
+        scans_of[columns] = scans_of.get(columns, 0.0) + scan.scans
+    return [_Use(columns, weight) for columns, weight in sorted(scans_of.items(), key=lambda item: sorted(item[0]))]
 
 
 def _files(facts: ClusterFacts) -> float:
@@ -280,13 +280,13 @@ def suggest(
         key=lambda field_id: (-met[field_id] * max(1, distinct.get(field_id, 1)), field_id),
     )
     for field_id in rest:
-        known = distinct.get(field_id)
-        add([field_id], _SPREAD if known is None else f"{_SPREAD}; it has about {many(known, 'value')}")
-    found = [
+        count = distinct.get(field_id)
+        add([field_id], _SPREAD if count is None else f"{_SPREAD}; it has about {many(count, 'value')}")
+    suggestions = [
         Suggestion(usable[field_id], "; ".join(reasons[field_id]), met.get(field_id))
-        for field_id in [*named, *(one for one in rest if one in reasons)]
+        for field_id in [*named, *(field for field in rest if field in reasons)]
     ]
-    return Suggested(tuple(found[:MOST_SUGGESTED]), decide(facts), files)
+    return Suggested(tuple(suggestions[:MOST_SUGGESTED]), decide(facts), files)
 
 
 def _equality_ids(facts: ClusterFacts) -> list[int]:
@@ -303,9 +303,9 @@ def _met(facts: ClusterFacts, usable: Mapping[int, str]) -> tuple[Mapping[int, f
         return {}, 0
     datas = [file.data for file in facts.scan.files]
     rows = np.array([data_file.record_count for data_file in datas], np.int64)
-    found = {}
+    depths = {}
     for field_id in usable:
         ranges = ranges_of(datas, field_id, facts.sorting.bound_key(field_id))
         if ranges.is_known.any() and ranges.constant is None:
-            found[field_id] = depth(ranges, rows)
-    return found, len(datas)
+            depths[field_id] = depth(ranges, rows)
+    return depths, len(datas)

@@ -44,14 +44,14 @@ class Ranges:
 def ranges_of(files: Sequence[DataFile], field_id: int, key: BoundKey) -> Ranges:
     """The bounds of the column in each of the files."""
     bounds = [_bounds(file, field_id, key) for file in files]
-    known = [pair for pair in bounds if pair is not None]
-    places = {value: at for at, value in enumerate(sorted({value for pair in known for value in pair}))}
+    pairs = [pair for pair in bounds if pair is not None]
+    places = {value: at for at, value in enumerate(sorted({value for pair in pairs for value in pair}))}
     return Ranges(
         lower=np.array([-1 if pair is None else places[pair[0]] for pair in bounds], np.int64),
         upper=np.array([-1 if pair is None else places[pair[1]] for pair in bounds], np.int64),
         is_known=np.array([pair is not None for pair in bounds], np.bool_),
         is_met=np.array([not _has_nulls_alone(file, field_id) for file in files], np.bool_),
-        constant=next(iter(places)) if len(places) == 1 and len(known) == len(bounds) else None,
+        constant=next(iter(places)) if len(places) == 1 and len(pairs) == len(bounds) else None,
     )
 
 
@@ -95,8 +95,8 @@ def _running(places: Numbers, counts: Weights) -> _Running:
 
 def _sum_to(running: _Running, at: Numbers, side: Literal["left", "right"]) -> Weights:
     places, sums = running
-    found: Weights = sums[np.searchsorted(places, at, side)]
-    return found
+    weights: Weights = sums[np.searchsorted(places, at, side)]
+    return weights
 
 
 def _bounds(file: DataFile, field_id: int, key: BoundKey) -> tuple[SortKey, SortKey] | None:
@@ -109,10 +109,10 @@ def _bounds(file: DataFile, field_id: int, key: BoundKey) -> tuple[SortKey, Sort
     return least, greatest
 
 
-def _is_above(one: SortKey, other: SortKey) -> bool:
-    if isinstance(one, bytes) or isinstance(other, bytes):
-        return isinstance(one, bytes) and isinstance(other, bytes) and one > other
-    return one > other
+def _is_above(key: SortKey, other: SortKey) -> bool:
+    if isinstance(key, bytes) or isinstance(other, bytes):
+        return isinstance(key, bytes) and isinstance(other, bytes) and key > other
+    return key > other
 
 
 def _has_nulls_alone(file: DataFile, field_id: int) -> bool:
@@ -142,7 +142,7 @@ def grouped(candidates: Candidates, group_by: GroupBy, most_bytes: int) -> list[
         return []
     match group_by:
         case GroupBy.ANY:
-            return [np.array(one, np.int64) for one in pack(candidates.bytes.tolist(), most_bytes)]
+            return [np.array(group, np.int64) for group in pack(candidates.bytes.tolist(), most_bytes)]
         case GroupBy.TIME:
             order = np.argsort(candidates.numbers, kind="stable")
             return list(_cut(order, candidates.bytes, None, most_bytes))
@@ -207,7 +207,7 @@ def message_bytes(files: Iterable[ScannedFile]) -> int:
     """What the files take in the message of a group, with their deletes, each of which stands there once."""
     total, seen = 0, set()
     for file in files:
-        total += _FILE_BYTES + len(file.data.path.encode()) + sum(len(one or b"") for one in file.data.partition)
+        total += _FILE_BYTES + len(file.data.path.encode()) + sum(len(value or b"") for value in file.data.partition)
         named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
         total += 4 * len(file.deletes) + _BOUND_BYTES * len(named)
         for delete in file.deletes:
@@ -240,27 +240,28 @@ def merging_tiers(
     if sealing.fanout < 2:
         return []
     groups = [
-        _Tiered(one.group.tier, *span(one), one.group.live_bytes, int(stored[one.at].sum()), (one,)) for one in sealed
+        _Tiered(files.group.tier, *span(files), files.group.live_bytes, int(stored[files.at].sum()), (files,))
+        for files in sealed
     ]
     tier = 0
-    while tier <= max((one.tier for one in groups), default=-1):
-        here = sorted((one for one in groups if one.tier == tier), key=lambda one: (one.lower, one.upper))
-        others = [one for one in groups if one.tier != tier]
+    while tier <= max((group.tier for group in groups), default=-1):
+        here = sorted((group for group in groups if group.tier == tier), key=lambda item: (item.lower, item.upper))
+        others = [group for group in groups if group.tier != tier]
         groups = others + [joined for part in _overlapping(here) for joined in _joined(part, sealing, most_bytes)]
         tier += 1
-    found = [one.parts for one in groups if len(one.parts) > 1]
-    return sorted(found, key=lambda parts: parts[0].group.group_id)
+    runs = [group.parts for group in groups if len(group.parts) > 1]
+    return sorted(runs, key=lambda parts: parts[0].group.group_id)
 
 
 def _overlapping(groups: Sequence[_Tiered]) -> Iterator[list[_Tiered]]:
     part: list[_Tiered] = []
     reached = 0
-    for one in groups:
-        if part and one.lower > reached:
+    for group in groups:
+        if part and group.lower > reached:
             yield part
             part = []
-        reached = max(reached, one.upper) if part else one.upper
-        part.append(one)
+        reached = max(reached, group.upper) if part else group.upper
+        part.append(group)
     if part:
         yield part
 
@@ -268,18 +269,18 @@ def _overlapping(groups: Sequence[_Tiered]) -> Iterator[list[_Tiered]]:
 def _joined(part: Sequence[_Tiered], sealing: Sealing, most_bytes: int) -> Iterator[_Tiered]:
     for at in range(0, len(part), sealing.fanout):
         some = part[at : at + sealing.fanout]
-        stored = sum(one.stored_bytes for one in some)
+        stored = sum(group.stored_bytes for group in some)
         if len(some) < sealing.fanout or stored > most_bytes:
             yield from some
             continue
-        live = sum(one.live_bytes for one in some)
+        live = sum(group.live_bytes for group in some)
         yield _Tiered(
             max(sealing.tier(live), some[0].tier + 1),
-            min(one.lower for one in some),
-            max(one.upper for one in some),
+            min(group.lower for group in some),
+            max(group.upper for group in some),
             live,
             stored,
-            tuple(sorted((files for one in some for files in one.parts), key=lambda kept: kept.group.group_id)),
+            tuple(sorted((files for group in some for files in group.parts), key=lambda item: item.group.group_id)),
         )
 
 

@@ -47,9 +47,9 @@ class Resolved:
         return ids[:1] if self.layout.strategy is Strategy.LINEAR else ids
 
 
-def _wrong(asked: bool, key: str, value: str, problem: str, hint: str) -> AmoroError:
+def _wrong(by_request: bool, key: str, value: str, problem: str, hint: str) -> AmoroError:
     """The error for a value that can't be followed, of a request (`asked`) or of properties."""
-    if asked:
+    if by_request:
         return InvalidArgument(f"{value!r}: {problem}", hint=hint)
     return misconfigured(
         f"property {key} has the value {value!r}: {problem}",
@@ -64,15 +64,15 @@ def resolve(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReque
     can't be ordered by; InvalidArgument where a request says it.
     """
     if request.columns:
-        return _named(facts, request.columns, request.strategy, asked=True)
-    strategy, asked = request.strategy or config.strategy, request.strategy is not None
+        return _named(facts, request.columns, request.strategy, by_request=True)
+    strategy, by_request = request.strategy or config.strategy, request.strategy is not None
     if config.columns == AUTO:
         if facts.choice is None:
             raise ValueError("auto has chosen no columns yet")
-        return _named(facts, facts.choice.columns, strategy or facts.choice.strategy, asked=asked)
+        return _named(facts, facts.choice.columns, strategy or facts.choice.strategy, by_request=by_request)
     if config.columns:
-        return _named(facts, config.columns, strategy, asked=asked)
-    return _ordered(facts, strategy, asked=asked)
+        return _named(facts, config.columns, strategy, by_request=by_request)
+    return _ordered(facts, strategy, by_request=by_request)
 
 
 def names_columns(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> bool:
@@ -85,32 +85,36 @@ def sort_order_id(layout: Layout, orders: Iterable[SortOrder]) -> int:
     """The sort order that says the same as the layout: what its files may claim; 0: none does."""
     if layout.strategy is not Strategy.LINEAR:
         return 0
-    same = (one.order_id for one in orders if one.order_id and not one.problem and one.keys == layout.keys)
+    same = (order.order_id for order in orders if order.order_id and not order.problem and order.keys == layout.keys)
     return min(same, default=0)
 
 
-def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None, *, asked: bool) -> Resolved:
+def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None, *, by_request: bool) -> Resolved:
     value = ",".join(names)
     keys = []
     for name in names:
         column = facts.sorting.named(name)
         if column is None:
-            close = difflib.get_close_matches(name, [one.name for one in facts.sorting.columns], n=1)
+            close = difflib.get_close_matches(name, [column.name for column in facts.sorting.columns], n=1)
             hint = f"Did you mean {close[0]}?" if close else f"One of: {_orderable(facts.sorting)}."
-            raise _wrong(asked, COLUMNS_KEY, value, f"the table has no column {name}", hint)
+            raise _wrong(by_request, COLUMNS_KEY, value, f"the table has no column {name}", hint)
         if column.problem:
             hint = f"One of: {_orderable(facts.sorting)}."
-            raise _wrong(asked, COLUMNS_KEY, value, f"column {name} {column.problem}", hint)
+            raise _wrong(by_request, COLUMNS_KEY, value, f"column {name} {column.problem}", hint)
         keys.append(LayoutKey(column.field_id))
     layout_keys, notes = _without_partition_columns(facts.sorting, keys)
     if not layout_keys:
         raise _wrong(
-            asked, COLUMNS_KEY, value, "each of them has one value in a whole partition", "Name a column that does not."
+            by_request,
+            COLUMNS_KEY,
+            value,
+            "each of them has one value in a whole partition",
+            "Name a column that does not.",
         )
-    return _laid_out(facts, layout_keys, notes, strategy, value, asked=asked)
+    return _laid_out(facts, layout_keys, notes, strategy, value, by_request=by_request)
 
 
-def _ordered(facts: ClusterFacts, strategy: Strategy | None, *, asked: bool) -> Resolved:
+def _ordered(facts: ClusterFacts, strategy: Strategy | None, *, by_request: bool) -> Resolved:
     order = facts.sorting.default_order
     if not order.keys and not order.problem:
         raise misconfigured(
@@ -131,7 +135,7 @@ def _ordered(facts: ClusterFacts, strategy: Strategy | None, *, asked: bool) -> 
         )
     if strategy is None and not _fits_curve(keys):
         strategy = Strategy.LINEAR
-    return _laid_out(facts, keys, notes, strategy, f"sort order {order.order_id}", asked=asked)
+    return _laid_out(facts, keys, notes, strategy, f"sort order {order.order_id}", by_request=by_request)
 
 
 def _laid_out(
@@ -141,14 +145,14 @@ def _laid_out(
     strategy: Strategy | None,
     value: str,
     *,
-    asked: bool,
+    by_request: bool,
 ) -> Resolved:
     for key in keys:
         _refuse_without_bounds(facts, key.field_id)
     many = len(keys) > MAX_CURVE_COLUMNS
     if strategy is None and many:
         raise _wrong(
-            asked,
+            by_request,
             COLUMNS_KEY,
             value,
             f"a curve takes at most {MAX_CURVE_COLUMNS} columns, these are {len(keys)}",
@@ -160,12 +164,14 @@ def _laid_out(
     if len(keys) == 1 and keys[0].transform == "identity":
         return Resolved(Layout(Strategy.LINEAR, tuple(keys)), (*notes, f"one column is linear, whatever {wanted} says"))
     if not _fits_curve(keys):
-        what = (
+        problem = (
             f"a curve takes at most {MAX_CURVE_COLUMNS} columns, {value} has {len(keys)}"
             if many
             else f"a curve takes no transforms, {value} has {', '.join(layout_key.transform for layout_key in keys)}"
         )
-        raise _wrong(asked, STRATEGY_KEY, wanted.value, what, f"Say linear, or name columns with {COLUMNS_KEY}.")
+        raise _wrong(
+            by_request, STRATEGY_KEY, wanted.value, problem, f"Say linear, or name columns with {COLUMNS_KEY}."
+        )
     return Resolved(Layout(wanted, tuple(LayoutKey(key.field_id) for key in keys)), tuple(notes))
 
 
@@ -179,7 +185,7 @@ def _without_partition_columns(
 ) -> tuple[tuple[LayoutKey, ...], tuple[str, ...]]:
     left_out = dict.fromkeys(key.field_id for key in keys if key.field_id in sorting.partitioned_by)
     notes = tuple(
-        f"column {sorting.name_of(one)} is left out: it has one value in a whole partition" for one in left_out
+        f"column {sorting.name_of(item)} is left out: it has one value in a whole partition" for item in left_out
     )
     return tuple(key for key in keys if key.field_id not in left_out), notes
 
@@ -231,30 +237,30 @@ def group_ids(paths: pa.ChunkedArray | pa.Array) -> GroupIds:
     if len(paths) <= FEW:
         ids[:] = [group_of(path) for path in paths.to_pylist()]
         return ids
-    found = pc.struct_field(pc.extract_regex(paths, _GROUP), "group")
-    array = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    groups = pc.struct_field(pc.extract_regex(paths, _GROUP), "group")
+    array = groups.combine_chunks() if isinstance(groups, pa.ChunkedArray) else groups
     ids[:] = array.to_pylist()
     return ids
 
 
-def preserved_groups(parts: Iterable[Paths], known: Mapping[str, Layout], current: Layout | None) -> frozenset[str]:
+def preserved_groups(parts: Iterable[Paths], layouts: Mapping[str, Layout], current: Layout | None) -> frozenset[str]:
     """The groups whose order others leave alone: all but those that are known to have another layout than the table.
 
     `current` None: it is not known which one the table has; then no order is lost for it.
     """
     named = frozenset[str]().union(*(part.once(_groups_named) for part in parts))
-    return frozenset(one for one in named if current is None or known.get(one, current) == current)
+    return frozenset(group for group in named if current is None or layouts.get(group, current) == current)
 
 
 def _groups_named(paths: pa.Array) -> frozenset[str]:
-    return frozenset(one for one in set(group_ids(paths).tolist()) if one is not None)
+    return frozenset(group for group in set(group_ids(paths).tolist()) if group is not None)
 
 
 class Layouts:
     """The layouts of groups: known ones, and those read from a footer, once each."""
 
-    def __init__(self, known: Mapping[str, Layout], learn: Callable[[DataFile], Layout | None]) -> None:
-        self._known = known
+    def __init__(self, layouts: Mapping[str, Layout], learn: Callable[[DataFile], Layout | None]) -> None:
+        self._known = layouts
         self._learn = learn
         self._asked: dict[str, Layout | None] = {}
 
@@ -277,7 +283,7 @@ def newest_layout(files: LiveFiles, layouts: Layouts, columns: Container[int]) -
     ids, paths = group_ids(files.columns.paths).tolist(), files.columns.paths
     first = {group_id: at for at, group_id in reversed(list(enumerate(ids))) if group_id is not None}
     times = {group_id: clustered_at(paths[at].as_py()) or _UNKNOWN for group_id, at in first.items()}
-    for group_id in sorted(first, key=lambda one: (times[one], one), reverse=True):
+    for group_id in sorted(first, key=lambda item: (times[item], item), reverse=True):
         layout = layouts.of(group_id, partial(files.columns.row, first[group_id]))
         if layout is not None and all(key.field_id in columns for key in layout.keys):
             return layout
@@ -320,7 +326,7 @@ class PartitionGroups:
     @property
     def open(self) -> tuple[GroupFiles, ...]:
         """The groups that new files join."""
-        return tuple(one for one in self.kept if one.group.is_current and one.group.is_open)
+        return tuple(files for files in self.kept if files.group.is_current and files.group.is_open)
 
     @property
     def sealed(self) -> tuple[GroupFiles, ...]:
@@ -350,7 +356,7 @@ def groups_in(
             loose.append(at)
         else:
             by_id.setdefault(group_id, []).append(at)
-    kept = []
+    groups = []
     for group_id in sorted(by_id):
         files = np.array(by_id[group_id], np.int64)
         layout = layout_of(group_id, by_id[group_id][0])
@@ -361,5 +367,5 @@ def groups_in(
         is_current = layout == current
         is_open = is_current and sealing.is_open(here, there)
         tier = sealing.tier(there)
-        kept.append(GroupFiles(GroupState(group_id, layout, is_current, is_open, tier, len(files), there), files))
-    return PartitionGroups(tuple(kept), np.array(sorted(loose), np.int64))
+        groups.append(GroupFiles(GroupState(group_id, layout, is_current, is_open, tier, len(files), there), files))
+    return PartitionGroups(tuple(groups), np.array(sorted(loose), np.int64))

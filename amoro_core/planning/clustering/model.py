@@ -122,7 +122,7 @@ def columns(text: str) -> tuple[str, ...]:
 
 def strategy(text: str) -> Strategy | None:
     """The strategy; None for an empty text: as many columns say. Raises ValueError."""
-    return unless_empty(one_of({one.value: one for one in Strategy}))(text)
+    return unless_empty(one_of({strategy.value: strategy for strategy in Strategy}))(text)
 
 
 def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
@@ -330,10 +330,10 @@ def size(size_bytes: int) -> str:
 
 def chosen(choice: ColumnChoice, reason: str) -> str:
     """The columns that `auto` has chosen, with what each of them adds, and why they stand."""
-    each = ", ".join(f"{name} {share:.0%}" for name, share in choice.evidence.items())
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.evidence.items())
     return (
         f"auto chose {', '.join(choice.columns)} on {choice.chosen_at:%Y-%m-%d} by {many(choice.scans, 'scan')}, "
-        f"which it spares {choice.saved:.0%} of the bytes ({each}); {reason}"
+        f"which it spares {choice.saved:.0%} of the bytes ({shares}); {reason}"
     )
 
 
@@ -348,7 +348,7 @@ def of_table(partitions: Sequence[PartitionDepth], path_of: Callable[[PartitionK
         return partitions[0].reason
     waiting = [partition_depth for partition_depth in partitions if partition_depth.due_at is not None]
     if waiting:
-        first = min(waiting, key=lambda one: (one.due_at, one.key.spec_id))
+        first = min(waiting, key=lambda item: (item.due_at, item.key.spec_id))
         return f"nothing to do in {len(partitions)} partitions; {_named(first, path_of)}"
     reasons = {partition_depth.reason for partition_depth in partitions}
     why = next(iter(reasons)).removeprefix("nothing to do") if len(reasons) == 1 else ""

@@ -100,13 +100,13 @@ def choose(
     if request.where:
         fulfils = facts.chooses(request.where)
         tests.append(lambda key: None if fulfils(key) else ("it does not fulfil the condition", None))
-    left: dict[PartitionKey, tuple[str, datetime | None]] = {}
+    waiting: dict[PartitionKey, tuple[str, datetime | None]] = {}
     for key in newest:
-        why = next((found for found in (test(key) for test in tests) if found is not None), None)
+        why = next((reason for reason in (test(key) for test in tests) if reason is not None), None)
         if why is not None:
-            left[key] = why
+            waiting[key] = why
     ordered = newest if config.partition_order is PartitionOrder.NEWEST else newest[::-1]
-    return Chosen(tuple(key for key in ordered if key not in left), left)
+    return Chosen(tuple(key for key in ordered if key not in waiting), waiting)
 
 
 _Test = Callable[[PartitionKey], tuple[str, datetime | None] | None]
@@ -120,8 +120,8 @@ def _choosing(
             return lambda key: None
         case PartitionKind.RECENT:
             window = frozenset(newest[choice.skip : choice.skip + choice.count])
-            which = f"the newest {choice.count}{f' after {choice.skip}' if choice.skip else ''}"
-            return lambda key: None if key in window else (f"it is not among {which} partitions", None)
+            names = f"the newest {choice.count}{f' after {choice.skip}' if choice.skip else ''}"
+            return lambda key: None if key in window else (f"it is not among {names} partitions", None)
         case PartitionKind.ROLLING:
             hour = int(facts.now.timestamp()) // 3600
             return lambda key: _turn(key, hour, choice.count, facts.now)
@@ -163,20 +163,20 @@ def _comparing(facts: ClusterFacts) -> Callable[[PartitionKey, PartitionKey], in
             values[key] = facts.sorting.partition_order(key)
         return values[key]
 
-    def compare(one: PartitionKey, other: PartitionKey) -> int:
-        if one.spec_id != other.spec_id:
-            return -1 if one.spec_id < other.spec_id else 1
-        here, there = order(one), order(other)
+    def compare(key: PartitionKey, other: PartitionKey) -> int:
+        if key.spec_id != other.spec_id:
+            return -1 if key.spec_id < other.spec_id else 1
+        here, there = order(key), order(other)
         if here != there:
             return -1 if here < there else 1
-        return -1 if order_of(one) < order_of(other) else 1
+        return -1 if order_of(key) < order_of(other) else 1
 
     return compare
 
 
 def commits_since(last: datetime | None, snapshots: Sequence[SnapshotFacts]) -> int:
     """How many known commits since then brought or removed rows; None: all."""
-    return sum(one.operation != _REPLACE and (last is None or one.committed_at > last) for one in snapshots)
+    return sum(item.operation != _REPLACE and (last is None or item.committed_at > last) for item in snapshots)
 
 
 _TEXTS = ("string", "binary")
@@ -223,7 +223,7 @@ class PartitionCase:
         """The bounds of each counted column, for all files."""
         datas = [row.data for row in self.rows]
         key = self.terms.facts.sorting.bound_key
-        return {one: ranges_of(datas, one, key(one)) for one in self.terms.resolved.counted}
+        return {field_id: ranges_of(datas, field_id, key(field_id)) for field_id in self.terms.resolved.counted}
 
     @cached_property
     def unclustered(self) -> Numbers:
@@ -237,8 +237,8 @@ class PartitionCase:
     def candidates(self) -> Numbers:
         """Those and the files of open groups; asked to do all, every file."""
         if self.terms.request.full:
-            every = np.arange(len(self.sizes))
-            return self._selected(every[~self._pinned])
+            rows = np.arange(len(self.sizes))
+            return self._selected(rows[~self._pinned])
         joined = [group_files.at for group_files in self.groups.open if self.is_free(group_files.at)]
         return np.sort(np.concatenate((self.unclustered, *joined)))
 
@@ -246,7 +246,7 @@ class PartitionCase:
         selects = self.terms.facts.selects
         if selects is None:
             return at
-        return at[np.array([selects(self.rows[one].data) for one in at.tolist()], np.bool_)]
+        return at[np.array([selects(self.rows[row].data) for row in at.tolist()], np.bool_)]
 
     @property
     def unclustered_bytes(self) -> int:
@@ -284,8 +284,8 @@ class PartitionCase:
     def records(self) -> Numbers:
         """Rows of each file."""
         files = self.partition.files
-        found: Numbers = files.files.columns.records[files.ids]
-        return found
+        rows: Numbers = files.files.columns.records[files.ids]
+        return rows
 
     def depth(self, field_id: int, at: Numbers) -> float:
         """How many files of target size a point query on the column reads of these."""
@@ -307,14 +307,16 @@ class PartitionCase:
         total = sum(float(files.group.live_bytes) for files in current)
 
         def reached(field_id: int) -> float:
-            weighted = (self.depth(field_id, one.at) / self._perfect(one.at) * one.group.live_bytes for one in current)
+            weighted = (
+                self.depth(field_id, files.at) / self._perfect(files.at) * files.group.live_bytes for files in current
+            )
             return max(1.0, sum(weighted) / total if total else 1.0)
 
         return {field_id: reached(field_id) for field_id in self.terms.resolved.counted}
 
     def ratio_of(self, at: Numbers) -> float:
         """The mean of depth ÷ ideal of these files over the counted columns."""
-        return mean([self.depth(one, at) / self.ideal(one, at) for one in self.terms.resolved.counted])
+        return mean([self.depth(field_id, at) / self.ideal(field_id, at) for field_id in self.terms.resolved.counted])
 
     @property
     def ratio(self) -> float:
@@ -341,14 +343,14 @@ class PartitionCase:
 
     def _note(self, field_id: int) -> str:
         ranges = self.ranges[field_id]
-        column = next((one for one in self.terms.facts.sorting.columns if one.field_id == field_id), None)
-        known = np.flatnonzero(ranges.is_known)
-        if column is None or not column.kind.startswith(_TEXTS) or len(known) < 2:
+        column = next((item for item in self.terms.facts.sorting.columns if item.field_id == field_id), None)
+        bounded = np.flatnonzero(ranges.is_known)
+        if column is None or not column.kind.startswith(_TEXTS) or len(bounded) < 2:
             return ""
-        lower, upper = ranges.lower[known], ranges.upper[known]
+        lower, upper = ranges.lower[bounded], ranges.upper[bounded]
         if (lower != lower[0]).any() or (upper != upper[0]).any() or lower[0] == upper[0]:
             return ""
-        shared = len(self.rows[int(known[0])].data.metrics.lower_bounds[field_id].decode(errors="replace"))
+        shared = len(self.rows[int(bounded[0])].data.metrics.lower_bounds[field_id].decode(errors="replace"))
         if shared < _CUT_AT:
             return ""
         key, properties = f"{METRICS_KEY}{column.name}", self.terms.facts.properties
@@ -364,7 +366,7 @@ class PartitionCase:
     @property
     def others(self) -> list[GroupState]:
         """The groups that have another layout than the table is to have, and keep it."""
-        return [one.group for one in self.groups.kept if not one.group.is_current]
+        return [files.group for files in self.groups.kept if not files.group.is_current]
 
     def waits_for_more(self) -> str:
         """Why its unclustered files are not clustered yet."""
@@ -379,11 +381,11 @@ class PartitionCase:
     def last(self) -> datetime | None:
         """When the newest of its groups was planned; None: nothing is clustered."""
         times = [
-            min((found for at in files.at.tolist() if (found := clustered_at(self.paths[at].as_py()))), default=None)
+            min((moment for at in files.at.tolist() if (moment := clustered_at(self.paths[at].as_py()))), default=None)
             for files in self.groups.kept
             if files.group.is_current
         ]
-        return max((one for one in times if one is not None), default=None)
+        return max((moment for moment in times if moment is not None), default=None)
 
     def quiet_until(self) -> datetime | None:
         """Until when it waits since others write to it; None: it does not."""
@@ -391,7 +393,9 @@ class PartitionCase:
         deletes = (*stats.equality_deletes, *stats.position_deletes)
         numbers = [*self.numbers[self.groups.unclustered].tolist(), *(delete.sequence_number for delete in deletes)]
         newest, snapshots = max(numbers, default=None), self.terms.facts.snapshots
-        times = (one.committed_at for one in snapshots if one.sequence_number == newest and one.operation != _REPLACE)
+        times = (
+            item.committed_at for item in snapshots if item.sequence_number == newest and item.operation != _REPLACE
+        )
         written = max(times, default=None)  # None: longer ago than is known
         until = None if written is None else written + self.terms.config.quiet
         return until if until is not None and until > self.terms.facts.now else None
@@ -465,7 +469,7 @@ def _groups(case: PartitionCase) -> Iterator[Numbers]:
     here = Candidates(case.ranges[first].part(at), case.sizes[at], case.numbers[at])
     for indexes in grouped(here, terms.config.group_by, terms.most_bytes):
         ordered, start = at[indexes], 0
-        for part in fitting([case.rows[one] for one in ordered.tolist()]):
+        for part in fitting([case.rows[row] for row in ordered.tolist()]):
             yield ordered[start : start + len(part)]
             start += len(part)
 
@@ -488,30 +492,30 @@ def _merges(case: PartitionCase) -> Iterator[Piece]:
         return
     first = case.ranges[case.terms.resolved.counted[0]]
 
-    def span(one: GroupFiles) -> tuple[int, int]:
-        if not first.is_known[one.at].all():
+    def span(files: GroupFiles) -> tuple[int, int]:
+        if not first.is_known[files.at].all():
             return -1, int(first.upper.max(initial=0))
-        return int(first.lower[one.at].min()), int(first.upper[one.at].max())
+        return int(first.lower[files.at].min()), int(first.upper[files.at].max())
 
     sealed = [files for files in case.groups.sealed if case.is_free(files.at)]
     for parts in merging_tiers(sealed, span, case.sizes, case.terms.sealing, case.terms.most_bytes):
         at = np.sort(np.concatenate([files.at for files in parts]))
-        if message_bytes(case.rows[one] for one in at.tolist()) <= MOST_MESSAGE_BYTES:
+        if message_bytes(case.rows[row] for row in at.tolist()) <= MOST_MESSAGE_BYTES:
             yield _piece(case, at, f"{len(parts)} sealed groups of one tier overlap")
 
 
 def _piece(case: PartitionCase, at: Numbers, why: str) -> Piece:
     counted = case.terms.resolved.counted
-    now = {one: case.depth(one, at) for one in counted}
-    later = {one: min(now[one], REACHED * case.ideal(one, at)) for one in counted}
+    now = {key: case.depth(key, at) for key in counted}
+    later = {key: min(now[key], REACHED * case.ideal(key, at)) for key in counted}
     units = float(units_of(case.sizes[at], case.terms.target).sum())
     files = max(1.0, float(case.live[at].sum()) / case.terms.target)
     shares = {
-        case.terms.facts.sorting.name_of(one): (min(1.0, now[one] / units), min(1.0, later[one] / files))
-        for one in counted
+        case.terms.facts.sorting.name_of(key): (min(1.0, now[key] / units), min(1.0, later[key] / files))
+        for key in counted
     }
-    before = tuple(depth(case.ranges[one].part(at), case.records[at]) for one in counted)
-    return Piece(at, why, case.ratio_of(at), before, tuple(later[one] for one in counted), shares)
+    before = tuple(depth(case.ranges[key].part(at), case.records[at]) for key in counted)
+    return Piece(at, why, case.ratio_of(at), before, tuple(later[key] for key in counted), shares)
 
 
 def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict:
@@ -537,18 +541,18 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     resolved = resolve(facts, config, request)
     layout, name = resolved.layout, layout_name(resolved.layout, facts.sorting)
     notes = (*notes, *resolved.notes)
-    told = ClusterVerdict(False, model.NO_SNAPSHOT, None, layout, name, notes, choice=chosen_columns)
+    verdict = ClusterVerdict(False, model.NO_SNAPSHOT, None, layout, name, notes, choice=chosen_columns)
     if facts.scan is None:
-        return told
+        return verdict
     partitions = partitions_of(facts.scan, facts.optimizing)
     chosen = choose([partition.key for partition in partitions], facts, config, request)
     if not partitions:
-        return replace(told, reason=model.NO_FILES)
+        return replace(verdict, reason=model.NO_FILES)
     terms = PlanContext(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
     evaluations = _evaluations(partitions, facts.scan, chosen, terms)
     if (constant := _constant(evaluations, resolved, facts)) is not None:
         if by_choice:
-            return replace(told, reason=f"nothing to gain: {constant}")
+            return replace(verdict, reason=f"nothing to gain: {constant}")
         raise misconfigured(
             constant, hint=f"Name columns that queries filter by and that have several values, with {COLUMNS_KEY}."
         )
@@ -556,15 +560,15 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     plan = _plan(evaluations, facts.scan, terms)
     others = [group for evaluated in evaluations for group in evaluated.case.others]
     if others and not request.full:
-        names = sorted({layout_name(one.layout, facts.sorting) for one in others})
-        files = f"{many(sum(one.files for one in others), 'file')} clustered by {' and '.join(names)}"
+        names = sorted({layout_name(other.layout, facts.sorting) for other in others})
+        files = f"{many(sum(other.files for other in others), 'file')} clustered by {' and '.join(names)}"
         wanted = f"by {name}, too, use --full, or {RELAYOUT_KEY}=true"
-        told = replace(told, notes=(*notes, f"{files} stay as they are: to cluster them {wanted}"))
+        verdict = replace(verdict, notes=(*notes, f"{files} stay as they are: to cluster them {wanted}"))
     return replace(
-        told,
+        verdict,
         is_due=plan is not None,
         reason=model.of_table(verdicts, facts.path_of),
-        due_at=min((one.due_at for one in verdicts if one.due_at is not None), default=None),
+        due_at=min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
         partitions=verdicts,
         plan=plan,
         learned=terms.layouts.learned,
@@ -585,9 +589,11 @@ def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: Clu
     resolved = Resolved(layout, (model.BY_NEWEST_GROUP,))
     terms = PlanContext(facts, config, request, resolved, layouts)
     evaluations = _evaluations(partitions, facts.scan, chosen, terms)
-    told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in evaluations)
+    verdicts = tuple(replace(item.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for item in evaluations)
     name = layout_name(layout, facts.sorting)
-    return ClusterVerdict(False, model.NO_COLUMNS, None, layout, name, resolved.notes, told, learned=layouts.learned)
+    return ClusterVerdict(
+        False, model.NO_COLUMNS, None, layout, name, resolved.notes, verdicts, learned=layouts.learned
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,8 +614,8 @@ def _evaluations(
     pinned[live.ids_of(sorted(terms.facts.pinned))] = True
     reading = reading_of(terms.facts.scans, terms.facts.now.date())
     cases = {partition.key: PartitionCase(partition, names, pinned, terms) for partition in partitions}
-    found = [_evaluated(cases[key], scan, terms, reading) for key in chosen.order]
-    return [*found, *(_skipped(cases[key], chosen) for key in sorted(chosen.left, key=list(cases).index))]
+    evaluated = [_evaluated(cases[key], scan, terms, reading) for key in chosen.order]
+    return [*evaluated, *(_skipped(cases[key], chosen) for key in sorted(chosen.left, key=list(cases).index))]
 
 
 def _skipped(case: PartitionCase, chosen: Chosen) -> _Evaluated:
@@ -638,9 +644,9 @@ def _evaluated(case: PartitionCase, scan: TableScan, terms: PlanContext, reading
         return _Evaluated(case, case.verdict(False, _why_none(case)))
     within = config.max_payback
     paying = tuple(
-        one
-        for one in groups
-        if request.asked or not reading.has_scans or pays_back(one[1].core_ms, one[1].gain * one[1].core_ms, within)
+        item
+        for item in groups
+        if request.asked or not reading.has_scans or pays_back(item[1].core_ms, item[1].gain * item[1].core_ms, within)
     )
     if not paying:
         cost, spared = groups[0][1].core_ms, groups[0][1].gain * groups[0][1].core_ms
@@ -701,27 +707,27 @@ def _plan(evaluations: Sequence[_Evaluated], scan: TableScan, terms: PlanContext
     )
     if not groups:
         return None
-    taken: list[GroupPlan] = []
+    chosen: list[GroupPlan] = []
     taken_bytes = cost = 0
     budget = terms.facts.budget_bytes
     for group in groups:
-        if len(taken) >= terms.config.max_groups or (budget is not None and cost > budget):
+        if len(chosen) >= terms.config.max_groups or (budget is not None and cost > budget):
             break
-        if taken and taken_bytes + group.input_bytes > terms.config.max_plan_bytes:
+        if chosen and taken_bytes + group.input_bytes > terms.config.max_plan_bytes:
             continue
-        taken.append(group)
+        chosen.append(group)
         taken_bytes, cost = taken_bytes + group.input_bytes, cost + group.cost
     layout = terms.resolved.layout
-    _, seed = _identity(scan.snapshot_id, layout, [group.group_id for group in taken])
+    _, seed = _identity(scan.snapshot_id, layout, [group.group_id for group in chosen])
     orders = terms.facts.sorting.orders
     return ClusterPlan(
         layout,
         sort_order_id(layout, orders),
-        tuple(taken),
+        tuple(chosen),
         scan.snapshot_id,
         scan.sequence_number,
         seed,
-        len(groups) - len(taken),
+        len(groups) - len(chosen),
     )
 
 

@@ -71,7 +71,7 @@ def evaluate(
     path_of: Callable[[PartitionKey], str] | None = None,
     selects: Callable[[DataFile], bool] | None = None,
     chooses: Callable[[PartitionKey], bool] | None = None,
-    kept: Set[str] = frozenset(),
+    clustered: Set[str] = frozenset(),
     commits: int = 0,
 ) -> Evaluation:
     """The verdict on the table, by its triggers or on request.
@@ -95,14 +95,14 @@ def evaluate(
             basis=basis_of((), config),
             digest=FileDigest(None, config.target_size),
         )
-    everything = partitions_of(scan, config, kept)
-    chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
+    everything = partitions_of(scan, config, clustered)
+    chosen = everything if chooses is None else [partition for partition in everything if chooses(partition.key)]
     partitions, staying = chosen, frozenset[DeleteIdentity]()
     if selects is not None:
         parts = {partition_files.key: parted(partition_files, selects) for partition_files in everything}
-        partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
+        partitions = [part for part in (parts[partition.key][0] for partition in chosen) if len(part.files)]
         # Files outside the filter, which need these equality deletes, are never converted or rewritten.
-        staying = staying.union(*(needed_by(one.files.files, one.files.ids) for _, one in parts.values()))
+        staying = staying.union(*(needed_by(part.files.files, part.files.ids) for _, part in parts.values()))
     verdicts = []
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now, commits)
@@ -111,7 +111,7 @@ def evaluate(
     stats = [partition.stats for partition in everything]
     scores = [scores_of(partition_stats, config) for partition_stats in stats]
     health = mean_health(scores)
-    scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
+    scored = [ScoredPartition(partition, sum(points)) for partition, points in zip(everything, scores, strict=True)]
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
     outside = messages.OUTSIDE_FILTER if chosen else messages.NOT_CHOSEN
     return Evaluation(
@@ -256,7 +256,7 @@ def _minor_trigger(case: _Case) -> str:
 def _bytes_to_fold(case: _Case) -> int:
     """Bytes of the deletes that minor would fold; not of those that name one file, which a conversion has made."""
     files = (file for task in _tasks(case, OptimizingType.MINOR) for file in inputs_of(task))
-    return sum(one.identity.size for one in deletes_of(files).values() if one.named_file is None)
+    return sum(delete.identity.size for delete in deletes_of(files).values() if delete.named_file is None)
 
 
 def _waits_for_minor(stats: PartitionStats) -> bool:
@@ -314,14 +314,14 @@ def foreign_commits(
     sequence number by one: this tells how many snapshots have expired since, of which those in `own` don't count
     either. Format 1 has no sequence numbers: there, snapshots that are gone don't count.
     """
-    known = {one.snapshot_id: one for one in snapshots}
-    head = known.get(head_id) if head_id is not None else None
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    head = by_id.get(head_id) if head_id is not None else None
     if head is None:
         return 0
-    main = takewhile(lambda one: one.snapshot_id != planned_id, ancestors(known, head_id))
-    later = [one for one in main if one.sequence_number > planned_sequence or not head.sequence_number]
-    foreign = sum(PROCESS_ID not in one.summary and one.operation != _REPLACE for one in later)
+    main = takewhile(lambda item: item.snapshot_id != planned_id, ancestors(by_id, head_id))
+    later = [snapshot for snapshot in main if snapshot.sequence_number > planned_sequence or not head.sequence_number]
+    foreign = sum(PROCESS_ID not in snapshot.summary and snapshot.operation != _REPLACE for snapshot in later)
     if not head.sequence_number:
         return foreign
-    present = sum(planned_sequence < one.sequence_number <= head.sequence_number for one in known.values())
-    return foreign + max(0, head.sequence_number - planned_sequence - present - len(own - known.keys()))
+    present = sum(planned_sequence < snapshot.sequence_number <= head.sequence_number for snapshot in by_id.values())
+    return foreign + max(0, head.sequence_number - planned_sequence - present - len(own - by_id.keys()))

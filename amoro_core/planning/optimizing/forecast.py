@@ -35,10 +35,10 @@ def work_s(tasks: Iterable[TaskPlan], kind: OptimizingType, config: OptimizingCo
 def _task_s(task: TaskPlan, kind: OptimizingType, config: OptimizingConfig) -> float:
     inputs = inputs_of(task)
     deletes = deletes_of(inputs).values()
-    copied = sum(one.data.size_bytes for one in task.rewritten if _is_copied(one, kind, config))
-    encoded = sum(one.data.size_bytes for one in inputs) + sum(one.identity.size for one in deletes) - copied
+    copied = sum(file.data.size_bytes for file in task.rewritten if _is_copied(file, kind, config))
+    encoded = sum(file.data.size_bytes for file in inputs) + sum(delete.identity.size for delete in deletes) - copied
     rate_s = (copied * PER_COPIED_MB_S + encoded * PER_ENCODED_MB_S) / _MB
-    deleted_s = sum(one.record_count for one in deletes) * PER_DELETED_ROW_S
+    deleted_s = sum(delete.record_count for delete in deletes) * PER_DELETED_ROW_S
     return PER_TASK_S + (len(inputs) + len(deletes)) * PER_FILE_S + rate_s + deleted_s
 
 

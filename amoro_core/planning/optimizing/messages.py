@@ -42,9 +42,9 @@ def evaluate_totals(
     config: OptimizingConfig,
     last_scanned_at: datetime | None,
     now: datetime,
-    known: FileSummary,
+    last: FileSummary,
 ) -> Evaluation | None:
-    """The verdict where totals alone show that nothing is to be done, by the last summary `known`; None: read files."""
+    """The verdict where totals alone show that nothing is to be done, by the last summary `last`; None: read files."""
     interval = config.evaluation_fallback_interval
     health = None
     if interval is None or totals is None or last_scanned_at is None or now - last_scanned_at >= interval:
@@ -56,7 +56,7 @@ def evaluate_totals(
     elif totals.delete_files == 0 and totals.bytes > config.min_target_size * totals.data_files:
         reason = "no deletes, and data files are large on average"
         summary = replace(
-            known,
+            last,
             data_files=totals.data_files,
             data_bytes=totals.bytes,
             equality_delete_files=0,
@@ -153,7 +153,7 @@ def passed(kind: OptimizingType, interval: timedelta | None, last: datetime | No
 def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> str:
     """The reason for a requested type."""
     stats = partition.stats
-    found = [
+    phrases = [
         many(stats.fragments, "fragment"),
         many(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
         _coarse_files(stats) if kind is not OptimizingType.MINOR else "",
@@ -162,7 +162,7 @@ def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> s
         many(stats.vectors, "deletion vector"),
         many(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
     ]
-    words = ", ".join(words for words in found if words and not words.startswith("0 ")) or many(
+    words = ", ".join(words for words in phrases if words and not words.startswith("0 ")) or many(
         stats.data_files, "file"
     )
     return f"{kind} requested{' by force' if force else ''}: {words}"
@@ -193,31 +193,31 @@ def nothing(
     commits: int = 0,
 ) -> str:
     """Why no trigger fires, and which one comes next."""
-    found = []
+    phrases = []
     if stats.small_files:
         enough = stats.small_files >= config.minor_trigger_file_count
         lacking = "no two fit together" if enough else f"{config.minor_trigger_file_count} needed"
-        found.append(f"{_small_files(stats)}, {lacking}")
+        phrases.append(f"{_small_files(stats)}, {lacking}")
     if stats.undersized:
         size, target = sum(stats.undersized), _size(config.target_size)
         lacking = f"{target} needed" if size < config.target_size else f"no two fit into {target}"
-        found.append(f"{many(len(stats.undersized), 'undersized file')} of {_size(size)}, {lacking}")
+        phrases.append(f"{many(len(stats.undersized), 'undersized file')} of {_size(size)}, {lacking}")
     if stats.coarse:
-        found.append(_coarse_files(stats))
-    if not found:
+        phrases.append(_coarse_files(stats))
+    if not phrases:
         has_deletes = stats.position_deletes or stats.equality_deletes
-        found.append("no small files" if has_deletes else "no small files, no deletes")
+        phrases.append("no small files" if has_deletes else "no small files, no deletes")
     if carried := _carried(stats):
-        found.append(carried)
+        phrases.append(carried)
     if within := len(stats.position_deletes) - stats.vectors - len(stats.to_fold):
-        found.append(f"{many(within, 'position delete')} within bounds")
+        phrases.append(f"{many(within, 'position delete')} within bounds")
     if stats.vectors:
-        found.append(f"{many(stats.vectors, 'deletion vector')} within bounds")
+        phrases.append(f"{many(stats.vectors, 'deletion vector')} within bounds")
     if config.minor_trigger_commits is not None:
-        found.append(f"{many(commits, 'commit')} since the last plan, {config.minor_trigger_commits} needed")
+        phrases.append(f"{many(commits, 'commit')} since the last plan, {config.minor_trigger_commits} needed")
     if due_at is not None and kind is not None:
-        found.append(f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval")
-    return f"nothing to do: {'; '.join(found)}"
+        phrases.append(f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval")
+    return f"nothing to do: {'; '.join(phrases)}"
 
 
 def delayed(reason: str, config: OptimizingConfig, until: datetime) -> str:
@@ -282,24 +282,24 @@ def _size(size_bytes: int) -> str:
 Selects = Callable[[DataFile], bool]
 
 
-def excluding_reserved(taken: Mapping[str, str], selects: Selects | None) -> Selects | None:
+def excluding_reserved(reserved: Mapping[str, str], selects: Selects | None) -> Selects | None:
     """The filter of a table's files without those of other plans, by normalised path; None: all files."""
-    if not taken:
+    if not reserved:
         return selects
     if selects is None:
-        return lambda file: normalise(file.path) not in taken
-    return lambda file: normalise(file.path) not in taken and selects(file)
+        return lambda file: normalise(file.path) not in reserved
+    return lambda file: normalise(file.path) not in reserved and selects(file)
 
 
-def with_reserved(evaluation: Evaluation, scan: TableScan | None, taken: Mapping[str, str]) -> Evaluation:
+def with_reserved(evaluation: Evaluation, scan: TableScan | None, reserved: Mapping[str, str]) -> Evaluation:
     """The evaluation, which says in its reason how many live files were left to other plans."""
-    if scan is None or not taken:
+    if scan is None or not reserved:
         return evaluation
-    left = len(LiveFiles.of(scan.files).ids_of(taken))
-    if not left:
+    count = len(LiveFiles.of(scan.files).ids_of(reserved))
+    if not count:
         return evaluation
-    plans = "; ".join(sorted(set(taken.values())))
-    files = f"{left} {'file is' if left == 1 else 'files are'}"
+    plans = "; ".join(sorted(set(reserved.values())))
+    files = f"{count} {'file is' if count == 1 else 'files are'}"
     if evaluation.reason == OUTSIDE_FILTER:
         return replace(evaluation, reason=f"nothing to do: {files} in the plan of {plans}")
     return replace(evaluation, reason=f"{evaluation.reason}; {files} left to {plans}")

@@ -130,7 +130,7 @@ def live_bytes(scanned: ScannedFile) -> int:
     left only makes outputs smaller than the target, never larger.
     """
     data = scanned.data
-    own = (one for one in counting_position_deletes(scanned) if is_file_scoped(one, data.path))
+    own = (delete for delete in counting_position_deletes(scanned) if is_file_scoped(delete, data.path))
     return _remaining(data.size_bytes, data.record_count, sum(delete.record_count for delete in own))
 
 
@@ -182,7 +182,7 @@ class AssessedColumns:
     def part(self, chosen: Ids | Mask | slice) -> "AssessedColumns":
         """Some of the files, by index in these columns or by mask."""
         return AssessedColumns(
-            self.files, **{one.name: getattr(self, one.name)[chosen] for one in fields(self) if one.name != "files"}
+            self.files, **{item.name: getattr(self, item.name)[chosen] for item in fields(self) if item.name != "files"}
         )
 
     def pick(self, chosen: Mask) -> tuple[AssessedFile, ...]:
@@ -190,9 +190,9 @@ class AssessedColumns:
         return tuple(sorted(self.part(chosen).rows(), key=lambda file: (file.data.sequence_number, file.data.path)))
 
     def rows(self) -> Iterator[AssessedFile]:
-        asked = (self.duplicates, self.convertible, self.too_short, self.combinable)
+        rules = (self.duplicates, self.convertible, self.too_short, self.combinable)
         flags = (self.in_order, self.coarse)
-        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids], *flags)
+        columns = (self.file_class, self.live_bytes, *rules, self.files.carried_through[self.ids], *flags)
         rows = zip(self.files.rows(self.ids), *(column.tolist() for column in columns), strict=True)
         return (AssessedFile(row, _CLASSES[number], *answers) for row, number, *answers in rows)
 
@@ -200,7 +200,7 @@ class AssessedColumns:
 def assess_all(
     files: LiveFiles,
     config: OptimizingConfig,
-    kept: Set[str] = frozenset(),
+    clustered: Set[str] = frozenset(),
     ids: Ids | None = None,
     *,
     folds: bool = False,
@@ -216,7 +216,7 @@ def assess_all(
     file_class = np.full(len(ids), _TARGET_SIZE, np.int8)
     file_class[sizes <= config.min_target_size] = _UNDERSIZED
     file_class[sizes <= config.fragment_size] = _FRAGMENT
-    in_order = np.isin(group_ids(columns.paths_of(ids)), list(kept)) if kept else np.zeros(len(ids), np.bool_)
+    in_order = np.isin(group_ids(columns.paths_of(ids)), list(clustered)) if clustered else np.zeros(len(ids), np.bool_)
     file_class[in_order] = _TARGET_SIZE
     segment = file_class != _FRAGMENT
     deletes = _delete_facts(files, ids)
@@ -309,7 +309,7 @@ class PartitionStats:
     @property
     def to_fold(self) -> tuple[DeleteFile, ...]:
         """The position delete files that are to be folded into vectors."""
-        return tuple(one for one in self.position_deletes if not one.is_vector) if self.files_to_fold else ()
+        return tuple(delete for delete in self.position_deletes if not delete.is_vector) if self.files_to_fold else ()
 
     @property
     def vectors(self) -> int:
@@ -329,20 +329,20 @@ class PartitionFiles:
 
 
 def partitions_of(
-    scan: TableScan, config: OptimizingConfig, kept: Set[str] = frozenset()
+    scan: TableScan, config: OptimizingConfig, clustered: Set[str] = frozenset()
 ) -> tuple[PartitionFiles, ...]:
     """All partitions that have data files, in a fixed order; files of the `kept` groups are in order."""
     live = LiveFiles.of(scan.files)
     order, begins = live.columns.by_place
     bounds = _numbers(begins)
     folds = scan.has_vectors
-    files = assess_all(live, config, kept, order, folds=folds)
+    files = assess_all(live, config, clustered, order, folds=folds)
     dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
-    found = [
+    partitions = [
         PartitionFiles(PartitionKey(*place), stats, files.part(slice(*run)), dangling[place], folds)
         for place, stats, run in zip(live.columns.places, _stats(files, bounds, folds), pairwise(bounds), strict=True)
     ]
-    return tuple(sorted(found, key=lambda one: order_of(one.key)))
+    return tuple(sorted(partitions, key=lambda item: order_of(item.key)))
 
 
 def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
@@ -394,7 +394,7 @@ def _stats(files: AssessedColumns, bounds: Sequence[int], folds: bool) -> list[P
         sums(to_fold),
         strict=True,
     )
-    found = []
+    partitions = []
     for run, size, records, fragments, small, duplicates, too_short, combinable, coarse, coarse_bytes, fold in counts:
         here = slice(*run)
         having_deletes = ids[here][files.has_deletes[here]]
@@ -409,20 +409,20 @@ def _stats(files: AssessedColumns, bounds: Sequence[int], folds: bool) -> list[P
             duplicates=duplicates,
             too_short=too_short,
             combinable=combinable,
-            equality_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.EQUALITY),
-            position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
+            equality_deletes=tuple(delete for delete in deletes.values() if delete.kind is DeleteKind.EQUALITY),
+            position_deletes=tuple(delete for delete in deletes.values() if delete.kind is DeleteKind.POSITION),
             fresh_equality_deletes=len(needed_by(live, having_deletes)),
             coarse=coarse,
             coarse_bytes=coarse_bytes,
             files_to_fold=fold,
         )
-        found.append(stats)
-    return found
+        partitions.append(stats)
+    return partitions
 
 
 def _numbers(column: npt.NDArray[np.integer]) -> list[int]:
-    found: list[int] = column.tolist()
-    return found
+    numbers: list[int] = column.tolist()
+    return numbers
 
 
 _BOUNDS = np.array(BOUNDS, np.int64)
@@ -447,7 +447,7 @@ def digest_of(
     by_key = {verdict.key: verdict for verdict in verdicts}
     live = LiveFiles.of(scan.files)
     deletes = {delete.identity: delete for delete in (*live.applied, *scan.dangling)}.values()
-    chosen = heapq.nsmallest(MOST_PARTITIONS, scored, key=lambda one: _need(one, by_key))
+    chosen = heapq.nsmallest(MOST_PARTITIONS, scored, key=lambda item: _need(item, by_key))
     return FileDigest(
         snapshot_id=scan.snapshot_id,
         target_bytes=target_bytes,
@@ -474,18 +474,18 @@ def _delete_histogram(deletes: Iterable[DeleteFile], kind: DeleteKind) -> SizeHi
     return histogram(np.fromiter((delete.identity.size for delete in deletes if delete.kind is kind), np.int64))
 
 
-def _need(one: ScoredPartition, verdicts: Mapping[PartitionKey, PartitionVerdict]) -> tuple[bool, int, int]:
-    verdict = verdicts.get(one.partition.key)
-    return verdict is None or verdict.type is None, one.health, -one.partition.stats.data_files
+def _need(scored: ScoredPartition, verdicts: Mapping[PartitionKey, PartitionVerdict]) -> tuple[bool, int, int]:
+    verdict = verdicts.get(scored.partition.key)
+    return verdict is None or verdict.type is None, scored.health, -scored.partition.stats.data_files
 
 
 def _partition(
-    one: ScoredPartition, verdict: PartitionVerdict | None, path_of: Callable[[PartitionKey], str] | None
+    scored: ScoredPartition, verdict: PartitionVerdict | None, path_of: Callable[[PartitionKey], str] | None
 ) -> PartitionDigest:
-    stats = one.partition.stats
+    stats = scored.partition.stats
     return PartitionDigest(
-        path=briefly(path_of(one.partition.key), LONGEST_NAME) if path_of else "",
-        health=one.health,
+        path=briefly(path_of(scored.partition.key), LONGEST_NAME) if path_of else "",
+        health=scored.health,
         type=verdict.type.value if verdict is not None and verdict.type is not None else "",
         reason=briefly(verdict.reason, LONGEST_NAME) if verdict is not None else "",
         data_files=stats.data_files,

@@ -26,40 +26,40 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
     """
     if file_count(tasks) <= limit:
         return tuple(tasks)
-    kept: list[TaskPlan] = []
+    plans: list[TaskPlan] = []
     data_files, deletes = 0, set[DeleteIdentity]()
     for task in sorted(tasks, key=_is_later):
         inputs = inputs_of(task)
         if data_files + len(inputs) + len(deletes | deletes_of(inputs).keys()) > limit:
-            shorter = _shortened(task, limit - data_files, deletes, first=not kept)
+            shorter = _shortened(task, limit - data_files, deletes, first=not plans)
             if shorter:
-                kept.append(_part(task, shorter, config))
+                plans.append(_part(task, shorter, config))
             break
-        kept.append(task)
+        plans.append(task)
         data_files += len(inputs)
         deletes |= deletes_of(inputs).keys()
-    return tuple(kept)
+    return tuple(plans)
 
 
 def _is_later(task: TaskPlan) -> bool:
-    return all(one.kind is not DeleteKind.EQUALITY for one in deletes_of(inputs_of(task)).values())
+    return all(delete.kind is not DeleteKind.EQUALITY for delete in deletes_of(inputs_of(task)).values())
 
 
 def within_bytes(
-    tasks: Sequence[TaskPlan], kind: OptimizingType, left: int, config: OptimizingConfig, *, first: bool
+    tasks: Sequence[TaskPlan], kind: OptimizingType, room: int, config: OptimizingConfig, *, first: bool
 ) -> tuple[TaskPlan, ...]:
     """Those of the tasks whose inputs fit into the bytes that are left, the most worthwhile first.
 
     Tasks with equality deletes come before the others. The `first` task of a plan is taken whatever its size: a table
     would make no progress otherwise.
     """
-    kept: list[TaskPlan] = []
-    for task in sorted(tasks, key=lambda one: (_is_later(one), -forecast.gain(one, kind, config))):
+    plans: list[TaskPlan] = []
+    for task in sorted(tasks, key=lambda item: (_is_later(item), -forecast.gain(item, kind, config))):
         input_bytes, _ = weigh((task,), config)
-        if input_bytes <= left or (first and not kept):
-            kept.append(task)
-            left -= input_bytes
-    return tuple(kept)
+        if input_bytes <= room or (first and not plans):
+            plans.append(task)
+            room -= input_bytes
+    return tuple(plans)
 
 
 def settled(
@@ -127,20 +127,20 @@ def _has_any(file: ScannedFile, deletes: frozenset[DeleteIdentity]) -> bool:
     return any(delete.identity in deletes for delete in file.deletes)
 
 
-def _shortened(task: TaskPlan, limit: int, known: set[DeleteIdentity], *, first: bool) -> tuple[ScannedFile, ...]:
+def _shortened(task: TaskPlan, limit: int, shared: set[DeleteIdentity], *, first: bool) -> tuple[ScannedFile, ...]:
     """The inputs of the task that fit, oldest first; none when these alone would gain nothing.
 
     For the first task never none: two files, or one with deletes, are the smallest possible step.
     """
-    taken: list[ScannedFile] = []
-    deletes = set(known)
+    files: list[ScannedFile] = []
+    deletes = set(shared)
     for file in inputs_of(task):
         more = deletes | {delete.identity for delete in file.deletes}
-        if len(taken) + 1 + len(more) <= limit:
-            taken.append(file)
+        if len(files) + 1 + len(more) <= limit:
+            files.append(file)
             deletes = more
-    if len(taken) > 1 or any(file.deletes for file in taken):
-        return tuple(taken)
+    if len(files) > 1 or any(file.deletes for file in files):
+        return tuple(files)
     least = next(((file,) for file in inputs_of(task) if file.deletes), inputs_of(task)[:2])
     return least if first else ()
 
@@ -152,8 +152,8 @@ def _part(task: TaskPlan, files: tuple[ScannedFile, ...], config: OptimizingConf
     converted = tuple(file for file in files if file.data.path not in paths)
     outputs = 0
     if rewritten:
-        left = sum(map(live_bytes, rewritten))
-        outputs = max(1, min(task.output_count, -(-left // config.target_size)))
+        size = sum(map(live_bytes, rewritten))
+        outputs = max(1, min(task.output_count, -(-size // config.target_size)))
     return TaskPlan(task.key, rewritten, converted, outputs, read_cost(files, config))
 
 
@@ -183,7 +183,7 @@ def plan(
     chosen: list[TaskPlan] = []
     files_left, bytes_left = config.max_file_count, config.max_plan_bytes
     partitions, spent, work_s, first_cut = 0, 0, 0.0, 0
-    for verdict in sorted(due, key=lambda one: (_turn(one, config), order_of(one.key))):
+    for verdict in sorted(due, key=lambda item: (_turn(item, config), order_of(item.key))):
         if spent > budget or partitions == max_partitions or first_cut:
             break
         tasks, is_cut = _fitting(verdict, files_left, bytes_left, config, first=not chosen)
@@ -200,7 +200,7 @@ def plan(
     if not chosen:
         return None
     if first_cut:
-        reason = messages.deferred_tasks(sum(len(one.work) for one in due) - len(chosen), config)
+        reason = messages.deferred_tasks(sum(len(verdict.work) for verdict in due) - len(chosen), config)
         evaluation = replace(evaluation, reason=f"{evaluation.reason}; {reason}")
     kind, tasks = max(kinds, key=WEIGHT.__getitem__), marked(chosen, scan.files)
     return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, kind, tasks, work_s, first_cut)

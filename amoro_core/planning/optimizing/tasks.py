@@ -58,13 +58,13 @@ def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
         weight = weights[index]
         at = bisect_left(room, (weight, -1))
         if at < len(room):
-            left, number = room.pop(at)
+            space, number = room.pop(at)
             bins[number].append(index)
         else:
-            left, number = capacity, len(bins)
+            space, number = capacity, len(bins)
             bins.append([index])
-        if left >= weight:
-            insort(room, (left - weight, number))
+        if space >= weight:
+            insort(room, (space - weight, number))
     return sorted((sorted(bin_) for bin_ in bins), key=lambda bin_: bin_[0])
 
 
@@ -201,14 +201,14 @@ def _fill_split(bins: list[_Bin], selection: PartitionSelection, config: Optimiz
     filled = []
     for bin_ in split:
         room = bin_.outputs * config.target_size - bin_.live_bytes
-        taken = 0
-        while taken < len(others) and others[taken].live_bytes <= room:
-            room -= others[taken].live_bytes
-            taken += 1
-        files = (*bin_.files, *(file for other in others[:taken] for file in other.files))
+        count = 0
+        while count < len(others) and others[count].live_bytes <= room:
+            room -= others[count].live_bytes
+            count += 1
+        files = (*bin_.files, *(file for other in others[:count] for file in other.files))
         if len(files) > bin_.outputs or selection.force or _gains_alone(bin_.files[0], selection):
             bin_ = _Bin(files, bin_.outputs * config.target_size - room, bin_.outputs)
-            del others[:taken]
+            del others[:count]
         filled.append(bin_)
     return filled + others
 

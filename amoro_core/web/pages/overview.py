@@ -53,7 +53,7 @@ async def show_overview(visit: PageRequest) -> Page:
         "conditions": alerts.conditions,
         "report": await visit.ask(day, journal.Report),
         "failing": failing,
-        "worst": [one for one in worst.tables if one.saved_files > 0 or one.saved_bytes > 0],
+        "worst": [table for table in worst.tables if table.saved_files > 0 or table.saved_bytes > 0],
         "tiles": await _tiles(visit, failing),
         "processes": active.processes,
         "running": active.total,
@@ -99,7 +99,7 @@ async def show_settings(visit: PageRequest) -> Page:
     """Every setting whose key contains the text, with its value and where that comes from."""
     text = visit.query["text"]
     response = await visit.ask(pb.GetSettingsRequest(), pb.GetSettingsResponse)
-    settings = [one for one in response.settings if text.lower() in one.key.lower()]
+    settings = [setting for setting in response.settings if text.lower() in setting.key.lower()]
     return Page("settings.html", "Settings", {"settings": settings, "text": text})
 
 

@@ -54,7 +54,7 @@ def receipt_lines(result: pb.Receipt) -> list[tuple[str, str]]:
 def is_balanced(result: pb.Receipt) -> bool:
     """Whether every equation of the receipt holds."""
     rows = result.words != "" or result.rows_before == result.rows_after
-    return rows and all(one.holds for one in result.equations)
+    return rows and all(equation.holds for equation in result.equations)
 
 
 _TASKS = 100  # on a page
@@ -76,7 +76,7 @@ async def show_process(visit: PageRequest) -> Page:
     response = await visit.ask(request, pb.ListTasksResponse)
     process = response.process
     attempts, attempts_total = await _attempts_of(visit, process) if process.tasks_total else ([], 0)
-    bars = [_bar(one) for one in attempts]
+    bars = [_bar(attempt) for attempt in attempts]
     path = to("processes", process.process_id)
     values = {
         "process": process,
@@ -107,7 +107,7 @@ def _progress(process: pb.Process, attempts: Sequence[journal.AttemptInfo], bars
         process.created_ms,
         process.finished_ms,
         scheduled_ms=min((bar.start_ms for bar in bars), default=0),
-        acked_ms=min((one.started_ms for one in attempts if one.started_ms), default=0),
+        acked_ms=min((attempt.started_ms for attempt in attempts if attempt.started_ms), default=0),
         worked_ms=worked,
         has_tasks=bool(process.tasks_total),
         waits=bool(process.waiting),

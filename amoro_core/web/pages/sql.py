@@ -107,7 +107,7 @@ class Statements:
             "statement": statement,
             "kept": kept,
             "most": _MOST_SHOWN,
-            "tables": {one.table: _quoted(one.table) for one in tables.tables},
+            "tables": {table.table: _quoted(table.table) for table in tables.tables},
             "same": command("sql", "-e", statement or "SELECT count(*) FROM lake.db.orders"),
         }
         return Page("sql.html", "SQL", values, is_live=sent is not None and not sent.answer.done())

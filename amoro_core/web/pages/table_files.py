@@ -108,8 +108,8 @@ def _sizes(digest: kept.TableDigest) -> Chart | None:
     if not digest.read_ms:
         return None
     bins = [
-        SizeCounts(one.from_bytes, (one.data_files, one.position_delete_files, one.equality_delete_files))
-        for one in digest.sizes
+        SizeCounts(size.from_bytes, (size.data_files, size.position_delete_files, size.equality_delete_files))
+        for size in digest.sizes
     ]
     return histogram(bins, _KINDS, digest.target_bytes, "Files by size")
 
@@ -151,7 +151,7 @@ class Snapshots:
             "table_snapshots.html",
             "snapshots",
             seen=seen,
-            chart=timeline([_moment(one) for one in snapshots], "Snapshots over time, branches and tags as lanes"),
+            chart=timeline([_moment(item) for item in snapshots], "Snapshots over time, branches and tags as lanes"),
             snapshots=snapshots[:_SHOWN],
             process_id=PROCESS_ID,
             fates={snapshot.snapshot_id: snapshot for snapshot in seen.retention.snapshots} if seen else {},
@@ -183,7 +183,7 @@ def compare(snapshots: Sequence[pb.Snapshot], before: str, after: str) -> list[t
     """
     if not before or not after:
         return []
-    by_id = {str(one.snapshot_id): one for one in snapshots}
+    by_id = {str(snapshot.snapshot_id): snapshot for snapshot in snapshots}
     for name in (before, after):
         if name not in by_id:
             raise InvalidArgument(f"the table has no snapshot {name!r}", hint="Choose two of its list.")

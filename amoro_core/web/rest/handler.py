@@ -258,7 +258,7 @@ async def _learned(request: Request) -> Response:
     if filters is not None:
         path = request.path_params
         table = TableIdentifier(path["catalog"], tuple(path["namespace"].split(_SEPARATOR)), path["table"])
-        values = [pb.ScanFilter(column=one.column, operator=one.operator.value) for one in filters]
+        values = [pb.ScanFilter(column=condition.column, operator=condition.operator.value) for condition in filters]
         message = pb.LearnScansRequest(table=str(table), scans=[pb.ToldScan(filters=values, scans=1)])
         await operations.call("LearnScans", message, principal)
     return Response(status_code=204)

@@ -131,15 +131,15 @@ def _page(call: _Call, key: str, items: list[list[str]], shown: Callable[[list[s
         size = call.query.get("pageSize", str(MOST_ITEMS))
         if not size.isascii() or not size.isdigit() or int(size) < 1:
             raise InvalidArgument(f"pageSize {size!r:.100} is not a number above zero")
-        left = [one for one in items if one > after]
+        left = [item for item in items if item > after]
         items = left[: min(int(size), MOST_ITEMS)]
         following = sealed(scope, (json.dumps(items[-1]),)) if len(items) < len(left) else None
-    return _json({key: [shown(one) for one in items], "next-page-token": following})
+    return _json({key: [shown(item) for item in items], "next-page-token": following})
 
 
 def _list_namespaces(call: _Call) -> Response:
     parent = tuple(call.query["parent"].split(_LEVELS)) if call.query.get("parent") else ()
-    return _page(call, "namespaces", [list(one) for one in call.opened.namespaces(parent)], lambda one: one)
+    return _page(call, "namespaces", [list(namespace) for namespace in call.opened.namespaces(parent)], lambda one: one)
 
 
 def _create_namespace(call: _Call) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def _update_namespace(call: _Call) -> dict[str, Any]:
     if both := sorted(updates.keys() & set(removals)):
         raise InvalidArgument(f"Invalid namespace update, cannot both set and remove: {both}")
     before = call.opened.change_namespace(call.space, updates, removals)
-    removed = [one for one in removals if one in before]
-    return {"updated": [*updates], "removed": removed, "missing": [one for one in removals if one not in before]}
+    removed = [removal for removal in removals if removal in before]
+    return {"updated": [*updates], "removed": removed, "missing": [item for item in removals if item not in before]}
 
 
 def _texts(value: Any) -> dict[str, str]:
@@ -165,7 +165,7 @@ def _texts(value: Any) -> dict[str, str]:
 
 def _list_tables(call: _Call) -> Response:
     items = [[name] for name in call.opened.tables(call.space)]
-    return _page(call, "identifiers", items, lambda one: {"namespace": call.space, "name": one[0]})
+    return _page(call, "identifiers", items, lambda item: {"namespace": call.space, "name": item[0]})
 
 
 def _loaded(state: TableState, mode: str = "") -> Response:
@@ -213,7 +213,7 @@ def _change(name: tuple[str, ...], body: Mapping[str, Any]) -> TableChange:
 
 
 def _changes(call: _Call) -> list[TableChange]:
-    return [_change(_name_of(one.get("identifier")), one) for one in _objects(call.body.get("table-changes"))]
+    return [_change(_name_of(item.get("identifier")), item) for item in _objects(call.body.get("table-changes"))]
 
 
 def _commit_table(call: _Call) -> Response:

@@ -113,8 +113,8 @@ def _call(jvm: Any, target: Any, interface: str, name: str, *args: Any) -> Any:
     """Invoke the interface's method of that name and number of arguments."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     methods = jvm.java.lang.Class.forName(interface, True, loader).getMethods()
-    method = next(one for one in methods if (one.getName(), one.getParameterCount()) == (name, len(args)))
+    method = next(item for item in methods if (item.getName(), item.getParameterCount()) == (name, len(args)))
     given = jvm.java.util.ArrayList()
-    for one in args:
-        given.add(one)
+    for arg in args:
+        given.add(arg)
     return method.invoke(target, given.toArray())

@@ -249,16 +249,16 @@ class Slice:
 
 def sampled(slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
     """The sample of each slice's live rows, all for one place; none where it has no rows."""
-    for one in slices:
-        for sample in in_part(SAMPLE, one.assignment, partial(_sampled, one)):
+    for part in slices:
+        for sample in in_part(SAMPLE, part.assignment, partial(_sampled, part)):
             yield 0, sample
 
 
 def joined(rows: int, samples: Iterable[bytes]) -> Iterator[bytes]:
     """One sample of at most `rows` rows, of all that come."""
     sample = Sample(rows)
-    for one in samples:
-        sample.join(table_of(one))
+    for item in samples:
+        sample.join(table_of(item))
     table = sample.table()
     if table is not None:
         yield stream_of(table)
@@ -266,8 +266,8 @@ def joined(rows: int, samples: Iterable[bytes]) -> Iterator[bytes]:
 
 def split(cuts: "Broadcast[bytes]", slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
     """Blocks of each slice's live rows, for the outputs that the cuts say."""
-    for one in slices:
-        yield from in_part(SPLIT, one.assignment, partial(_split, one, cuts.value))
+    for part in slices:
+        yield from in_part(SPLIT, part.assignment, partial(_split, part, cuts.value))
 
 
 def written(cuts: "Broadcast[bytes]", assignment: Assignment, blocks: Iterable[bytes]) -> Iterator[bytes]:

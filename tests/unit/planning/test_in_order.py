@@ -38,7 +38,7 @@ def work(
     scan = TableScan(1, 9, found, dangling, frozenset({0}))
     last = {UNPARTITIONED: LastOptimized()}
     return tuple(
-        task for one in evaluate(scan, CONFIG, last, NOW, kind, force, kept=kept).partitions for task in one.work
+        task for one in evaluate(scan, CONFIG, last, NOW, kind, force, clustered=kept).partitions for task in one.work
     )
 
 
@@ -86,7 +86,7 @@ def test_outputs_of_clustered_files_are_no_reason_for_a_major() -> None:
     assert len(tasks) == 12
     found, _ = match(tuple(files), deletes, frozenset({0}))
     scan = TableScan(1, 9, found, (), frozenset({0}))
-    told = evaluate(scan, CONFIG, {UNPARTITIONED: LastOptimized()}, NOW, kept=BOTH).reason
+    told = evaluate(scan, CONFIG, {UNPARTITIONED: LastOptimized()}, NOW, clustered=BOTH).reason
     assert "one deleted row is too many" in told
     assert "fill up" not in told
 
