@@ -70,11 +70,11 @@ class Meters:
         """Read metrics with this function on each scrape; it replaces an earlier one of the same source."""
         self._readers[source] = read
 
-    def keep_only(self, metric: Metric, known: Iterable[Labels]) -> None:
+    def keep_only(self, metric: Metric, current: Iterable[Labels]) -> None:
         """Forget the series of a gauge whose labels are none of these."""
         if (gauge := self._gauges.get(metric)) is not None:
             present = {tuple(sample.labels.values()) for family in gauge.collect() for sample in family.samples}
-            for labels in present - set(known):
+            for labels in present - set(current):
                 gauge.remove(*labels)
 
     def collect(self) -> Iterator[Family]:

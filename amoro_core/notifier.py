@@ -18,7 +18,7 @@ class Changes:
 
     def release(self, loop: asyncio.AbstractEventLoop) -> None:
         """Reach that event loop no more."""
-        self._events = {one: event for one, event in self._events.items() if one is not loop}
+        self._events = {key: event for key, event in self._events.items() if key is not loop}
 
     def fire(self) -> None:
         """Wake all coroutines that wait now."""

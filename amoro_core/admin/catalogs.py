@@ -93,11 +93,11 @@ def list_namespaces(
 ) -> snapshots.ListNamespacesResponse:
     """The namespaces of an internal catalog, nested ones after those that they are in."""
     with services.own_catalogs.opened(request.catalog) as (own, _):
-        found = [
-            snapshots.Namespace(namespace=dotted((request.catalog, *one)), properties=own.namespace_properties(one))
-            for one in own.every_namespace()
+        namespaces = [
+            snapshots.Namespace(namespace=dotted((request.catalog, *item)), properties=own.namespace_properties(item))
+            for item in own.every_namespace()
         ]
-    return snapshots.ListNamespacesResponse(namespaces=found)
+    return snapshots.ListNamespacesResponse(namespaces=namespaces)
 
 
 def drop_namespace(services: Services, request: snapshots.DropNamespaceRequest, call: Call) -> snapshots.Namespace:
@@ -121,8 +121,8 @@ def _namespace(text: str, method: str, call: Call) -> tuple[str, tuple[str, ...]
 def create_table(services: Services, request: snapshots.CreateTableRequest, call: Call) -> snapshots.TableEntry:
     """Create a table in an internal catalog."""
     table, own = services.catalogs.resolve(request.table), services.own_catalogs
-    asked = table_request(request.columns, request.partition, request.location, request.properties)
-    state = own.create(table.catalog, table.in_catalog, own.new_metadata(table.catalog, table.in_catalog, asked))
+    wanted = table_request(request.columns, request.partition, request.location, request.properties)
+    state = own.create(table.catalog, table.in_catalog, own.new_metadata(table.catalog, table.in_catalog, wanted))
     return snapshots.TableEntry(table=str(table), metadata_location=state.metadata_location, is_done=True)
 
 

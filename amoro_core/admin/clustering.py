@@ -58,24 +58,24 @@ def _scan_record(scan: pb.ToldScan) -> ScanRecord:
     return ScanRecord(day, ordered, scan.scans, scan.place, scan.source)
 
 
-def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPartition:
+def _partition(depth: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPartition:
     read = sum(len(group.files) for group in groups)
     deletes = [delete for group in groups for file in group.files for delete in file.deletes]
     equality = {delete.identity for delete in deletes if delete.equality_ids}
     return pb.PlannedPartition(
-        partition=one.path,
-        spec_id=one.key.spec_id,
+        partition=depth.path,
+        spec_id=depth.key.spec_id,
         type=CLUSTER if groups else "",
-        reason=one.reason,
-        data_files=one.files,
-        data_bytes=one.bytes,
+        reason=depth.reason,
+        data_files=depth.files,
+        data_bytes=depth.bytes,
         equality_delete_files=len(equality),
         position_delete_files=len({delete.identity for delete in deletes} - equality),
         deletion_vectors=len({delete.identity for delete in deletes if delete.is_vector}),
         input_bytes=sum(group.input_bytes for group in groups),
-        expected_files=one.files - read + sum(group.output_count for group in groups),
+        expected_files=depth.files - read + sum(group.output_count for group in groups),
         tasks=len(groups),
-        columns=[as_message(pb.ColumnDepth, column, column=column.name) for column in one.columns],
+        columns=[as_message(pb.ColumnDepth, column, column=column.name) for column in depth.columns],
     )
 
 
@@ -89,12 +89,12 @@ def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
 
 
 def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDepth:
-    every = sum(weight for weight, _ in weighted)
+    total = sum(weight for weight, _ in weighted)
     return pb.ColumnDepth(
         column=name,
-        depth=sum(weight * column_depth.depth for weight, column_depth in weighted) / every,
-        ideal=sum(weight * column_depth.ideal for weight, column_depth in weighted) / every,
-        all_files=sum(weight * column_depth.all_files for weight, column_depth in weighted) / every,
+        depth=sum(weight * column_depth.depth for weight, column_depth in weighted) / total,
+        ideal=sum(weight * column_depth.ideal for weight, column_depth in weighted) / total,
+        all_files=sum(weight * column_depth.all_files for weight, column_depth in weighted) / total,
         note=next((column_depth.note for _, column_depth in weighted if column_depth.note), ""),
     )
 
@@ -169,11 +169,11 @@ def learn_scans(services: Services, request: pb.LearnScansRequest, call: Call) -
     columns: Counter[str] = Counter()
     for scan_use in learned.kept:
         columns.update({item.column: scan_use.scans for item in scan_use.filters})
-    days = sorted(one.day for one in learned.kept)
+    days = sorted(scan.day for scan in learned.kept)
     return pb.LearnedScans(
         table=str(runtime.identifier),
-        scans=sum(one.scans for one in learned.kept),
-        unfiltered_scans=sum(one.scans for one in learned.kept if not one.filters),
+        scans=sum(scan.scans for scan in learned.kept),
+        unfiltered_scans=sum(scan.scans for scan in learned.kept if not scan.filters),
         old_scans=learned.old_scans,
         first_day=days[0].isoformat() if days else "",
         last_day=days[-1].isoformat() if days else "",

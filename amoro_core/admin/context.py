@@ -67,10 +67,10 @@ class Call:
     #: Raises Conflict unless what is to be changed is, as a message, what the caller has seen; None: whatever it is.
     require_seen: Callable[[Message], None] | None = None
 
-    def condition(self, shown: Callable[[Kept], Message]) -> Callable[[Kept], None] | None:
+    def condition(self, message_of: Callable[[Kept], Message]) -> Callable[[Kept], None] | None:
         """The same over the kept value that `shown` makes the message of: for the transaction that changes it."""
         require = self.require_seen
-        return None if require is None else lambda kept: require(shown(kept))
+        return None if require is None else lambda record: require(message_of(record))
 
     @property
     def caller(self) -> str:
@@ -141,7 +141,7 @@ def table_ids(services: Services, text: str) -> Collection[int] | None:
     """The ids of the tables that a name or pattern limits a list to; None for "". Raises TableNotFound."""
     if is_pattern(text):
         return services.catalogs.select_ids(text)
-    return None if (found := table_id(services, text)) is None else [found]
+    return None if (number := table_id(services, text)) is None else [number]
 
 
 def require(principal: Principal, method: str, needed: Role, acted: Callable[[], TableIdentifier] | None) -> None:
@@ -217,7 +217,7 @@ def _plain(field: Any, value: Any) -> Any:
         return value if value is None else dict(value)
     if kind is not None:
         message = GetMessageClass(kind)
-        return [as_message(message, one) for one in value] if field.is_repeated else as_message(message, value)
+        return [as_message(message, item) for item in value] if field.is_repeated else as_message(message, value)
     match value:
         case datetime():
             return milliseconds(value)

@@ -43,8 +43,8 @@ _MODULES = (access, catalogs, clustering, groups, history, maintenance, optimizi
 def _function(method: str) -> Function:
     """The function of the method: GetTable is done by `get_table`. Raises LookupError without one."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower()
-    (found,) = (vars(module)[name] for module in _MODULES if name in vars(module))
-    function: Function = found
+    (named,) = (vars(module)[name] for module in _MODULES if name in vars(module))
+    function: Function = named
     return function
 
 
@@ -104,28 +104,28 @@ def audited_call(principal: Principal, method: str, request: Message, is_dry_run
 
 def parameters(request: Message) -> dict[str, str]:
     """The fields that are set, as texts; those of messages within it and entries of maps by their dotted names."""
-    found = dict(_fields(request, ""))
-    if len(found) <= _MOST:
-        return found
-    left = len(found) - _MOST
-    return {**dict(list(found.items())[:_MOST]), "…": f"{left} more"}
+    fields = dict(_fields(request, ""))
+    if len(fields) <= _MOST:
+        return fields
+    more = len(fields) - _MOST
+    return {**dict(list(fields.items())[:_MOST]), "…": f"{more} more"}
 
 
 def _fields(message: Message, prefix: str) -> "list[tuple[str, str]]":
-    found: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     for field, value in message.ListFields():
         name, kind = f"{prefix}{field.name}", field.message_type
         if kind is not None and kind.GetOptions().map_entry:
-            found += [_entry(field.name, name, key, value[key]) for key in sorted(value)]
+            entries += [_entry(field.name, name, key, value[key]) for key in sorted(value)]
         elif field.is_repeated:
-            items = [str(len(one.ListFields())) + " fields" if kind else str(one) for one in value[:_ITEMS]]
+            items = [str(len(item.ListFields())) + " fields" if kind else str(item) for item in value[:_ITEMS]]
             more = [f"and {len(value) - _ITEMS} more"] if len(value) > _ITEMS else []
-            found.append((name, _safe(field.name, ", ".join([*items, *more]))))
+            entries.append((name, _safe(field.name, ", ".join([*items, *more]))))
         elif kind is not None:
-            found += _fields(value, f"{name}.")
+            entries += _fields(value, f"{name}.")
         else:
-            found.append((name, _safe(field.name, str(value).lower() if isinstance(value, bool) else str(value))))
-    return found
+            entries.append((name, _safe(field.name, str(value).lower() if isinstance(value, bool) else str(value))))
+    return entries
 
 
 def _entry(field: str, name: str, key: Any, value: Any) -> tuple[str, str]:
@@ -153,10 +153,10 @@ class Operations:
         self._changes = changes
         self._pool = pool
         self._executors = {
-            name: BlockingExecutor(one.most_at_once) for name, one in OPERATIONS.items() if one.is_blocking
+            name: BlockingExecutor(item.most_at_once) for name, item in OPERATIONS.items() if item.is_blocking
         }
 
-    async def admit(self, token: str, way: Channel, address: str = "", said: str = "") -> Principal:
+    async def admit(self, token: str, way: Channel, address: str = "", stated: str = "") -> Principal:
         """The account of a token that came that way; `said` is the person's name as the client states it.
 
         Raises UnknownToken, WaitTimeout.
@@ -169,7 +169,7 @@ class Operations:
         except UnknownToken:
             self._services.meters.count(metrics.LOGIN_FAILURES)
             raise
-        return replace(principal, way=way, address=address, said=said)
+        return replace(principal, way=way, address=address, said=stated)
 
     async def refuse(self, method: str, caller: Principal, error: UnknownToken) -> None:
         """Audit a call by an unknown caller, if the method changes something.
@@ -242,11 +242,11 @@ class Operations:
         while True:
             changed = self._changes.current()
             answer = await loop.run_in_executor(self._pool, look)
-            left = deadline - time.monotonic()
-            if left <= 0 or self._changes.are_over or HAS_CHANGED[method](before, answer):
+            seconds = deadline - time.monotonic()
+            if seconds <= 0 or self._changes.are_over or HAS_CHANGED[method](before, answer):
                 return answer
             before = answer
-            await wait_for(changed, left)
+            await wait_for(changed, seconds)
 
     def _look(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
         if not operation.is_audited:

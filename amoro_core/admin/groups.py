@@ -46,8 +46,8 @@ def create_group(services: Services, request: pb.CreateGroupRequest, call: Call)
 def list_groups(services: Services, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
     """Groups by name, without the use of their tables and without instances."""
     page = services.groups.page(request.after, page_limit(request.limit))
-    shown = [_group(services, view, uses=False) for view in page.items]
-    return pb.ListGroupsResponse(groups=shown, next=page.next, total=page.total)
+    groups = [_group(services, view, uses=False) for view in page.items]
+    return pb.ListGroupsResponse(groups=groups, next=page.next, total=page.total)
 
 
 def get_group(services: Services, request: pb.GetGroupRequest, call: Call) -> pb.Group:
@@ -115,8 +115,8 @@ def _use(use: GroupUse) -> pb.GroupUse:
 def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call: Call) -> pb.ListOptimizersResponse:
     """Registered optimizers, in the order of their registration."""
     page = services.optimizers.page(request.group, Window(request.limit, request.after))
-    shown = [_optimizer(services, item, life) for item, life in page.items]
-    return pb.ListOptimizersResponse(optimizers=shown, next=page.next, total=page.total)
+    optimizers = [_optimizer(services, item, life) for item, life in page.items]
+    return pb.ListOptimizersResponse(optimizers=optimizers, next=page.next, total=page.total)
 
 
 def get_optimizer(services: Services, request: pb.GetOptimizerRequest, call: Call) -> pb.Optimizer:

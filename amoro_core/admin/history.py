@@ -53,15 +53,15 @@ def _digest(table: TableIdentifier, stored: StoredDigest | None) -> pb.TableDige
     )
 
 
-def _series(found: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts]) -> pb.GetSeriesResponse:
+def _series(stored: Iterable[Series], step: Step, facts: Mapping[str, SeriesFacts]) -> pb.GetSeriesResponse:
     series = [
         as_message(
             pb.Series,
-            one,
-            facts[one.name],
-            points=[as_message(pb.SeriesPoint, point, from_ms=milliseconds(point.at)) for point in one.points],
+            item,
+            facts[item.name],
+            points=[as_message(pb.SeriesPoint, point, from_ms=milliseconds(point.at)) for point in item.points],
         )
-        for one in found
+        for item in stored
     ]
     return pb.GetSeriesResponse(series=series, step_s=step.seconds)
 
@@ -106,9 +106,9 @@ def list_events(services: Services, request: pb.ListEventsRequest, call: Call) -
 
 def list_listeners(services: Services, request: pb.ListListenersRequest, call: Call) -> pb.ListListenersResponse:
     """Every listener and how far it is."""
-    found = sorted(map(_listener, services.listening.statuses()), key=lambda item: item.name)
-    rest = [one for one in found if one.name > request.after]
-    page = cut(rest[: page_limit(request.limit) + 1], page_limit(request.limit), len(found), lambda item: item.name)
+    listeners = sorted(map(_listener, services.listening.statuses()), key=lambda item: item.name)
+    rest = [listener for listener in listeners if listener.name > request.after]
+    page = cut(rest[: page_limit(request.limit) + 1], page_limit(request.limit), len(listeners), lambda item: item.name)
     return pb.ListListenersResponse(listeners=page.items, next=page.next, total=page.total)
 
 

@@ -111,18 +111,20 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
         changes=differences,
     )
     ordered = sorted(plan.partitions, key=lambda item: not item.type)
-    identifier, shown = services.catalogs.resolve(plan.table), MOST_PARTITIONS
-    while len(content := _packed(saved_plan, ordered, shown)) > LARGEST:
-        if not shown:
+    identifier, most = services.catalogs.resolve(plan.table), MOST_PARTITIONS
+    while len(content := _packed(saved_plan, ordered, most)) > LARGEST:
+        if not most:
             raise InvalidArgument("the plan is too large to be kept", hint="Shorten the condition.")
-        shown = shown * 3 // 4
+        most = most * 3 // 4
     plan.plan_id = services.planning.save_plan(identifier, content).plan_id
 
 
-def request_of(kept: pb.SavedPlan) -> pb.PlanTableRequest:
+def request_of(saved: pb.SavedPlan) -> pb.PlanTableRequest:
     """The request that has made the plan."""
-    cluster = kept.cluster if kept.HasField("cluster") else None
-    return pb.PlanTableRequest(table=kept.table, type=kept.type, force=kept.force, where=kept.where, cluster=cluster)
+    cluster = saved.cluster if saved.HasField("cluster") else None
+    return pb.PlanTableRequest(
+        table=saved.table, type=saved.type, force=saved.force, where=saved.where, cluster=cluster
+    )
 
 
 def changes(before: pb.SavedPlan, now: pb.Plan) -> tuple[str, ...]:
@@ -152,17 +154,17 @@ _Key = tuple[int, str]
 _Work = tuple[str, int, int]  # type, data files, bytes
 
 
-def _packed(kept: pb.SavedPlan, partitions: Sequence[pb.PlannedPartition], shown: int) -> bytes:
-    del kept.plan.partitions[:]
-    kept.plan.partitions.extend(partitions[:shown])
-    kept.more_partitions = max(0, len(partitions) - shown)
-    return zlib.compress(kept.SerializeToString())
+def _packed(saved: pb.SavedPlan, partitions: Sequence[pb.PlannedPartition], most: int) -> bytes:
+    del saved.plan.partitions[:]
+    saved.plan.partitions.extend(partitions[:most])
+    saved.more_partitions = max(0, len(partitions) - most)
+    return zlib.compress(saved.SerializeToString())
 
 
 def _work_hash(plan: pb.Plan) -> str:
     hashed = hashlib.sha256(repr((plan.snapshot_id, plan.type, plan.layout, plan.tasks)).encode())
-    for one in sorted(_by_partition(plan).items()):
-        hashed.update(repr(one).encode())
+    for item in sorted(_by_partition(plan).items()):
+        hashed.update(repr(item).encode())
     return hashed.hexdigest()
 
 
@@ -280,13 +282,13 @@ def _carry_out(services: Services, request: pb.OptimizeTableRequest, call: Call)
             f"the plan {request.plan_id} says type, condition and clustering itself",
             hint="Leave them out, or the plan.",
         )
-    kept = _saved_plan(services, request.table, request.plan_id)
-    again = request_of(kept)
+    saved = _saved_plan(services, request.table, request.plan_id)
+    again = request_of(saved)
     now = _planned(services, again)
-    if changed := changes(kept, now):
+    if changed := changes(saved, now):
         keep(services, again, now, changed)
         return pb.OptimizeTableResponse(plan=now, changes=changed)
-    table_request = pb.OptimizeTableRequest(table=kept.table, type=kept.type, force=kept.force, where=kept.where)
+    table_request = pb.OptimizeTableRequest(table=saved.table, type=saved.type, force=saved.force, where=saved.where)
     if again.HasField("cluster"):
         table_request.cluster.CopyFrom(again.cluster)
     return optimize_table(services, table_request, call)

@@ -258,17 +258,17 @@ def receive_events(services: Services, request: pb.ReceiveEventsRequest, call: C
     """Look soon, once, at each table that events of engines and object stores are about; says which it can't be."""
     events = Counter((event.table, event.path) for event in request.events)
     located = services.tables.locate([path for table, path in events if not table])
-    counts, problems, known = Counter(ignored=request.ignored), list[pb.EventProblem](), set[TableIdentifier]()
+    counts, problems, seen = Counter(ignored=request.ignored), list[pb.EventProblem](), set[TableIdentifier]()
     for (table, path), number in events.items():
         result = "accepted"
         try:
             if not table and path not in located:
                 raise TableNotFound(f"{path} is in the location of no known table", hint=_NEW_TABLES)
             identifier = services.catalogs.resolve(table) if table else located[path]
-            if identifier not in known:
+            if identifier not in seen:
                 require(call.principal, "ReceiveEvents", Role.OPERATOR, partial(lambda item: item, identifier))
                 services.change_notifications.changed(identifier, "an event", call.caller)
-                known.add(identifier)
+                seen.add(identifier)
         except AmoroError as error:
             result = {NotAllowed: "refused", TooManyEvents: "limited"}.get(type(error), "unknown")
             hint = error.hint or error.remedy
@@ -332,10 +332,10 @@ def block_table(services: Services, request: pb.BlockTableRequest, call: Call) -
     operations = frozenset(item for item in named if item is not None) or frozenset({BlockedOperation.OPTIMIZE})
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
     hold, condition = duration(request.hold_ms), request.condition.strip()
-    taken = services.blockers.block(
+    blocker = services.blockers.block(
         runtime.table_id, operations, hold, request.reason, condition, yields=request.yields
     )
-    return _blocker(taken)
+    return _blocker(blocker)
 
 
 def renew_blocker(services: Services, request: pb.RenewBlockerRequest, call: Call) -> pb.Blocker:

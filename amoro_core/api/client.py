@@ -87,10 +87,10 @@ def read(kind: type[_Message], message: Message, **more: object) -> _Message:
     A time is read from the field in milliseconds (`created_at` from `created_ms`, `retry_at` from `retry_at_ms`). An
     optional field is None where the message has 0, "" or nothing.
     """
-    known = {field.name for field in message.DESCRIPTOR.fields}
+    names = {field.name for field in message.DESCRIPTOR.fields}
     values = dict(more)
     for name, hint in _hints(cast(Hashable, kind)).items():
-        source = _source(name, known)
+        source = _source(name, names)
         if name not in more and source is not None:
             values[name] = _value(hint, message, source)
     return kind(**values)
@@ -102,8 +102,8 @@ def _hints(kind: Any) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _source(name: str, known: set[str]) -> str | None:
-    return next((one for one in (name, f"{name}_ms", f"{name.removesuffix('_at')}_ms") if one in known), None)
+def _source(name: str, names: set[str]) -> str | None:
+    return next((field for field in (name, f"{name}_ms", f"{name.removesuffix('_at')}_ms") if field in names), None)
 
 
 def _value(hint: Any, message: Message, source: str) -> object:
@@ -115,7 +115,7 @@ def _value(hint: Any, message: Message, source: str) -> object:
         return _plain(kind, value) if value else None
     if get_origin(hint) is tuple:
         kind = get_args(hint)[0]
-        return tuple(read(kind, one) if isinstance(one, Message) else one for one in value)
+        return tuple(read(kind, item) if isinstance(item, Message) else item for item in value)
     if get_origin(hint) is not None:
         return dict(value)
     return read(hint, value) if isinstance(value, Message) else _plain(hint, value)
@@ -294,7 +294,7 @@ class Client:
         A log that is learned again counts once; queries count as often as they come. Raises InvalidArgument, with file
         and line, for what is malformed; then nothing is kept.
         """
-        logs, file = (None if one is None else Path(one) for one in (spark_event_log, queries))
+        logs, file = (None if path is None else Path(path) for path in (spark_event_log, queries))
         scans = learn_from(self._admin, table, logs, file)
         return _rendered(Learned, scans, learned_document(scans))
 
@@ -389,8 +389,8 @@ class Client:
 
         Raises VerificationFailed, whose `verification` has the differences.
         """
-        found = verify_table(self._admin, table, before, after, duration(timeout))
-        result = _rendered(Verification, found, verification_document(found))
+        verdict = verify_table(self._admin, table, before, after, duration(timeout))
+        result = _rendered(Verification, verdict, verification_document(verdict))
         if not result.sound:
             raise VerificationFailed(f"{result.table} did not pass the verification", verification=result)
         return result
@@ -419,13 +419,13 @@ class Client:
 
     def catalogs(self) -> tuple[Catalog, ...]:
         """The known catalogs."""
-        found = listed(self._admin, ALL, pb.ListCatalogsRequest()).items
-        return tuple(_rendered(Catalog, item, catalog_detail(item)) for item in found)
+        catalogs = listed(self._admin, ALL, pb.ListCatalogsRequest()).items
+        return tuple(_rendered(Catalog, item, catalog_detail(item)) for item in catalogs)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
         """The registered optimizers."""
-        found = listed(self._admin, ALL, pb.ListOptimizersRequest()).items
-        return tuple(_rendered(Optimizer, item, optimizer_detail(item)) for item in found)
+        optimizers = listed(self._admin, ALL, pb.ListOptimizersRequest()).items
+        return tuple(_rendered(Optimizer, item, optimizer_detail(item)) for item in optimizers)
 
     def _raise_failure(self, process: pb.Process | None) -> None:
         if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:

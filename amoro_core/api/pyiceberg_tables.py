@@ -98,10 +98,10 @@ def _session(table: Table, home: Path | str | None, lock_wait: timedelta | None 
     launcher = LocalLauncher((config,), is_guest=True)
     wait, reading = lock_wait or timedelta(0), lock_wait is None
     with connect(launcher, place, wait, lambda text: None, lasting=True, reading=reading) as connection:
-        known = connection.client.GetTable(pb.GetTableRequest(table=name))
-        if known.table_uuid and known.table_uuid != str(table.metadata.table_uuid):
+        state = connection.client.GetTable(pb.GetTableRequest(table=name))
+        if state.table_uuid and state.table_uuid != str(table.metadata.table_uuid):
             raise InvalidArgument(
-                f"{name} is another table there: its UUID is {known.table_uuid}, not {table.metadata.table_uuid}",
+                f"{name} is another table there: its UUID is {state.table_uuid}, not {table.metadata.table_uuid}",
                 hint="Another catalog has the same name: rename this one, or use another state directory.",
             )
         yield Client(connection), name

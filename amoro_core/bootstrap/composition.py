@@ -147,10 +147,10 @@ class Services:
         home: Path,
         settings: Settings,
         own_tokens: Mapping[Role, Secret],
-        around: CoordinatorHooks,
+        hooks: CoordinatorHooks,
         parts: Dependencies,
     ) -> None:
-        self._around = around
+        self._around = hooks
         self.work, self.changes, self.actions, self.meters = parts.work, parts.changes, parts.actions, parts.meters
         formats, clock, meters = parts.formats, parts.clock, parts.meters
         self.catalogs = CatalogService(store, formats, parts.catalogs, clock, settings.rules_of)
@@ -166,14 +166,14 @@ class Services:
         )
         self.listening = ListenerService(store, clock, parts.listeners, lambda event: encode(event_message(event)))
         self.discovery = DiscoveryService(store, tables_of, clock, parts.monotonic)
-        self.change_notifications = ChangeNotificationService(self.discovery.find, around.look, meters=meters)
+        self.change_notifications = ChangeNotificationService(self.discovery.find, hooks.look, meters=meters)
         find_action = self.actions.of
         schedule = MaintenanceSchedule(self.actions.every, settings.action_intervals())
         self.tables = TableService(
             store,
             tables_of,
             clock,
-            around.joining,
+            hooks.joining,
             schedule,
             find_action,
             settings.table_series,
@@ -182,7 +182,7 @@ class Services:
             self.change_notifications.note_changes,
         )
         vending = Vending(lambda item: tables_of.open(item).io_properties(), clock)
-        signals = Signals(self.work.fire, around.commit_due, around.left_over, self.changes.fire, meters)
+        signals = Signals(self.work.fire, hooks.commit_due, hooks.left_over, self.changes.fire, meters)
         self.planning = PlanningService(store, tables_of, self.actions.optimizing, find_action, clock, vending, signals)
         self.ack_guarding = AckGuardService(store, tables_of, find_action, clock, signals, parts.background)
         self.optimizers = OptimizerService(store, clock, parts.monotonic, settings.heartbeat_timeout, self.work.fire)
@@ -209,7 +209,7 @@ class Services:
             store,
             clock,
             parts.containers,
-            LaunchParameters(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
+            LaunchParameters(hooks.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
             self.optimizers,
             self.optimizing,
             parts.monotonic,
@@ -238,9 +238,9 @@ class Services:
             version("amoro"),
             clock(),
             settings.described(),
-            around.address,
-            around.explore,
-            around.http_address,
+            hooks.address,
+            hooks.explore,
+            hooks.http_address,
             {key: value for key, value, _ in Settings().described()},
             role="reading" if store.only_reads else "leader",
         )

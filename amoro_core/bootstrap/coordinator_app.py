@@ -72,8 +72,8 @@ class Coordinator:
         state directory's, if it is held already; `when_lost` is called once if another coordinator takes the state
         directory over: this one then reads, writes and commits nothing more."""
         certificates = settings.certificates()
-        for one in settings.listeners if watch else ():
-            signing_key_of(one)  # report what is wrong with it before anything starts
+        for listener in settings.listeners if watch else ():
+            signing_key_of(listener)  # report what is wrong with it before anything starts
         refuse_exposure(settings, "host", settings.host)
         allow_classes(settings.allowed_classes)
         limit_requests(settings.catalog_timeout)

@@ -79,15 +79,15 @@ def _checks(home: Path, config: Path | None) -> Iterator[Finding]:
         if serves:
             yield from _optimizers(home)
     try:
-        known = _all_catalogs(home)
+        catalogs = _all_catalogs(home)
     except AmoroError as error:
         yield Finding("catalogs", False, error.message, error.hint or error.remedy)
         return
-    if not known:
+    if not catalogs:
         yield Finding(
             "catalogs", False, "none is known", "Run `amoro catalog add NAME type=… uri=…` or write ~/.pyiceberg.yaml."
         )
-    yield from _in_time(known)
+    yield from _in_time(catalogs)
 
 
 def _optimizers(home: Path) -> Iterator[Finding]:
@@ -98,11 +98,11 @@ def _optimizers(home: Path) -> Iterator[Finding]:
         if endpoint is None:
             return
         with closing(AdminClient(endpoint)) as client:
-            known = listed(client, ALL, ListGroupsRequest()).items
+            groups = listed(client, ALL, ListGroupsRequest()).items
     except AmoroError as error:
         yield Finding("optimizers", False, error.message, error.hint or error.remedy)
         return
-    needed = [group for group in known if group.tables] or list(known)
+    needed = [group for group in groups if group.tables] or list(groups)
     missing = [group.no_optimizer for group in needed if group.no_optimizer]
     missing += _lacking_jars(home, {group.name for group in needed if not group.no_optimizer})
     here = ", ".join(f"{group.optimizers} in group {group.name}" for group in needed if group.optimizers)
@@ -173,10 +173,10 @@ def _catalog(item: CatalogConfig) -> Finding:
 
 def _all_catalogs(home: Path) -> list[CatalogConfig]:
     """Catalogs of pyiceberg's configuration and added ones. Raises InvalidSettings, StoreFailed."""
-    known = {item.name: item for item in pyiceberg_catalogs()}
+    by_name = {item.name: item for item in pyiceberg_catalogs()}
     with closing(ReadingStore.open(home / "amoro.db")) as store:
-        known |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
-    return [known[name] for name in sorted(known)]
+        by_name |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _guarded(name: str, check: Callable[[], str], fix: str) -> Finding:

@@ -30,8 +30,8 @@ def coordinator_health(home: Path) -> tuple[bool, str] | None:
 
 def main() -> None:
     """Exit status 1 when a coordinator runs but does not serve; an optimizer can't be probed."""
-    found = coordinator_health(resolve_place(None, None, None, None, os.environ).home)
-    serves, detail = found or (True, "no coordinator runs here")
+    health = coordinator_health(resolve_place(None, None, None, None, os.environ).home)
+    serves, detail = health or (True, "no coordinator runs here")
     sys.stdout.write(f"{detail}\n")
     sys.exit(0 if serves else 1)
 

@@ -223,7 +223,7 @@ def _staying(coordinator: "Coordinator") -> Iterator[str]:
     running = coordinator.services.containers.list_running()
     for group in sorted({resource.group for resource in running}):
         own = [resource for resource in running if resource.group == group]
-        pids = " ".join(one.handle for one in own if one.container == "local" and one.handle)
+        pids = " ".join(resource.handle for resource in own if resource.container == "local" and resource.handle)
         how = f"kill {pids}" if pids else f"amoro group scale {group} 0, while a coordinator runs"
         yield f"Still running for the next amoro up: {many(len(own), 'optimizer')} of group {group}. To end: {how}"
 

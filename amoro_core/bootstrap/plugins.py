@@ -54,13 +54,13 @@ def containers(home: Path) -> Mapping[str, Container]:
 
     One that can't be loaded or made is logged and left out.
     """
-    made: dict[str, Container] = {name: make(home) for name, make in CONTAINERS.items()}
+    containers: dict[str, Container] = {name: make(home) for name, make in CONTAINERS.items()}
     for name, make in _plugged_in(CONTAINER_GROUP).items():
         try:
-            made.setdefault(name, make(home))
+            containers.setdefault(name, make(home))
         except Exception as error:
             log.exception("plugin.failed", group=CONTAINER_GROUP, name=name, why=str(error))
-    return made
+    return containers
 
 
 def table_formats(tables: TableManifestCache | None = None) -> tuple[TableFormat, ...]:
@@ -68,10 +68,10 @@ def table_formats(tables: TableManifestCache | None = None) -> tuple[TableFormat
 
     One that can't be loaded or made, or has the name of another one, is logged and left out.
     """
-    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(tables)}
-    for made in _created(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
-        found[made.name] = made
-    return tuple(found.values())
+    formats: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(tables)}
+    for table_format in _created(FORMAT_GROUP, lambda format: _require_new(format.name, formats)):
+        formats[table_format.name] = table_format
+    return tuple(formats.values())
 
 
 def more_actions() -> tuple[Action, ...]:
@@ -88,19 +88,19 @@ def more_actions() -> tuple[Action, ...]:
 def event_listeners(names: Collection[str]) -> Mapping[Listener, Receive]:
     """The listeners of installed packages; one that has a listener's name of the settings, or a wrong limit, is logged
     and left out."""
-    found: dict[Listener, Receive] = {}
+    listeners: dict[Listener, Receive] = {}
     for name, receive in _plugged_in(LISTENER_GROUP).items():
         given = {key: getattr(receive, key) for key in ("kinds", "on") if hasattr(receive, key)}
         try:
             _require_new(name, names)
-            found[Listener(name=name, **given)] = receive
+            listeners[Listener(name=name, **given)] = receive
         except (ValueError, InvalidArgument) as error:
             log.exception("plugin.failed", group=LISTENER_GROUP, name=name, why=str(error))
-    return found
+    return listeners
 
 
-def _require_new(name: str, known: Collection[str]) -> None:
-    if name in known:
+def _require_new(name: str, names: Collection[str]) -> None:
+    if name in names:
         raise ValueError(f"there is one of the name {name!r} already")
 
 
@@ -108,26 +108,26 @@ def _created(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
     """Objects that the functions of a group return and that pass the check, which may raise."""
     for name, make in _plugged_in(group).items():
         try:
-            check(made := make())
+            check(plugin := make())
         except Exception as error:
             log.exception("plugin.failed", group=group, name=name, why=str(error))
         else:
-            yield made
+            yield plugin
 
 
 def _plugged_in(group: str) -> dict[str, Callable[..., Any]]:
     loaded = ((point.name, _loaded(group, point)) for point in extensions(group))
-    return {name: found for name, found in loaded if found is not None}
+    return {name: plugin for name, plugin in loaded if plugin is not None}
 
 
 def _loaded(group: str, point: EntryPoint) -> Callable[..., Any] | None:
     try:
-        found = point.load()
-        if not callable(found):
+        plugin = point.load()
+        if not callable(plugin):
             raise TypeError(f"{point.value} is not a function")
     except Exception as error:
         log.exception("plugin.failed", group=group, name=point.name, why=str(error))
         return None
     log.info("plugin.loaded", group=group, name=point.name, value=point.value)
-    plugged: Callable[..., Any] = found
+    plugged: Callable[..., Any] = plugin
     return plugged

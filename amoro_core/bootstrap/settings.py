@@ -234,7 +234,7 @@ KEYS = {key: item.name for key, item in FIELDS.items()}
 
 def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
     """The key with its value; for catalogs, the nested keys with theirs; each listener."""
-    if not isinstance(value, tuple) or not any(isinstance(one, (CatalogRules, Webhook)) for one in value):
+    if not isinstance(value, tuple) or not any(isinstance(item, (CatalogRules, Webhook)) for item in value):
         yield key, written(value)
         return
     for rules in value:
@@ -292,8 +292,8 @@ def _parsed(key: str, value: object, origin: str) -> Any:
         return _PARSERS[key](value)
     except ValueError as error:
         source = re.sub("^file", "settings file", re.sub("^environment", "environment variable", origin))
-        shown = MASK if is_secret(key) else repr(value)
-        raise InvalidSettings(f"{source}: {key} has the malformed value {shown}: {error}", hint=_WRITE_VALUE) from error
+        text = MASK if is_secret(key) else repr(value)
+        raise InvalidSettings(f"{source}: {key} has the malformed value {text}: {error}", hint=_WRITE_VALUE) from error
 
 
 def _read_file(path: Path, *, is_required: bool) -> dict[str, Any]:
@@ -413,7 +413,7 @@ def _size_text(value: object) -> str:
 
 def _names(pattern: str, word: str, value: object) -> tuple[str, ...]:
     fits = re.compile(pattern, re.DOTALL).fullmatch
-    if isinstance(value, list) and value and all(isinstance(one, str) and fits(one) for one in value):
+    if isinstance(value, list) and value and all(isinstance(item, str) and fits(item) for item in value):
         return tuple(value)
     raise ValueError(f"expected a list of {word}")
 

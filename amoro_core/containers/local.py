@@ -135,7 +135,7 @@ def _is_leader(process: psutil.Process, resource_id: str) -> bool:
 
 def optimizer_arguments(launch: Launch, token_file: str) -> list[str]:
     """The arguments of `amoro` for the optimizer; the token itself is in a file."""
-    known = dict(launch.properties)
+    properties = dict(launch.properties)
     return [
         "optimizer",
         "run",
@@ -146,5 +146,5 @@ def optimizer_arguments(launch: Launch, token_file: str) -> list[str]:
         f"--heartbeat-interval={launch.heartbeat_interval // timedelta(milliseconds=1)}ms",
         f"--token-file={token_file}",
         f"--resource-id={launch.resource_id}",
-        *([f"--ca-file={known[CA_FILE]}"] if CA_FILE in known else []),
+        *([f"--ca-file={properties[CA_FILE]}"] if CA_FILE in properties else []),
     ]

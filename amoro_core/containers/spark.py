@@ -34,8 +34,8 @@ class Yarn:
 
     def handle(self, launch: Launch, output: str) -> str:
         """The handle of the application that spark-submit started, from its output; "" when unknown."""
-        found = re.findall(r"\bapplication_\d+_\d+\b", output)
-        return f"{self.prefix}|{found[-1]}" if found else ""
+        matches = re.findall(r"\bapplication_\d+_\d+\b", output)
+        return f"{self.prefix}|{matches[-1]}" if matches else ""
 
     def status_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return ["yarn", "application", "-status", _id(handle)]
@@ -95,10 +95,10 @@ _ENDED = ("FINISHED", "FAILED", "KILLED", "Succeeded", "Failed")
 
 def _observation(output: str, label: str) -> Observation:
     """By the word after the last occurrence of a label at the start of a line."""
-    found = re.findall(rf"(?m)^\s*{label}\s*(\w+)", output)
-    if found and found[-1] in _ENDED:
-        return Observation(Liveness.ENDED, f"its application is {found[-1].lower()}")
-    return Observation(Liveness.ALIVE if found and found[-1] in _ALIVE else Liveness.UNKNOWN)
+    states = re.findall(rf"(?m)^\s*{label}\s*(\w+)", output)
+    if states and states[-1] in _ENDED:
+        return Observation(Liveness.ENDED, f"its application is {states[-1].lower()}")
+    return Observation(Liveness.ALIVE if states and states[-1] in _ALIVE else Liveness.UNKNOWN)
 
 
 def _id(handle: str) -> str:
@@ -137,8 +137,8 @@ class SparkConfig:
     @property
     def cluster(self) -> Cluster | None:
         """Where the driver runs in cluster mode."""
-        known = (cluster for cluster in CLUSTERS if self.master.startswith(cluster.prefix))
-        return next(known, None) if self.deploy_mode == CLUSTER else None
+        clusters = (cluster for cluster in CLUSTERS if self.master.startswith(cluster.prefix))
+        return next(clusters, None) if self.deploy_mode == CLUSTER else None
 
 
 def parse_spark(properties: Mapping[str, str]) -> SparkConfig:
@@ -240,16 +240,16 @@ class SparkContainer(LocalContainer):
         if self._submit is not None:
             return self._submit
         home = os.environ.get("SPARK_HOME", "")
-        beside = (f"{home}/bin" if home else "", str(Path(sys.executable).parent))
-        found = next(
-            (path for place in beside if place and (path := shutil.which("spark-submit", path=place))),
+        places = (f"{home}/bin" if home else "", str(Path(sys.executable).parent))
+        program = next(
+            (path for place in places if place and (path := shutil.which("spark-submit", path=place))),
             shutil.which("spark-submit"),
         )
-        if found is None:
+        if program is None:
             raise InvalidArgument(
                 "spark-submit was not found", hint="Install it with: pip install 'amoro[spark]', or set SPARK_HOME."
             )
-        return found
+        return program
 
 
 def submit_command(launch: Launch, config: SparkConfig, submit: str) -> list[str]:

@@ -104,8 +104,8 @@ class Flights:
         announced, corrections = pa.array(revisions == 0), pa.array(np.maximum(revisions - 1, 0).astype(np.int32))
         for name in _DELAYS:
             corrected = pc.add(rows[name].combine_chunks(), corrections)
-            shown = pc.if_else(announced, pa.scalar(None, pa.int32()), corrected)
-            rows = rows.set_column(rows.schema.get_field_index(name), name, shown)
+            values = pc.if_else(announced, pa.scalar(None, pa.int32()), corrected)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, values)
         return rows.append_column("revision", pa.array(revisions.astype(np.int32))).cast(arrow_schema(SCHEMA))
 
 
@@ -185,7 +185,7 @@ class Ledger:
         """Whether these are the rows, and both numbers and checksums in a line; a duplicate row counts twice."""
         read = [checksum for _, _, checksum in _entries(rows)]
         noted = [checksum for _, checksum in self._rows.values()]
-        ours, theirs = (sum(each) % (1 << 64) for each in (noted, read))
+        ours, theirs = (sum(sums) % (1 << 64) for sums in (noted, read))
         sign, mark = ("=", "✓") if ours == theirs else ("≠", "✗")
         line = f"rows {balance(len(noted), len(read))}  checksum {ours:016x} {sign} {theirs:016x} {mark}"
         return (len(noted), ours) == (len(read), theirs), line

@@ -190,9 +190,9 @@ def _optimize(place: Path, feed: Feed, seconds: float, display: Display) -> tupl
         writing = pool.submit(feed.run, stop)
         try:
             end = time.monotonic() + seconds
-            while (left := end - time.monotonic()) > 0 and not writing.done():
+            while (rest := end - time.monotonic()) > 0 and not writing.done():
                 stage.tick()
-                time.sleep(min(_TICK_S, left))
+                time.sleep(min(_TICK_S, rest))
         finally:
             stop.set()
         writing.result()

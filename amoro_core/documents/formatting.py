@@ -79,17 +79,17 @@ _COMMON = {f"{of}_{when}" for of in ("data_files", "delete_files", "bytes", "row
 _CARRIED = "rows_carried_over"
 
 
-def row_equation(made: "pb.Receipt") -> str:
+def row_equation(receipt: "pb.Receipt") -> str:
     """The rows before and after, and whether they are as many; and how many of them others have deleted meanwhile."""
-    rows = balance(made.rows_before, made.rows_after)
-    carried = sum(figure.value for figure in made.figures if figure.name == _CARRIED)
+    rows = balance(receipt.rows_before, receipt.rows_after)
+    carried = sum(figure.value for figure in receipt.figures if figure.name == _CARRIED)
     return f"{rows}, {format_count(carried)} of them deleted by others meanwhile and carried over" if carried else rows
 
 
-def detail_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
+def detail_lines(receipt: "pb.Receipt") -> list[tuple[str, str]]:
     """The action's own figures that are not zero, deletes carried over, why files were not copied, and its checks."""
     hidden = {*_COMMON, _CARRIED, "equality_delete_files_after"}
-    own = {figure.name: figure for figure in made.figures if figure.name not in hidden}
+    own = {figure.name: figure for figure in receipt.figures if figure.name not in hidden}
     lines = []
     for name, figure in own.items():
         of, _, when = name.rpartition("_")
@@ -97,9 +97,9 @@ def detail_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
             lines.append((label(of), f"{value(figure)} → {value(own[f'{of}_after'])}"))
         elif figure.value and not (when == "after" and f"{of}_before" in own):
             lines.append((label(name), value(figure)))
-    lines += [("rows carried over", one) for one in made.carried]
-    lines += [("not copied", f"{many(one.files, 'file')}: {one.reason}") for one in made.encoded]
-    for equation in made.equations:
+    lines += [("rows carried over", text) for text in receipt.carried]
+    lines += [("not copied", f"{many(item.files, 'file')}: {item.reason}") for item in receipt.encoded]
+    for equation in receipt.equations:
         if equation.left != "rows_before":
             sign, mark = ("=", "✓") if equation.holds else ("≠", "✗")
             lines.append(("check", f"{label(equation.left)} {sign} {label(equation.right)} {mark}"))

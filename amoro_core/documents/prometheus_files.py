@@ -48,7 +48,7 @@ def _rule(condition: Condition) -> Iterator[str]:
 def _template(condition: Condition) -> str:
     value = f"{{{{ $value{_FORMATS[condition.unit]} }}}}"
     return re.sub(
-        r"\{(\w+)\}", lambda found: value if found[1] == "value" else f"{{{{ $labels.{found[1]} }}}}", condition.text
+        r"\{(\w+)\}", lambda match: value if match[1] == "value" else f"{{{{ $labels.{match[1]} }}}}", condition.text
     )
 
 

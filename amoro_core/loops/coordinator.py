@@ -310,8 +310,8 @@ class CoordinatorLoops:
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
         # Each listener has a thread of its own: one that hangs delays no other.
         self._listeners = [
-            Loop(f"listener-{one.name}", partial(services.listening.deliver, one), LISTENER_INTERVAL_S)
-            for one in (services.listening.receivers if watch else ())
+            Loop(f"listener-{listener.name}", partial(services.listening.deliver, listener), LISTENER_INTERVAL_S)
+            for listener in (services.listening.receivers if watch else ())
         ]
 
     def start(self) -> None:

@@ -33,8 +33,8 @@ def cleaned(value: Any, key: str = "") -> Any:
 
 def clean_text(text: str) -> str:
     """The text on one line: breaks become blanks, and other invisible characters are removed."""
-    shown = without_secrets(text)
-    return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in shown)
+    safe = without_secrets(text)
+    return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in safe)
 
 
 def is_id(key: str) -> bool:
@@ -48,7 +48,7 @@ def with_text_ids(schema: Mapping[str, Any], key: str = "") -> dict[str, Any]:
     if is_id(key) and result.get("type") == "integer":
         result["type"] = "string"
     elif is_id(key) and isinstance(result.get("type"), list):
-        result["type"] = ["string" if one == "integer" else one for one in result["type"]]
+        result["type"] = ["string" if type_ == "integer" else type_ for type_ in result["type"]]
     if isinstance(result.get("items"), Mapping):
         result["items"] = with_text_ids(result["items"], key)
     if isinstance(result.get("properties"), Mapping):
@@ -130,8 +130,8 @@ class Tool:
             more["after"] = _text("`next` of the answer before")
         if self.writes:
             more["dry_run"] = _DRY_RUN
-        known = {name: dict(schema) for name, schema in {**self.arguments, **more}.items()}
-        return {"type": "object", "properties": known, "required": [*self.required], "additionalProperties": False}
+        properties = {name: dict(schema) for name, schema in {**self.arguments, **more}.items()}
+        return {"type": "object", "properties": properties, "required": [*self.required], "additionalProperties": False}
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON Schema of its answers."""

@@ -224,8 +224,8 @@ def _share(metric: Metric, label: str, value: str, share: float, least: int) -> 
     """When a part of an hour's events has a label's value: more than `share` of them, and at least `least`."""
 
     def values(now: Counted) -> Vector:
-        some, every = now.increase(metric, **{label: (value,)}).get((), 0.0), now.increase(metric).get((), 0.0)
-        return {(): some / every} if some >= least and some / every > share else {}
+        some, total = now.increase(metric, **{label: (value,)}).get((), 0.0), now.increase(metric).get((), 0.0)
+        return {(): some / total} if some >= least and some / total > share else {}
 
     some = f'round(sum(increase({metric.name}{{{label}="{value}"}}[1h])))'
     return Rule(f"{some} / (round(sum(increase({metric.name}[1h]))) > 0) > {share} and {some} >= {least}", values)

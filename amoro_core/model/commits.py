@@ -77,12 +77,12 @@ def removals_since(
 ) -> list[SnapshotFacts] | None:
     """The commits since the planned one that may have removed data files, the oldest first; None where the head does
     not descend from it, as far as is known: the table was rolled back, or the catalog answers with an older state."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
-    since = list(takewhile(lambda item: item.snapshot_id != planned_id, ancestors(known, head_id)))
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    since = list(takewhile(lambda item: item.snapshot_id != planned_id, ancestors(by_id, head_id)))
     if not since or since[-1].parent_id != planned_id:
         return None
     keys = ("deleted-data-files", "total-data-files")  # every writer tells the second
-    return [one for one in reversed(since) if keys[0] in one.summary or keys[1] not in one.summary]
+    return [commit for commit in reversed(since) if keys[0] in commit.summary or keys[1] not in commit.summary]
 
 
 class Operation(StrEnum):
@@ -147,19 +147,19 @@ def rolled_back(
 
     Where an expiry has cut the history nothing is known; the child of an expired snapshot still names it.
     """
-    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
-    history = list(ancestors(known, head_id))
-    named = {snapshot_id for one in history for snapshot_id in (one.snapshot_id, one.parent_id)}
-    last, first = max((one.sequence_number for one in history), default=0), history[-1:]
-    gone = [
-        one
-        for one in added
-        if one.snapshot_id not in named
-        and (one.parent_snapshot_id in named or any(0 < old.sequence_number < one.sequence_number for old in first))
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    history = list(ancestors(by_id, head_id))
+    named = {snapshot_id for commit in history for snapshot_id in (commit.snapshot_id, commit.parent_id)}
+    last, first = max((commit.sequence_number for commit in history), default=0), history[-1:]
+    lost = [
+        item
+        for item in added
+        if item.snapshot_id not in named
+        and (item.parent_snapshot_id in named or any(0 < old.sequence_number < item.sequence_number for old in first))
     ]
     # A catalog's replica that lags has not got them yet.
-    lags = any(one.parent_snapshot_id == head_id for one in gone) or all(one.sequence_number > last for one in gone)
-    return [one for one in gone if one.snapshot_id in known or not lags]
+    lags = any(item.parent_snapshot_id == head_id for item in lost) or all(item.sequence_number > last for item in lost)
+    return [commit for commit in lost if commit.snapshot_id in by_id or not lags]
 
 
 @dataclass(frozen=True, slots=True)

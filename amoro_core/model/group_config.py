@@ -49,31 +49,31 @@ def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
     As in Amoro, a bare number means megabytes for `memory` and bytes for `max-input-file-size-per-thread`; both may
     have a unit.
     """
-    known = dict(properties)
-    memory = _parsed(known, MEMORY, _megabytes, None)
-    most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory, DEFAULT_MAX_INPUT_BYTES)
-    value = known.get(TABLE_METRICS, "false").strip().lower()
+    values = dict(properties)
+    memory = _parsed(values, MEMORY, _megabytes, None)
+    most = _parsed(values, MAX_INPUT_PER_THREAD, parse_memory, DEFAULT_MAX_INPUT_BYTES)
+    value = values.get(TABLE_METRICS, "false").strip().lower()
     if value not in ("true", "false"):
-        raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {known[TABLE_METRICS]!r}: it is true or false")
-    aging = _parsed(known, PRIORITY_AGING, parse_duration, DEFAULT_AGING)
+        raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {values[TABLE_METRICS]!r}: it is true or false")
+    aging = _parsed(values, PRIORITY_AGING, parse_duration, DEFAULT_AGING)
     return GroupConfig(memory, most, value == "true", aging)
 
 
-def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:
+def refuse_misspelt(keys: Iterable[str], names: Collection[str]) -> None:
     """Raise InvalidArgument for a key that is almost a known one; any others are free for people and tools."""
     for key in keys:
-        if key not in known and (close := difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)):
+        if key not in names and (close := difflib.get_close_matches(key, names, n=1, cutoff=_CLOSE)):
             raise InvalidArgument(f"the property {key!r} is not known", hint=f"Did you mean {close[0]}?")
 
 
-def _parsed(known: dict[str, str], key: str, parse: Callable[[str], T], default: D) -> T | D:
+def _parsed(values: dict[str, str], key: str, parse: Callable[[str], T], default: D) -> T | D:
     """The parsed value of the key, or the default. Raises InvalidArgument naming key and value."""
-    if key not in known:
+    if key not in values:
         return default
     try:
-        return parse(known[key])
+        return parse(values[key])
     except ValueError as error:
-        raise InvalidArgument(f"{key} has the malformed value {known[key]!r}: {error}") from error
+        raise InvalidArgument(f"{key} has the malformed value {values[key]!r}: {error}") from error
 
 
 def _megabytes(text: str) -> int:
@@ -215,18 +215,18 @@ class InstancesView:
 
 def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
     """The configuration in the properties. Raises InvalidArgument naming key and value."""
-    known, default = dict(properties), ScalingConfig()
+    values, default = dict(properties), ScalingConfig()
     parsed = ScalingConfig(
-        threads=_parsed(known, THREADS, _count(1), None),
-        min_instances=_parsed(known, MIN_INSTANCES, _count(0), 0),
-        max_instances=_parsed(known, ON_DEMAND, _count(1), None),
-        idle_timeout=_parsed(known, IDLE_TIMEOUT, parse_duration, default.idle_timeout),
-        max_failed_starts=_parsed(known, MAX_FAILED_STARTS, _count(1), default.max_failed_starts),
-        start_timeout=_parsed(known, START_TIMEOUT, parse_duration, default.start_timeout),
-        drain_timeout=_parsed(known, DRAIN_TIMEOUT, parse_duration, default.drain_timeout),
+        threads=_parsed(values, THREADS, _count(1), None),
+        min_instances=_parsed(values, MIN_INSTANCES, _count(0), 0),
+        max_instances=_parsed(values, ON_DEMAND, _count(1), None),
+        idle_timeout=_parsed(values, IDLE_TIMEOUT, parse_duration, default.idle_timeout),
+        max_failed_starts=_parsed(values, MAX_FAILED_STARTS, _count(1), default.max_failed_starts),
+        start_timeout=_parsed(values, START_TIMEOUT, parse_duration, default.start_timeout),
+        drain_timeout=_parsed(values, DRAIN_TIMEOUT, parse_duration, default.drain_timeout),
     )
     least, most = parsed.min_instances, parsed.max_instances
-    if most is None and IDLE_TIMEOUT in known:
+    if most is None and IDLE_TIMEOUT in values:
         raise InvalidArgument(f"{IDLE_TIMEOUT} needs {ON_DEMAND}: only optimizers on demand leave when they are idle")
     if most is not None and least > most:
         raise InvalidArgument(f"{MIN_INSTANCES}={least} is more than {ON_DEMAND}={most}")

@@ -69,26 +69,26 @@ class Webhook(Listener):
 
 def parse_listeners(value: object) -> tuple[Webhook, ...]:
     """The setting `listeners`. Raises InvalidSettings, which shows no secret."""
-    found: dict[str, Webhook] = {}
+    listeners: dict[str, Webhook] = {}
     for entry in value if isinstance(value, list) else [value]:
         given = entry if isinstance(entry, dict) else {"an entry": entry}
         # YAML takes `on` for true.
-        given = {"on" if key is True else str(key).replace("_", "-"): one for key, one in given.items()}
+        given = {"on" if key is True else str(key).replace("_", "-"): value for key, value in given.items()}
         name = briefly(str(given.get("name", "without a name")))
         try:
-            one = Webhook.model_validate(given)
+            webhook = Webhook.model_validate(given)
         except ValidationError as error:
             flaw = error.errors()[0]
             key = str(flaw["loc"][0])
             is_hidden = flaw["type"] == "missing" or is_secret(key)
-            shown = "" if is_hidden else f" {briefly(without_secrets(repr(flaw['input']).partition('?')[0]))}"
+            text = "" if is_hidden else f" {briefly(without_secrets(repr(flaw['input']).partition('?')[0]))}"
             hint = "docs/howto/listeners.md shows all keys of a listener."
             why = flaw["msg"].removeprefix("Value error, ")
-            raise InvalidSettings(f"listener {name}: {key}{shown}: {why}", hint=hint) from error
-        if one.name in found:
+            raise InvalidSettings(f"listener {name}: {key}{text}: {why}", hint=hint) from error
+        if webhook.name in listeners:
             raise InvalidSettings(f"listeners has the name {name} twice", hint="Give each a name of its own.")
-        found[one.name] = one
-    return tuple(found.values())
+        listeners[webhook.name] = webhook
+    return tuple(listeners.values())
 
 
 def is_private(address: str) -> bool:

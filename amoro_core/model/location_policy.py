@@ -30,27 +30,27 @@ class Grant:
         # A local location is granted by the prefix that contains it, which also limits where links may lead.
         is_own = not is_local(location) and flaw_of_location(location) is None
         own = (location,) if is_own and (self.covers(location) or not self.strict) else ()
-        return tuple(dict.fromkeys(one.rstrip("/") or "/" for one in (*own, *self.prefixes)))
+        return tuple(dict.fromkeys(prefix.rstrip("/") or "/" for prefix in (*own, *self.prefixes)))
 
     def writable(self, location: str, *paths: str) -> tuple[str, ...]:
         """The table's location and other paths, as far as files may be written and deleted below them."""
         readable = self.readable(location)
-        named = dict.fromkeys(one.rstrip("/") for one in (location, *paths))
-        return tuple(one for one in named if one and any(is_within(one, prefix) for prefix in readable))
+        named = dict.fromkeys(path.rstrip("/") for path in (location, *paths))
+        return tuple(path for path in named if path and any(is_within(path, prefix) for prefix in readable))
 
     def refuse(self, location: str, *paths: str) -> None:
         """Raise TableRefused("location") unless files may be written below the location and each of the paths."""
-        for one in (location, *paths):
-            if flaw := flaw_of_location(one):
+        for path in (location, *paths):
+            if flaw := flaw_of_location(path):
                 raise TableRefused(
-                    f"{one!r}, below which files of the table would be written, is not a location: {flaw}",
+                    f"{path!r}, below which files of the table would be written, is not a location: {flaw}",
                     reason="location",
                 )
         written = self.writable(location, *paths)
-        for one in (location, *paths):
-            if not any(is_within(one, prefix) for prefix in written):
+        for path in (location, *paths):
+            if not any(is_within(path, prefix) for prefix in written):
                 raise TableRefused(
-                    f"files of the table would be written to {one}, outside the locations allowed for its catalog",
+                    f"files of the table would be written to {path}, outside the locations allowed for its catalog",
                     reason="location",
                     hint=self.way_out,
                 )

@@ -132,7 +132,7 @@ class OptimizingConfig:
 
 
 #: Every key that controls optimizing, with its default.
-_DEFAULTS = {ENABLED_KEY: "false"} | {known.key: known.default for known in properties_of(OptimizingConfig)}
+_DEFAULTS = {ENABLED_KEY: "false"} | {item.key: item.default for item in properties_of(OptimizingConfig)}
 _PREFIX = "self-optimizing."
 #: What keys begin with that are declared elsewhere.
 _ELSEWHERE = "self-optimizing.cluster."
@@ -272,25 +272,25 @@ def values_for(policies: Policies, table: TableIdentifier, *, is_strict: bool = 
 
     Raises InvalidArgument where two of equal rank differ, if `is_strict`; else the first in the file is heard.
     """
-    found: dict[str, tuple[str, Policy]] = {}
+    merged: dict[str, tuple[str, Policy]] = {}
     for policy in (item for item in policies if item.applies_to(table)):
         for key, value in policy.values:
-            known, other = found.setdefault(key, (value, policy))
+            first, other = merged.setdefault(key, (value, policy))
             if key in _ANY_NO_WINS:
-                if value.strip().lower() == "false" != known.strip().lower():
-                    found[key] = value, policy
-            elif is_strict and known != value and other.rank == policy.rank:
+                if value.strip().lower() == "false" != first.strip().lower():
+                    merged[key] = value, policy
+            elif is_strict and first != value and other.rank == policy.rank:
                 raise InvalidArgument(
                     f"the policies {other.name} and {policy.name} are of equal rank, and differ in {key} on {table}: "
-                    f"{known} and {value}",
+                    f"{first} and {value}",
                     hint="Give one of them a narrower pattern, a priority, or an exclude.",
                 )
-    return found
+    return merged
 
 
-def with_policies(catalog: Mapping[str, str], said: Said) -> dict[str, str]:
+def with_policies(catalog: Mapping[str, str], policies: Said) -> dict[str, str]:
     """The properties of a catalog, with what policies say of a table as defaults for it, and who says it."""
-    found = dict(catalog)
-    for key, (value, policy) in said.items():
-        found[f"{CATALOG_PREFIX}{key}"], found[f"{POLICY_PREFIX}{key}"] = value, policy.name
-    return found
+    merged = dict(catalog)
+    for key, (value, policy) in policies.items():
+        merged[f"{CATALOG_PREFIX}{key}"], merged[f"{POLICY_PREFIX}{key}"] = value, policy.name
+    return merged

@@ -50,21 +50,21 @@ class Page(Generic[Item]):
 
 
 def cut(
-    found: Sequence[Item], limit: int, total: int, name: Callable[[Item], str], counted: int | None = None
+    rows: Sequence[Item], limit: int, total: int, name: Callable[[Item], str], counted: int | None = None
 ) -> Page[Item]:
     """The page of what was found when `limit` + 1 items were requested; the total is exact up to `counted`."""
-    items = tuple(found[:limit])
-    after = name(items[-1]) if items and len(found) > limit else ""
+    items = tuple(rows[:limit])
+    after = name(items[-1]) if items and len(rows) > limit else ""
     return Page(items, total if counted is None else min(total, counted), after, counted is None or total <= counted)
 
 
-def page_in_order(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
+def page_in_order(items: Sequence[Item], window: Window, noun: str, name: Callable[[Item], str]) -> Page[Item]:
     """The page of a table's items in another order. Raises InvalidArgument if it has none of the name `after`."""
     start = 0
     if window.after:
         places = [place for place, item in enumerate(items) if name(item) == window.after]
         if not places:
-            raise InvalidArgument(f"the table has no {what} {window.after!r}", hint="List them anew.")
+            raise InvalidArgument(f"the table has no {noun} {window.after!r}", hint="List them anew.")
         start = places[-1] + 1
     return cut(items[start : start + window.limit + 1], window.limit, len(items), name)
 
@@ -111,11 +111,11 @@ def opened_pair(cursor: str, scope: Sequence[object]) -> tuple[int, str] | None:
     return int(number), str(text)
 
 
-def numbers(text: str, count: int, what: str, hint: str) -> tuple[int, ...]:
+def numbers(text: str, count: int, noun: str, hint: str) -> tuple[int, ...]:
     """The numbers in a text such as 3-2; () for "". Raises InvalidArgument unless there are `count`."""
     parts = text.split("-")
     if text and (len(parts) != count or not all(re.fullmatch("[0-9]{1,13}", part) for part in parts)):
-        raise InvalidArgument(f"{text!r} is not {what}", hint=hint)
+        raise InvalidArgument(f"{text!r} is not {noun}", hint=hint)
     return tuple(map(int, parts)) if text else ()
 
 

@@ -51,7 +51,7 @@ def path_aliases(path: str) -> tuple[str, ...]:
     if key.isascii() and not any(part in key for part in ("%", "//", "/.")):
         return (key,)
     decoded = (key, unquote(key)) if "%" in key else (key,)
-    return tuple(dict.fromkeys(unicodedata.normalize("NFC", posixpath.normpath(one)) for one in decoded))
+    return tuple(dict.fromkeys(unicodedata.normalize("NFC", posixpath.normpath(path)) for path in decoded))
 
 
 def key_in_place(path: str) -> str:
@@ -71,8 +71,8 @@ def split_place(path: str) -> tuple[str, str, str]:
 
 def scheme_of(path: str) -> str:
     """The scheme of a normalised path, `file` for a local one."""
-    scheme, found, _ = path.partition("://")
-    return scheme if found and not path.startswith("/") else "file"
+    scheme, separator, _ = path.partition("://")
+    return scheme if separator and not path.startswith("/") else "file"
 
 
 def is_local(path: str) -> bool:

@@ -130,9 +130,9 @@ def saving_of(partitions: Iterable[Any]) -> Saving:
     """What the work in these partitions would save, by which tables are ranked: verdicts, or messages of a plan."""
     due = [partition for partition in partitions if partition.type]
     files = sum(
-        one.data_files - one.expected_files + one.equality_delete_files + one.position_delete_files for one in due
+        plan.data_files - plan.expected_files + plan.equality_delete_files + plan.position_delete_files for plan in due
     )
-    return Saving(max(0, files), sum(one.input_bytes for one in due))
+    return Saving(max(0, files), sum(partition.input_bytes for partition in due))
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,13 +112,13 @@ class TablePattern:
         self._expression = expression
         self._first = first
 
-    def catalogs(self, known: Iterable[str]) -> list[str]:
+    def catalogs(self, names: Iterable[str]) -> list[str]:
         """The known catalogs that can have matching tables."""
-        every = list(known)
+        catalogs = list(names)
         named = self._first.strip("`").replace("``", "`")
-        if len(every) == 1 or not self._first or is_pattern(self._first):
-            return every
-        return [name for name in every if name == named]
+        if len(catalogs) == 1 or not self._first or is_pattern(self._first):
+            return catalogs
+        return [name for name in catalogs if name == named]
 
     def matcher(self, only_catalog: str | None) -> Callable[[TableIdentifier], bool]:
         """A predicate of tables; the pattern may omit the name of the only known catalog."""
@@ -168,9 +168,9 @@ class Principal:
         return not self.pattern or self.role is not Role.OPERATOR or table_pattern(self.pattern).matcher(None)(table)
 
 
-def anonymous(way: Channel, address: str, said: str = "") -> Principal:
+def anonymous(way: Channel, address: str, stated: str = "") -> Principal:
     """Nobody known, who came that way: for the audit of what was refused."""
-    return Principal("", Role.VIEWER, way=way, address=address, said=said)
+    return Principal("", Role.VIEWER, way=way, address=address, said=stated)
 
 
 def checked_pattern(text: str, role: Role) -> str:
@@ -332,11 +332,11 @@ class ProviderTerms:
 
     def name_of(self, claims: Mapping[str, object]) -> str:
         """The person's name here. Raises NotAllowed for one that can't be a name, or an e-mail address not verified."""
-        found = claims.get(self.name_claim)
-        name = f"{PREFIX}{found}" if isinstance(found, str) and found else ""
+        value = claims.get(self.name_claim)
+        name = f"{PREFIX}{value}" if isinstance(value, str) and value else ""
         if not is_name(name):
             raise NotAllowed(
-                f"the claim {self.name_claim} is {briefly(repr(found), 100)}, which can't be a name",
+                f"the claim {self.name_claim} is {briefly(repr(value), 100)}, which can't be a name",
                 hint=f"Names have no spaces and at most {LONGEST_NAME} characters; see oidc-name-claim in amoro.yaml.",
             )
         if self.name_claim == "email" and claims.get("email_verified") is not True:
@@ -362,10 +362,10 @@ class ProviderTerms:
         )
 
 
-def is_safe_url(url: str, *, beside: str = "") -> bool:
+def is_safe_url(url: str, *, issuer: str = "") -> bool:
     """Whether requests to the URL are encrypted or stay on this machine.
 
-    With `beside`, the issuer, plain HTTP on this machine is right only if the issuer has it, too.
+    With `issuer`, plain HTTP on this machine is right only if the issuer has it, too.
     """
     try:
         parts = urlsplit(url)
@@ -375,7 +375,7 @@ def is_safe_url(url: str, *, beside: str = "") -> bool:
     if not host or not url.isprintable() or " " in url or parts.username is not None or parts.fragment:
         return False
     is_near = parts.scheme == "http" and is_loopback(host)
-    return parts.scheme == "https" or (is_near and (not beside or beside.startswith("http:")))
+    return parts.scheme == "https" or (is_near and (not issuer or issuer.startswith("http:")))
 
 
 def parse_rule(text: str) -> RoleRule:
@@ -394,17 +394,17 @@ def _claim(claims: Mapping[str, object], name: str) -> object:
     """The claim of that name; with dots, the one within others."""
     if name in claims:
         return claims[name]
-    found: object = claims
+    value: object = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Sequence):
-        yield from (one for one in value if isinstance(one, str))
+        yield from (item for item in value if isinstance(item, str))
 
 
 @dataclass(frozen=True, slots=True)

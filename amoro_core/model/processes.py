@@ -518,15 +518,15 @@ def pick(text: str, items: Iterable[Named], noun: str, ids_of: Callable[[Named],
     """
     if len(text) < SHORTEST_ID:
         raise InvalidArgument(f"{text!r} is too short for {noun}", hint=f"Give {SHORTEST_ID} characters or more.")
-    found = [item for item in items if any(one.startswith(text) or one.endswith(text) for one in ids_of(item))]
-    found = [item for item in found if text in ids_of(item)] or found
-    if len(found) > 1:
-        ids = ", ".join(sorted(ids_of(item)[0] for item in found)[:10])
+    matches = [item for item in items if any(id_.startswith(text) or id_.endswith(text) for id_ in ids_of(item))]
+    matches = [item for item in matches if text in ids_of(item)] or matches
+    if len(matches) > 1:
+        ids = ", ".join(sorted(ids_of(item)[0] for item in matches)[:10])
         raise InvalidArgument(
             f"more than one {noun.split()[-1]} has an id that begins or ends with {text!r}: {ids}",
             hint="Give more characters, or the last eight.",
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def uuid7(now: datetime) -> str:
@@ -541,7 +541,7 @@ def uuid7(now: datetime) -> str:
 def uuid7_ms(text: str) -> int | None:
     """UTC milliseconds of the time for which the id was made; None for what is no UUID version 7 in full."""
     try:
-        known = uuid.UUID(text)
+        parsed = uuid.UUID(text)
     except ValueError:
         return None
-    return known.int >> 80 if known.version == 7 and str(known) == text else None
+    return parsed.int >> 80 if parsed.version == 7 and str(parsed) == text else None

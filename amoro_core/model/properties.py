@@ -93,9 +93,9 @@ def parse_into(configuration: type[C], properties: Mapping[str, str], **more: An
     Unknown keys are ignored. Raises TableRefused("configuration") naming key and value."""
     values: dict[str, Any] = {}
     for item in fields(configuration):
-        known: Property | None = item.metadata.get("property")
-        if known is not None and known.key in properties:
-            values[item.name] = parse_value(known.key, properties[known.key], known.parse)
+        declaration: Property | None = item.metadata.get("property")
+        if declaration is not None and declaration.key in properties:
+            values[item.name] = parse_value(declaration.key, properties[declaration.key], declaration.parse)
     return configuration(**values, **more)
 
 
@@ -110,11 +110,11 @@ def parse_value(key: str, text: str, parse: Parse[T]) -> T:
         ) from error
 
 
-def parse_columns(properties: Mapping[str, str], known: Property) -> dict[str, Any]:
+def parse_columns(properties: Mapping[str, str], declaration: Property) -> dict[str, Any]:
     """The values of a per-column property, by column name. Raises like `parse_value`."""
-    start = known.key.removesuffix(EACH_COLUMN)
+    start = declaration.key.removesuffix(EACH_COLUMN)
     return {
-        key.removeprefix(start): parse_value(key, text, known.parse)
+        key.removeprefix(start): parse_value(key, text, declaration.parse)
         for key, text in properties.items()
         if key.startswith(start)
     }
@@ -256,10 +256,10 @@ def one_of(words: Mapping[str, T]) -> Parse[T]:
     """The value of one of the words, in any case."""
 
     def parse(text: str) -> T:
-        found = words.get(text.strip().lower())
-        if found is None:
+        value = words.get(text.strip().lower())
+        if value is None:
             raise ValueError(f"expected one of {', '.join(sorted(words))}")
-        return found
+        return value
 
     return parse
 

@@ -42,15 +42,15 @@ class PositionSet:
 
         Positions are taken out piece by piece: one takes eight bytes.
         """
-        found = np.zeros(rows, np.bool_)
+        mask = np.zeros(rows, np.bool_)
         if len(self) <= _AT_ONCE:
-            found[self.ascending()] = True
-            return found
+            mask[self.ascending()] = True
+            return mask
         for start in range(0, rows, _AT_ONCE):
             piece = BitMap64()
             piece.add_range(start, start + _AT_ONCE)
-            found[PositionSet(self._bitmap & piece).ascending()] = True
-        return found
+            mask[PositionSet(self._bitmap & piece).ascending()] = True
+        return mask
 
     def __len__(self) -> int:
         return len(self._bitmap)

@@ -80,8 +80,8 @@ def filters_of_report(report: object) -> tuple[ColumnFilter, ...] | None:
         raise _malformed("it is not a JSON object")
     if report.get("report-type") != SCAN_REPORT:
         return None
-    found = set(_filters(report.get("filter", True), 0))
-    return tuple(sorted(found, key=lambda item: (item.column, item.operator)))
+    filters = set(_filters(report.get("filter", True), 0))
+    return tuple(sorted(filters, key=lambda item: (item.column, item.operator)))
 
 
 def _filters(expression: Any, depth: int) -> Iterator[ColumnFilter]:
@@ -162,9 +162,9 @@ def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str 
         if not isinstance(plan, str) or not isinstance(began, int):
             continue
         plan = plan.encode("utf-8", "replace").decode()
-        for found in scan.finditer(plan) if "\n" not in plan else map(scan.search, plan.splitlines()):
-            if found is not None and found["branch"] in _MAIN:
-                filters = filters_of(found["filters"])
+        for match in scan.finditer(plan) if "\n" not in plan else map(scan.search, plan.splitlines()):
+            if match is not None and match["branch"] in _MAIN:
+                filters = filters_of(match["filters"])
                 ordered = tuple(sorted(filters, key=lambda item: (item.column, item.operator)))
                 yield ScanRecord(_day(began), ordered, 1, source=source)
 
@@ -174,8 +174,8 @@ def filters_of(text: str) -> Filters:
 
     What is negated skips next to nothing, and what one of several columns has to fulfil is no filter by either.
     """
-    found = (_filter(part) for part in _conjuncts(_LITERAL.sub("''", text)))
-    return frozenset[ColumnFilter]().union(*found)
+    parts = (_filter(part) for part in _conjuncts(_LITERAL.sub("''", text)))
+    return frozenset[ColumnFilter]().union(*parts)
 
 
 def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
@@ -195,7 +195,7 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
             or not all(isinstance(name, str) and _is_text(name) for name in names)
         ):
             raise _wrong(place, line, "has no columns, a list of names")
-        words = [one.value for one in Operator]
+        words = [operator.value for operator in Operator]
         if query.get("operator", Operator.EQUAL.value) not in words:
             raise _wrong(place, line, f"has an operator that is none of {', '.join(words)}")
         weight = query.get("weight", 1)
@@ -207,29 +207,29 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
 
 def summed(scans: Iterable[ScanRecord]) -> tuple[ScanRecord, ...]:
     """The scans with equal days, filters and sources as one, at the place of the first, in that order."""
-    found: dict[tuple[date, tuple[ColumnFilter, ...], str], ScanRecord] = {}
+    merged: dict[tuple[date, tuple[ColumnFilter, ...], str], ScanRecord] = {}
     for scan in scans:
         key = (scan.day or date.max, scan.filters, scan.source)
-        before = found.get(key)
-        found[key] = scan if before is None else replace(before, scans=before.scans + scan.scans)
+        before = merged.get(key)
+        merged[key] = scan if before is None else replace(before, scans=before.scans + scan.scans)
     return tuple(
-        found[key]
-        for key in sorted(found, key=lambda key: (key[0], [(one.column, one.operator) for one in key[1]], key[2]))
+        merged[key]
+        for key in sorted(merged, key=lambda key: (key[0], [(item.column, item.operator) for item in key[1]], key[2]))
     )
 
 
 def _json(line: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _application(event: dict[str, Any]) -> str:
     """The application of a log and its attempt; empty where it has no name that can be sent."""
     named = [event.get("App ID"), event.get("App Attempt ID")]
-    name = "_".join(one for one in named if isinstance(one, str) and one)
+    name = "_".join(part for part in named if isinstance(part, str) and part)
     return name if _is_text(name) and len(name) <= MOST_OF_SOURCE else ""
 
 
@@ -276,11 +276,11 @@ def _split(text: str, separators: Collection[str]) -> list[str]:
     parts, depth, start, at = [], 0, 0, 0
     while at < len(text):
         depth += (text[at] == "(") - (text[at] == ")")
-        found = next((separator for separator in separators if depth == 0 and text.startswith(separator, at)), "")
-        if found:
+        match = next((separator for separator in separators if depth == 0 and text.startswith(separator, at)), "")
+        if match:
             parts.append(text[start:at])
-            start = at + len(found)
-        at += len(found) or 1
+            start = at + len(match)
+        at += len(match) or 1
     return [*parts, text[start:]]
 
 
@@ -299,13 +299,13 @@ def _filter(text: str) -> Filters:
     parts = _split(text, (" OR ",))
     if len(parts) == 1:
         return _comparison(text)
-    each = [frozenset[ColumnFilter]().union(*(_filter(conjunct) for conjunct in _conjuncts(part))) for part in parts]
-    names = frozenset.intersection(*(frozenset(one.column for one in some) for some in each))
-    return frozenset(one for some in each for one in some if one.column in names)
+    filters = [frozenset[ColumnFilter]().union(*(_filter(conjunct) for conjunct in _conjuncts(part))) for part in parts]
+    names = frozenset.intersection(*(frozenset(item.column for item in some) for some in filters))
+    return frozenset(item for some in filters for item in some if item.column in names)
 
 
 def _comparison(text: str) -> Filters:
-    found = _COMPARED.fullmatch(text.strip())
-    if found is None or found["column"].endswith(" NOT"):
+    match = _COMPARED.fullmatch(text.strip())
+    if match is None or match["column"].endswith(" NOT"):
         return frozenset()
-    return frozenset((ColumnFilter(found["column"], _SQL_OPERATORS[found["operator"]]),))
+    return frozenset((ColumnFilter(match["column"], _SQL_OPERATORS[match["operator"]]),))

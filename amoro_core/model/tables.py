@@ -249,10 +249,10 @@ class SnapshotFacts:
     refs: tuple[str, ...]  # branches and tags that point at it
 
 
-def ancestors(known: Mapping[int, SnapshotFacts], snapshot_id: int | None) -> Iterator[SnapshotFacts]:
+def ancestors(by_id: Mapping[int, SnapshotFacts], snapshot_id: int | None) -> Iterator[SnapshotFacts]:
     """The snapshot and its ancestors, the newest first, as far as they are known by id."""
-    left = dict(known)
-    while snapshot_id is not None and (snapshot := left.pop(snapshot_id, None)) is not None:
+    rest = dict(by_id)
+    while snapshot_id is not None and (snapshot := rest.pop(snapshot_id, None)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_id
 

@@ -22,7 +22,7 @@ PROCEDURE_GRACE = timedelta(seconds=15)
 
 def procedures_of(formats: Iterable[str]) -> tuple[str, ...]:
     """The kinds of procedures that tables of these formats need."""
-    return tuple(sorted(PROCEDURES[one] for one in set(formats) & PROCEDURES.keys()))
+    return tuple(sorted(PROCEDURES[name] for name in set(formats) & PROCEDURES.keys()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,18 +54,18 @@ def cut(text: str, most: int) -> str:
 
     gRPC percent-encodes messages: three bytes for each byte that is not printable ASCII. Surrogates are escaped.
     """
-    known = text.encode(errors="backslashreplace").decode()
-    if _sent_bytes(known) <= most:
-        return known
-    note = f" … (cut: {len(known):,} characters in all)"
-    left = most - _sent_bytes(note)
+    clean = text.encode(errors="backslashreplace").decode()
+    if _sent_bytes(clean) <= most:
+        return clean
+    note = f" … (cut: {len(clean):,} characters in all)"
+    room = most - _sent_bytes(note)
     end = 0
-    for char in known:
-        left -= _sent_bytes(char)
-        if left < 0:
+    for char in clean:
+        room -= _sent_bytes(char)
+        if room < 0:
             break
         end += 1
-    return known[:end] + note
+    return clean[:end] + note
 
 
 def _sent_bytes(text: str) -> int:

@@ -120,13 +120,13 @@ def _encoded_fields(value: "DataclassInstance") -> dict[str, Any]:
 def _encoded(name: str, value: Any) -> Any:
     """A field's value as the constructor of a message takes it."""
     if name == "partition":
-        return [pb.PartitionValue(value=one) for one in value]
+        return [pb.PartitionValue(value=item) for item in value]
     if isinstance(value, DeleteKind):
         return _DELETE_KINDS[value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple) and value and is_dataclass(value[0]):
-        return [_encoded_fields(one) for one in value]
+        return [_encoded_fields(item) for item in value]
     return _encoded_fields(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
@@ -146,7 +146,7 @@ def _reader(name: str, hint: Any) -> Callable[[Any, str], Any]:
         return lambda message, name: read(message, name) if message.HasField(name) else None
     origin = get_origin(hint)
     if origin is tuple and is_dataclass(inner[0]):
-        return lambda message, name: tuple(decode(inner[0], one) for one in getattr(message, name))
+        return lambda message, name: tuple(decode(inner[0], item) for item in getattr(message, name))
     if origin in (tuple, Mapping):
         make = tuple if origin is tuple else dict
         return lambda message, name: make(getattr(message, name))
@@ -160,7 +160,7 @@ def _reader(name: str, hint: Any) -> Callable[[Any, str], Any]:
 
 
 def _read_partition(message: Any, name: str) -> Partition:
-    return tuple(one.value if one.HasField("value") else None for one in message.partition)
+    return tuple(item.value if item.HasField("value") else None for item in message.partition)
 
 
 def _read_delete_kind(message: Any, name: str) -> DeleteKind:

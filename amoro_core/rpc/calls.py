@@ -48,8 +48,8 @@ def user_of(context: Context) -> str:
 
 def way_of(context: Context) -> Channel:
     """The channel of the call: MCP if the client states it."""
-    said = dict(context.invocation_metadata() or ()).get(WAY_KEY)
-    return Channel.MCP if said == MCP_WAY else Channel.GRPC
+    way = dict(context.invocation_metadata() or ()).get(WAY_KEY)
+    return Channel.MCP if way == MCP_WAY else Channel.GRPC
 
 
 def address_of(context: Context) -> str:

@@ -124,12 +124,12 @@ class OptimizingServicer(OptimizingServiceServicer):
         while True:
             planned = self.work.current()
             answer = await self._tasks_now(request, token)
-            left = deadline - time.monotonic()
+            seconds = deadline - time.monotonic()
             # An optimizer that learns by heartbeats alone that it drains must not poll again at once.
             must_answer = answer.draining and request.threads > 0
-            if answer.tasks or must_answer or left <= 0 or self.work.are_over:
+            if answer.tasks or must_answer or seconds <= 0 or self.work.are_over:
                 return answer
-            await wait_for(planned, left)
+            await wait_for(planned, seconds)
 
     async def _tasks_now(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
         """The answer to a poll that does not wait."""
@@ -153,9 +153,9 @@ class OptimizingServicer(OptimizingServiceServicer):
             answers.update(zip(attempts, given, strict=True))
 
         def ask_again(optimizer: Optimizer) -> None:
-            left = [attempt for attempt in attempts if answers[attempt] is Admission.LATER]
+            guarded = [attempt for attempt in attempts if answers[attempt] is Admission.LATER]
             may_wait = time.monotonic() < deadline
-            answers.update(self.optimizing.ack_guarded(optimizer.optimizer_id, left, may_wait=may_wait))
+            answers.update(self.optimizing.ack_guarded(optimizer.optimizer_id, guarded, may_wait=may_wait))
 
         await self._as_optimizer(context, ack)
         while Admission.LATER in answers.values():  # the guard of attempts that delete answers others

@@ -58,8 +58,8 @@ def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any,
 def listen_error(host: str, port: int) -> InvalidSettings:
     """The error of listening there: AddressInUse, or that the host is not an address of this machine."""
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, place in found:
+        addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, place in addresses:
             with socket.socket(family, kind, protocol) as tried:
                 tried.bind((place[0], 0))
     except OSError as error:
@@ -186,11 +186,11 @@ class Server:
         if self._server is not None:
             await self._server.stop(grace_s)
         # Calls that still run lose their callers.
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=grace_s)
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -163,18 +163,18 @@ def lines(
 
     `write` tells a value. A line alone needs no legend: the title says what it is.
     """
-    kept = [_thinned(line, start_ms, end_ms) for line in series]
-    begun = [(line.points[0][0], line.step_ms) for line in kept if line.points]
+    lines = [_thinned(line, start_ms, end_ms) for line in series]
+    begun = [(line.points[0][0], line.step_ms) for line in lines if line.points]
     start_ms = max(start_ms, min((min(at, end_ms - step) for at, step in begun), default=start_ms))
     length = end_ms - start_ms
-    top = ceiling(max((value for line in kept for _, value in line.points), default=0))
+    top = ceiling(max((value for line in lines for _, value in line.points), default=0))
     marks = ticks_at(moments(start_ms, end_ms), _TOP, _TOP + _PLOT)
     for share in (0.0, 0.5, 1.0):
         y = _TOP + _PLOT * (1 - share)
         marks.append(element("line", x1=0, x2="100%", y1=y, y2=y, class_="grid"))
     curves = [
         element("path", d=_path(line, start_ms, length, top), class_=f"line s{number % 6}", fill="none")
-        for number, line in enumerate(kept)
+        for number, line in enumerate(lines)
         if line.points
     ]
     box = f"0 0 {_WIDTH} {_PLOT}"
@@ -183,8 +183,8 @@ def lines(
     marks += [label(write(top * share), 0, _TOP + _PLOT * (1 - share) + 11, "axis") for share in (0.5, 1.0)]
     if not curves:
         marks.append(label("No values in this time.", 0.5, _TOP + _PLOT / 2, "nothing", "middle"))
-    legend = tuple((f"line s{number % 6}", line.name) for number, line in enumerate(kept) if len(kept) > 1)
-    return Chart(drawing(marks, title, _TOP + _PLOT + _AXIS), title, _figures(kept, write), legend)
+    legend = tuple((f"line s{number % 6}", line.name) for number, line in enumerate(lines) if len(lines) > 1)
+    return Chart(drawing(marks, title, _TOP + _PLOT + _AXIS), title, _figures(lines, write), legend)
 
 
 def _thinned(line: Line, start_ms: int, end_ms: int) -> Line:
@@ -213,12 +213,12 @@ def _path(line: Line, start_ms: int, length: int, top: float) -> str:
     return "".join(parts)
 
 
-def _figures(kept: Sequence[Line], write: Callable[[float], str]) -> Figures:
+def _figures(lines: Sequence[Line], write: Callable[[float], str]) -> Figures:
     """A row for each time, the newest first; "-" where a line has no value."""
-    values = [dict(line.points) for line in kept]
+    values = [dict(line.points) for line in lines]
     times = sorted({at for line in values for at in line}, reverse=True)
     rows = tuple((_moment(at), *(write(line[at]) if at in line else "-" for line in values)) for at in times)
-    return Figures(("Time (UTC)", *(line.name for line in kept)), rows)
+    return Figures(("Time (UTC)", *(line.name for line in lines)), rows)
 
 
 def _moment(at_ms: int) -> str:
@@ -270,9 +270,9 @@ def _x(share: float) -> float:
     return _LEFT + 0.01 + share * (1 - _LEFT - 0.02)
 
 
-def _dot(one: Moment, x: float, y: float) -> Markup:
-    values = f"{one.snapshot_id}: {one.operation or 'commit'} at {format_time(one.at_ms)}"
-    return element("circle", element("title", values), cx=percent(x), cy=y, r=5, class_="s1" if one.is_ours else "s0")
+def _dot(item: Moment, x: float, y: float) -> Markup:
+    values = f"{item.snapshot_id}: {item.operation or 'commit'} at {format_time(item.at_ms)}"
+    return element("circle", element("title", values), cx=percent(x), cy=y, r=5, class_="s1" if item.is_ours else "s0")
 
 
 def _timeline_figures(snapshots: Sequence[Moment]) -> Figures:
@@ -317,20 +317,20 @@ def gantt(bars: Sequence[Bar], title: str) -> Chart:
     start = min(bar.start_ms for bar in bars)
     length = max(1, max(bar.end_ms for bar in bars) - start)
     lanes = _lanes(bars)
-    shown = dict(list(lanes.items())[:MOST_LANES])
+    rows = dict(list(lanes.items())[:MOST_LANES])
     dense = len(bars) > MOST_BARS or any(thread < 0 for _, thread in lanes)
-    bins = min(200, max(20, _MARKS // len(shown)))
+    bins = min(200, max(20, _MARKS // len(rows)))
     marks: list[Markup] = []
     top, optimizer = 0, None
-    for (name, thread), own in shown.items():
+    for (name, thread), own in rows.items():
         if name != optimizer:
             marks.append(label(f"optimizer {short_id(name)}", 0, top + 12, "lane"))
             top, optimizer = top + _HEAD, name
         marks.append(element("rect", x=0, y=top, width="100%", height=_GANTT_LANE - 2, class_="track"))
         marks += _density(own, start, length, top, bins) if dense else _bars(own, start, length, top, thread)
         top += _GANTT_LANE
-    if left := len(lanes) - len(shown):
-        marks.append(label(f"and {left:,} more", 0, top + 12, "lane"))
+    if more := len(lanes) - len(rows):
+        marks.append(label(f"and {more:,} more", 0, top + 12, "lane"))
         top += _HEAD
     axis = ticks_at([(at / length, duration(at)) for at in range(0, length + 1, _step(length))], 0, top)
     states = Counter(bar.state for bar in bars)
@@ -426,13 +426,13 @@ def histogram(bins: Sequence[SizeCounts], kinds: Sequence[str], target_bytes: in
     highest = max((sum(size_counts.counts) for size_counts in bins), default=0)
     width = 1 / len(bins) if bins else 1.0
     marks = [mark for number, size_counts in enumerate(bins) for mark in _bar(size_counts, number, width, highest)]
-    every = -(-len(bins) // _MOST_LABELS) if bins else 1
+    step = -(-len(bins) // _MOST_LABELS) if bins else 1
     bottom = _HISTOGRAM_TOP + _HISTOGRAM_PLOT
     marks.append(element("line", x1=0, x2="100%", y1=bottom, y2=bottom, class_="grid"))
     marks += [
         label(format_bytes(size_counts.from_bytes), number * width, bottom + 14, "axis")
         for number, size_counts in enumerate(bins)
-        if number % every == 0
+        if number % step == 0
     ]
     if bins and bins[0].from_bytes <= target_bytes:
         at = _place(bins, target_bytes) * width
@@ -444,20 +444,20 @@ def histogram(bins: Sequence[SizeCounts], kinds: Sequence[str], target_bytes: in
     return Chart(drawing(marks, title, bottom + _HISTOGRAM_AXIS), title, _histogram_figures(bins, kinds), legend)
 
 
-def _bar(one: SizeCounts, number: int, width: float, highest: int) -> list[Markup]:
-    x, left = (number + _GAP / 2) * width, float(_HISTOGRAM_TOP + _HISTOGRAM_PLOT)
+def _bar(counts: SizeCounts, number: int, width: float, highest: int) -> list[Markup]:
+    x, y = (number + _GAP / 2) * width, float(_HISTOGRAM_TOP + _HISTOGRAM_PLOT)
     marks: list[Markup] = []
-    for kind, count in enumerate(one.counts):
+    for kind, count in enumerate(counts.counts):
         if not count:
             continue
         height = max(1.0, _HISTOGRAM_PLOT * count / highest)
-        left -= height
+        y -= height
         marks.append(
             element(
                 "rect",
-                element("title", f"{format_bytes(one.from_bytes)} and more: {format_count(count)}"),
+                element("title", f"{format_bytes(counts.from_bytes)} and more: {format_count(count)}"),
                 x=percent(x),
-                y=left,
+                y=y,
                 width=percent(width * (1 - _GAP)),
                 height=height,
                 class_=f"s{kind}",
@@ -519,30 +519,30 @@ _WAITING = (ProcessStatus.REQUESTED, ProcessStatus.HELD, ProcessStatus.COMMIT_UN
 _AFTER_WORK = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN, ProcessStatus.CLEARING)
 
 
-def steps(known: Progress) -> Sequence[Step]:
+def steps(progress: Progress) -> Sequence[Step]:
     """The steps in their order, each with its state and the time at which it began. Without tasks two are left out."""
-    finishing = "removing files" if known.status == ProcessStatus.CLEARING else "checking and committing"
-    times = [("planned", known.created_ms)]
-    if known.has_tasks:
-        times += [("scheduled", known.scheduled_ms), ("running", known.acked_ms)]
-    times.append((finishing, known.worked_ms))
-    reached = _reached(known, len(times) - 1)
-    state = StepState.WAITING if known.waits or known.status in _WAITING else StepState.CURRENT
-    after = StepState.SKIPPED if known.finished_ms else StepState.TO_COME
+    finishing = "removing files" if progress.status == ProcessStatus.CLEARING else "checking and committing"
+    times = [("planned", progress.created_ms)]
+    if progress.has_tasks:
+        times += [("scheduled", progress.scheduled_ms), ("running", progress.acked_ms)]
+    times.append((finishing, progress.worked_ms))
+    reached = _reached(progress, len(times) - 1)
+    state = StepState.WAITING if progress.waits or progress.status in _WAITING else StepState.CURRENT
+    after = StepState.SKIPPED if progress.finished_ms else StepState.TO_COME
     result = [
         Step(name, StepState.DONE if number < reached else after, at_ms) for number, (name, at_ms) in enumerate(times)
     ]
-    if not known.finished_ms:
+    if not progress.finished_ms:
         result[reached] = Step(times[reached][0], state, times[reached][1])
         return [*result, Step("done", StepState.TO_COME)]
-    end = StepState.DONE if known.status in _ENDED else StepState.FAILED
-    return [*result, Step(_ENDED.get(known.status, known.status), end, known.finished_ms)]
+    end = StepState.DONE if progress.status in _ENDED else StepState.FAILED
+    return [*result, Step(_ENDED.get(progress.status, progress.status), end, progress.finished_ms)]
 
 
-def _reached(known: Progress, finishing: int) -> int:
+def _reached(progress: Progress, finishing: int) -> int:
     """The number of the step that is going on, is next, or was never begun; `finishing` is that of the last of them."""
-    if known.status in _ENDED:
+    if progress.status in _ENDED:
         return finishing + 1
-    if known.status in _AFTER_WORK or known.worked_ms:
+    if progress.status in _AFTER_WORK or progress.worked_ms:
         return finishing
-    return min(finishing, 2 if known.acked_ms else 1)
+    return min(finishing, 2 if progress.acked_ms else 1)

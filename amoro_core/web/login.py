@@ -248,7 +248,7 @@ class OidcLogin:
         attempt = Attempt(state, nonce, verifier, browser, redirect_uri, after, ends_at)
         url, result = await self._run(lambda: self._provider.address(attempt))
         now = self._clock()
-        self._attempts = {key: one for key, one in self._attempts.items() if one.ends_at > now}
+        self._attempts = {key: attempt for key, attempt in self._attempts.items() if attempt.ends_at > now}
         while len(self._attempts) >= _MOST_ATTEMPTS:
             del self._attempts[next(iter(self._attempts))]
         self._attempts[_hash(state)] = replace(attempt, provider=result)

@@ -83,7 +83,7 @@ class OpenIdProvider:
                 f"the provider {self._terms.issuer} sent no ID token", hint="Does it know the scope openid?"
             )
         offered = attempt.provider.get("id_token_signing_alg_values_supported") or ["RS256"]
-        algorithms = [one for one in offered if one in _ALGORITHMS]
+        algorithms = [name for name in offered if name in _ALGORITHMS]
         public = [key for key in keys["keys"] if key.get("kty") in _KEY_TYPES and key.get("use", "sig") == "sig"]
         try:
             key_set = KeySet.import_key_set({"keys": public})
@@ -130,7 +130,7 @@ class OpenIdProvider:
                 hint="Write oidc-issuer as it does, with or without / at its end.",
             )
         for key in _ENDPOINTS:
-            if not isinstance(result.get(key), str) or not is_safe_url(result[key], beside=self._terms.issuer):
+            if not isinstance(result.get(key), str) or not is_safe_url(result[key], issuer=self._terms.issuer):
                 raise WorkFailed(
                     f"the provider {self._terms.issuer} has {briefly(repr(result.get(key)))} as {key}",
                     hint="It has to be an https address.",
@@ -154,10 +154,10 @@ class OpenIdProvider:
 _PLAIN: Mapping[str, Any] = {"withhold_token": True, "allow_redirects": False}
 
 
-def _document(answer: Response, what: str) -> Mapping[str, Any]:
+def _document(answer: Response, noun: str) -> Mapping[str, Any]:
     if answer.status_code != 200:
-        raise ValueError(f"its {what} are answered with HTTP {answer.status_code}")
+        raise ValueError(f"its {noun} are answered with HTTP {answer.status_code}")
     result = answer.json()
     if not isinstance(result, dict):
-        raise ValueError(f"its {what} are no JSON object")
+        raise ValueError(f"its {noun} are no JSON object")
     return result

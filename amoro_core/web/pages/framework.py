@@ -129,7 +129,7 @@ class PageRequest:
         """A part of the page's path, decoded."""
         return str(self.request.path_params[name])
 
-    def read_query(self, known: Mapping[str, Iterable[str]]) -> None:
+    def read_query(self, parameters: Mapping[str, Iterable[str]]) -> None:
         """Read the known parameters, each with its possible values; none: any text. A form that was sent stands in.
 
         Raises InvalidArgument with the nearest for a parameter or a value that is not known.
@@ -137,20 +137,20 @@ class PageRequest:
         given = {key: value.strip() for key, value in self.request.query_params.multi_items()}
         given.pop("notice", None)
         for key, value in given.items():
-            if key not in known:
-                raise _unknown(key, tuple(known), "a parameter of this page")
-            values = tuple(known[key])
+            if key not in parameters:
+                raise _unknown(key, tuple(parameters), "a parameter of this page")
+            values = tuple(parameters[key])
             if value and values and value not in values:
                 raise _unknown(value, values, f"a value of {key}")
-        self.query = {key: given.get(key) or self.form.get(key, "") for key in known}
+        self.query = {key: given.get(key) or self.form.get(key, "") for key in parameters}
 
-    async def read_form(self, known: Collection[str]) -> None:
+    async def read_form(self, names: Collection[str]) -> None:
         """Read the known fields of the form that was sent. Raises InvalidArgument for an unknown one."""
         self.form = await read_form(self.request, _LONGEST_FORM)
         for key in self.form:
-            if key not in known:
-                raise _unknown(key, known, "a field of this form")
-        given = {key: self.form.get(key, "") for key in known}
+            if key not in names:
+                raise _unknown(key, names, "a field of this form")
+        given = {key: self.form.get(key, "") for key in names}
         self.form = {key: value if key in _AS_TYPED else value.strip() for key, value in given.items()}
 
 
@@ -223,10 +223,10 @@ async def group_names(visit: PageRequest) -> list[str]:
     return [group.name for group in response.groups]
 
 
-def _unknown(text: str, known: Collection[str], what: str) -> InvalidArgument:
-    close = get_close_matches(text, list(known), n=1)
+def _unknown(text: str, names: Collection[str], noun: str) -> InvalidArgument:
+    close = get_close_matches(text, list(names), n=1)
     values = f"Did you mean {close[0]}? " if close else ""
-    return InvalidArgument(f"{text!r} is not {what}", hint=f"{values}Known: {', '.join(known) or 'none'}.")
+    return InvalidArgument(f"{text!r} is not {noun}", hint=f"{values}Known: {', '.join(names) or 'none'}.")
 
 
 ROWS = 50  # on a page of a list
@@ -387,17 +387,19 @@ class Site:
         self._notices: TtlStore[Redirect] = TtlStore(_MOST_NOTICES, _NOTICES_LAST)
         self._templates = _environment()
 
-    def page(self, path: str, view: View, **known: Iterable[str]) -> Route:
+    def page(self, path: str, view: View, **parameters: Iterable[str]) -> Route:
         """A read-only page for the role viewer; `known` parameters are those of `PageRequest.read_query`."""
-        return Route(path, self._answering(_after_query(view, known)), methods=["GET"])
+        return Route(path, self._answering(_after_query(view, parameters)), methods=["GET"])
 
     def action(self, path: str, view: View, *fields: str) -> Route:
         """The target of a form with these fields."""
         return Route(path, self._answering(_after_form(view, fields)), methods=["POST"])
 
-    def confirmed(self, path: str, ask: View, act: View, *fields: str, **known: Iterable[str]) -> tuple[Route, Route]:
+    def confirmed(
+        self, path: str, ask: View, act: View, *fields: str, **parameters: Iterable[str]
+    ) -> tuple[Route, Route]:
         """A page with a form, and the form's target: where that fails, the page says why, with what was typed."""
-        show, act = _after_query(ask, known), _after_form(act, fields)
+        show, act = _after_query(ask, parameters), _after_form(act, fields)
 
         async def act_or_ask(visit: PageRequest) -> Shown:
             try:
@@ -491,9 +493,9 @@ def may(principal: Principal | None, method: str, table: str = "") -> bool:
     return not table or principal.may_act_on(parse_table(table))
 
 
-def _after_query(view: View, known: Mapping[str, Iterable[str]]) -> View:
+def _after_query(view: View, parameters: Mapping[str, Iterable[str]]) -> View:
     async def show(visit: PageRequest) -> Shown:
-        visit.read_query(known)
+        visit.read_query(parameters)
         return await view(visit)
 
     return show
@@ -527,8 +529,8 @@ async def _with_error(visit: PageRequest, ask: View, error: AmoroError) -> Shown
     if not isinstance(page, Page) or page.template != "confirm.html":
         raise error
     fields = [
-        one if one.type == "password" else replace(one, value=visit.form.get(one.name, one.value))
-        for one in page.values["fields"]
+        field if field.type == "password" else replace(field, value=visit.form.get(field.name, field.value))
+        for field in page.values["fields"]
     ]
     values = {**page.values, "fields": fields, "error": error}
     return replace(page, values=values, status=STATUSES[error.exit_status])

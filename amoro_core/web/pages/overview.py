@@ -74,8 +74,8 @@ async def _tiles(visit: PageRequest, failing: pb.ListTablesResponse) -> tuple[tu
         ("tables", format_count(response.tables), "/tables"),
         ("enabled tables", format_count(response.enabled_tables), "/tables?enabled=yes"),
         *(
-            (state, format_count(found.total) + ("" if found.total_is_exact else "+"), f"/tables?state={state}")
-            for state, found in states.items()
+            (state, format_count(page.total) + ("" if page.total_is_exact else "+"), f"/tables?state={state}")
+            for state, page in states.items()
         ),
         ("running processes", format_count(response.running_processes), "/processes?status=running"),
         ("running tasks", format_count(response.running_tasks), "/queue"),

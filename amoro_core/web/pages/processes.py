@@ -28,10 +28,10 @@ async def _attempts_of(visit: PageRequest, process: pb.Process) -> tuple[Sequenc
             return result, page.total
 
 
-def _bar(one: journal.AttemptInfo) -> Bar:
-    end_ms = max(one.scheduled_ms, one.finished_ms or round(time.time() * 1000))
-    text = f"task {one.task_id}, attempt {one.attempt}"
-    return Bar(one.optimizer_id, one.thread_id, one.scheduled_ms, end_ms, one.outcome, text)
+def _bar(attempt: journal.AttemptInfo) -> Bar:
+    end_ms = max(attempt.scheduled_ms, attempt.finished_ms or round(time.time() * 1000))
+    text = f"task {attempt.task_id}, attempt {attempt.attempt}"
+    return Bar(attempt.optimizer_id, attempt.thread_id, attempt.scheduled_ms, end_ms, attempt.outcome, text)
 
 
 def receipt_lines(result: pb.Receipt) -> list[tuple[str, str]]:
@@ -100,8 +100,8 @@ def process_title(process: pb.Process) -> str:
 
 def _progress(process: pb.Process, attempts: Sequence[journal.AttemptInfo], bars: Sequence[Bar]) -> Progress:
     """When each step began. Attempts that were forgotten are not among them."""
-    left = process.task_counts.planned + process.task_counts.scheduled + process.task_counts.acked
-    worked = 0 if left else max((bar.end_ms for bar in bars), default=0)
+    waiting = process.task_counts.planned + process.task_counts.scheduled + process.task_counts.acked
+    worked = 0 if waiting else max((bar.end_ms for bar in bars), default=0)
     return Progress(
         process.status,
         process.created_ms,

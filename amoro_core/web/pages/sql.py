@@ -75,19 +75,19 @@ class Statements:
         """Send the statement, and redirect to its result; a refused one is shown at once."""
         request = pb.RunStatementRequest(statement=visit.form["statement"], statement_id=str(uuid.uuid4()))
         sent = _Sent(_visitor(visit), request, self._running.start(visit.ask(request, pb.StatementResult)))
-        kept = self._kept.add(sent)
+        key = self._kept.add(sent)
         await asyncio.wait((sent.answer,), timeout=PATIENCE_S)
         if failure := sent.failure:
-            return replace(await self._page(visit, kept), status=STATUSES[failure.exit_status])
-        return Redirect(to("sql", kept=kept))
+            return replace(await self._page(visit, key), status=STATUSES[failure.exit_status])
+        return Redirect(to("sql", kept=key))
 
     async def cancel(self, visit: PageRequest) -> Redirect:
         """End the statement."""
-        request, kept = pb.CancelStatementRequest(statement_id=visit.named("statement_id")), visit.form["kept"]
+        request, key = pb.CancelStatementRequest(statement_id=visit.named("statement_id")), visit.form["kept"]
         await visit.ask(request, pb.CancelStatementResponse)
-        if (sent := self._find(visit, kept)) is not None:
+        if (sent := self._find(visit, key)) is not None:
             await asyncio.wait((sent.answer,), timeout=PATIENCE_S)
-        return Redirect(to("sql", kept=kept))
+        return Redirect(to("sql", kept=key))
 
     async def download(self, visit: PageRequest) -> Response:
         """All rows of the result as a file. Raises NotFound when it is not kept."""
@@ -97,23 +97,23 @@ class Statements:
         text = await asyncio.to_thread(rows_csv, sent.answer.result())
         return Response(text, media_type="text/csv", headers={"Content-Disposition": "attachment; filename=rows.csv"})
 
-    async def _page(self, visit: PageRequest, kept: str, statement: str = "") -> Page:
-        sent = self._find(visit, kept)
+    async def _page(self, visit: PageRequest, key: str, statement: str = "") -> Page:
+        sent = self._find(visit, key)
         tables = await visit.ask(pb.ListTablesRequest(limit=MOST_CHOICES), pb.ListTablesResponse)
         statement = sent.request.statement if sent else statement
         values = {
             "is_on": context_of(visit.request).terminal,
             "sent": sent,
             "statement": statement,
-            "kept": kept,
+            "kept": key,
             "most": _MOST_SHOWN,
             "tables": {table.table: _quoted(table.table) for table in tables.tables},
             "same": command("sql", "-e", statement or "SELECT count(*) FROM lake.db.orders"),
         }
         return Page("sql.html", "SQL", values, is_live=sent is not None and not sent.answer.done())
 
-    def _find(self, visit: PageRequest, kept: str) -> _Sent | None:
-        sent = self._kept.find(kept)
+    def _find(self, visit: PageRequest, key: str) -> _Sent | None:
+        sent = self._kept.find(key)
         return sent if sent is not None and sent.visitor == _visitor(visit) else None
 
 

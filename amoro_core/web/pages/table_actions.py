@@ -215,15 +215,15 @@ class Plans:
 
     async def show(self, visit: PageRequest) -> Page:
         """The form, and the plan that was made, while it is kept."""
-        kept, table = visit.query["kept"], await table_of(visit)
-        saved = await _saved_plan(visit, table, kept)
+        key, table = visit.query["kept"], await table_of(visit)
+        saved = await _saved_plan(visit, table, key)
         return table_page(
             table,
             "table_plan.html",
             "plan",
             saved=saved,
             plan=saved.plan if saved else None,
-            is_over=bool(kept) and saved is None,
+            is_over=bool(key) and saved is None,
             form=saved or pb.SavedPlan(),
             types=(*OptimizingType, CLUSTER),
             strategies=Strategy,
@@ -232,7 +232,7 @@ class Plans:
     async def make(self, visit: PageRequest) -> Redirect:
         sent, table = visit.form, await table_of(visit)
         request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
-        columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]
+        columns = [name.strip() for name in sent["columns"].split(",") if name.strip()]
         if columns or sent["strategy"]:
             request.cluster.CopyFrom(pb.ClusterOptions(columns=columns, strategy=sent["strategy"]))
         same = command("plan", request.table, "--explain")

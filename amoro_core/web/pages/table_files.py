@@ -44,9 +44,9 @@ class ReadLimiter(Generic[Seen]):
             self._seen.popitem(last=False)
 
     @asynccontextmanager
-    async def reading(self, what: str, same: str) -> AsyncIterator[None]:
+    async def reading(self, noun: str, same: str) -> AsyncIterator[None]:
         """The time limit of one read, waiting included. Raises WaitTimeout with the command in its hint."""
-        async with deadline(DEADLINE_S, f"{what} was not read", same), self._room:
+        async with deadline(DEADLINE_S, f"{noun} was not read", same), self._room:
             yield
 
 
@@ -98,8 +98,8 @@ class Schemas:
         table = await table_of(visit)
         request = snapshots_pb.GetTableMetadataRequest(table=table.table)
         async with self._limiter.reading(f"the metadata of {table.table}", command("table", "schema", table.table)):
-            found = await visit.ask(request, snapshots_pb.TableMetadata)
-        self._limiter.remember(_key(table), found)
+            metadata = await visit.ask(request, snapshots_pb.TableMetadata)
+        self._limiter.remember(_key(table), metadata)
         return Redirect(to_table(table.table, table.table_id, "schema"))
 
 
@@ -200,8 +200,8 @@ def _whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _moment(one: pb.Snapshot) -> Moment:
-    return Moment(one.snapshot_id, one.committed_ms, one.operation, PROCESS_ID in one.summary, tuple(one.refs))
+def _moment(item: pb.Snapshot) -> Moment:
+    return Moment(item.snapshot_id, item.committed_ms, item.operation, PROCESS_ID in item.summary, tuple(item.refs))
 
 
 def _key(table: pb.Table) -> tuple[object, ...]:

@@ -84,8 +84,8 @@ async def show_catalogs(visit: PageRequest) -> Page:
     alerts = await visit.ask(monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     values = {
         "catalogs": [
-            (one, look, [item for item in alerts.conditions if item.labels.get("catalog") == one.name])
-            for one, look in zip(response.catalogs, response.looks, strict=True)
+            (catalog, look, [item for item in alerts.conditions if item.labels.get("catalog") == catalog.name])
+            for catalog, look in zip(response.catalogs, response.looks, strict=True)
         ],
         "list": Listed("/catalogs", "catalogs", visit.query, response, response.catalogs),
     }
@@ -158,15 +158,15 @@ class TimeSeries:
 
     def chart(self, title: str, *names: str, is_sum: bool = False) -> Chart:
         """The series of these names as lines, one for each label, or as their sum; a step without values is a gap."""
-        own = [one for name in names for one in self.response.series if one.name == name]
-        drawn = [self._line(one) for one in own]
+        own = [series for name in names for series in self.response.series if series.name == name]
+        drawn = [self._line(series) for series in own]
         drawn = _sum(drawn, title) if is_sum else drawn[:_MOST_LINES]
         return lines(drawn, self.since_ms, self.until_ms, title, _writer(own[0].unit if own else ""))
 
-    def _line(self, one: journal.Series) -> Line:
-        name = one.label if one.label and not self.label else one.name.replace("-", " ")
-        points = [(point.from_ms, _value(one, point)) for point in one.points]
-        if one.kind != "state":
+    def _line(self, series: journal.Series) -> Line:
+        name = series.label if series.label and not self.label else series.name.replace("-", " ")
+        points = [(point.from_ms, _value(series, point)) for point in series.points]
+        if series.kind != "state":
             return Line(name, points, self.response.step_s * 1000)
         # It holds until it changes: no time without a value is a gap.
         if points:
@@ -192,13 +192,13 @@ def _sum(series: Sequence[Line], label: str) -> list[Line]:
     if not series:
         return []
     points: Counter[int] = Counter()
-    for one in series:
-        points.update(dict(one.points))
+    for item in series:
+        points.update(dict(item.points))
     return [Line(label, sorted(points.items()), series[0].step_ms)]
 
 
-def _value(one: journal.Series, point: journal.SeriesPoint) -> float:
-    return float(point.sum) if one.kind == "total" else point.sum / max(point.n, 1)
+def _value(series: journal.Series, point: journal.SeriesPoint) -> float:
+    return float(point.sum) if series.kind == "total" else point.sum / max(point.n, 1)
 
 
 def _writer(unit: str) -> Callable[[float], str]:
@@ -323,8 +323,8 @@ async def table_of(visit: PageRequest) -> pb.Table:
 def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Page:
     """A page of the table: its values, with those of the frame around all of its pages."""
     at = {key: to_table(table.table, table.table_id, *filter(None, (key,))) for key, _ in TABS}
-    shown = {"table": table, "tab": tab, "tabs": TABS, "at": at, **values}
-    return Page(template, f"{table.table}: {dict(TABS)[tab]}", shown, is_live=tab in _LIVE)
+    shared = {"table": table, "tab": tab, "tabs": TABS, "at": at, **values}
+    return Page(template, f"{table.table}: {dict(TABS)[tab]}", shared, is_live=tab in _LIVE)
 
 
 async def show_table(visit: PageRequest) -> Page:

@@ -62,19 +62,19 @@ async def answer_once(request: Request, parsed: ParsedRequest, act: Callable[[],
     query = request.scope["query_string"]
     request_hash = _hash(parsed.route.method.encode(), parsed.path.encode(), query, await content_of(request))
     try:
-        known = await loop.run_in_executor(parts.pool, partial(parts.repeats.begin, key_hash, request_hash))
+        earlier = await loop.run_in_executor(parts.pool, partial(parts.repeats.begin, key_hash, request_hash))
     except MalformedRequest as error:
         raise HttpError(problem(422, error)) from error
-    if known is not None:
-        return _repeated(known)
+    if earlier is not None:
+        return _repeated(earlier)
     response = await _response(act())
     if 400 <= response.status_code < 500:
         await loop.run_in_executor(parts.pool, partial(parts.repeats.forget, key_hash))
         return response
     content = b"" if parsed.route.is_secret else bytes(response.body)
     location = response.headers.get("location", "")
-    kept = StoredAnswer(response.status_code, response.media_type or "", location, content)
-    await loop.run_in_executor(parts.pool, partial(parts.repeats.finish, key_hash, kept))
+    stored = StoredAnswer(response.status_code, response.media_type or "", location, content)
+    await loop.run_in_executor(parts.pool, partial(parts.repeats.finish, key_hash, stored))
     return response
 
 
@@ -88,14 +88,14 @@ async def _response(answer: Awaitable[Response]) -> Response:
         return problem_of(error)
 
 
-def _repeated(known: StoredAnswer) -> Response:
-    if not known.content:
+def _repeated(stored: StoredAnswer) -> Response:
+    if not stored.content:
         raise Conflict(
             "this was done already; its answer held a secret, which is not stored",
             hint="Undo it, then ask with another key.",
         )
-    headers = {"Location": known.location} if known.location else {}
-    return Response(known.content, known.status, headers, known.media_type)
+    headers = {"Location": stored.location} if stored.location else {}
+    return Response(stored.content, stored.status, headers, stored.media_type)
 
 
 def _hash(*parts: bytes) -> str:
@@ -172,8 +172,8 @@ async def _accepted(request: Request, parsed: ParsedRequest, answer: Any, wait: 
 
 async def _end_of(request: Request, process_id: str, wait: timedelta) -> pb.Process | None:
     deadline = time.monotonic() + wait.total_seconds()
-    while (left := deadline - time.monotonic()) > 0:
-        wait_ms = max(1, round(min(left, MAX_WAIT_S) * 1000))
+    while (seconds := deadline - time.monotonic()) > 0:
+        wait_ms = max(1, round(min(seconds, MAX_WAIT_S) * 1000))
         response = await call(request, "GetProcess", pb.GetProcessRequest(process_id=process_id, wait_ms=wait_ms))
         if isinstance(response, pb.Process) and response.status in _ENDED:
             return response

@@ -94,13 +94,13 @@ class _Call:
         return (*self.space, self.table)
 
     def text(self, key: str) -> str:
-        if not isinstance(found := self.body.get(key), str) or not found:
-            raise InvalidArgument(f"Cannot parse {key}: expected a text, found {found!r:.100}")
-        return found
+        if not isinstance(text := self.body.get(key), str) or not text:
+            raise InvalidArgument(f"Cannot parse {key}: expected a text, found {text!r:.100}")
+        return text
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         raise InvalidArgument(f"expected a list of JSON objects, found {value!r:.100}")
     return value
 
@@ -114,7 +114,7 @@ def _name_of(value: Any) -> tuple[str, ...]:
 
 def _space_of(value: Mapping[str, Any]) -> tuple[str, ...]:
     space = value.get("namespace")
-    if not isinstance(space, list) or not space or not all(isinstance(one, str) and one for one in space):
+    if not isinstance(space, list) or not space or not all(isinstance(level, str) and level for level in space):
         raise InvalidArgument(f"Cannot parse namespace: expected a list of texts, found {space!r:.100}")
     return tuple(space)
 
@@ -123,7 +123,7 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")
 
 
-def _page(call: _Call, key: str, items: list[list[str]], shown: Callable[[list[str]], Any]) -> Response:
+def _page(call: _Call, key: str, items: list[list[str]], document_of: Callable[[list[str]], Any]) -> Response:
     """All items, which are sorted; or those after a page's token."""
     token, scope, following = call.query.get("pageToken"), [call.catalog, key, *call.space], None
     if token is not None:
@@ -131,15 +131,17 @@ def _page(call: _Call, key: str, items: list[list[str]], shown: Callable[[list[s
         size = call.query.get("pageSize", str(MOST_ITEMS))
         if not size.isascii() or not size.isdigit() or int(size) < 1:
             raise InvalidArgument(f"pageSize {size!r:.100} is not a number above zero")
-        left = [item for item in items if item > after]
-        items = left[: min(int(size), MOST_ITEMS)]
-        following = sealed(scope, (json.dumps(items[-1]),)) if len(items) < len(left) else None
-    return _json({key: [shown(item) for item in items], "next-page-token": following})
+        rest = [item for item in items if item > after]
+        items = rest[: min(int(size), MOST_ITEMS)]
+        following = sealed(scope, (json.dumps(items[-1]),)) if len(items) < len(rest) else None
+    return _json({key: [document_of(item) for item in items], "next-page-token": following})
 
 
 def _list_namespaces(call: _Call) -> Response:
     parent = tuple(call.query["parent"].split(_LEVELS)) if call.query.get("parent") else ()
-    return _page(call, "namespaces", [list(namespace) for namespace in call.opened.namespaces(parent)], lambda one: one)
+    return _page(
+        call, "namespaces", [list(namespace) for namespace in call.opened.namespaces(parent)], lambda item: item
+    )
 
 
 def _create_namespace(call: _Call) -> dict[str, Any]:
@@ -158,7 +160,7 @@ def _update_namespace(call: _Call) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    if not isinstance(value or {}, Mapping) or not all(isinstance(one, str) for one in (value or {}).values()):
+    if not isinstance(value or {}, Mapping) or not all(isinstance(text, str) for text in (value or {}).values()):
         raise InvalidArgument(f"the values of properties must be texts: {value!r:.100}")
     return dict(value or {})
 
@@ -185,8 +187,8 @@ def _load_table(call: _Call) -> Response:
     state = call.opened.read(location)
     if mode:
         metadata = json.loads(state.content)
-        kept = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
-        metadata["snapshots"] = [one for one in metadata.get("snapshots", ()) if one["snapshot-id"] in kept]
+        needed = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+        metadata["snapshots"] = [item for item in metadata.get("snapshots", ()) if item["snapshot-id"] in needed]
         state = TableState(location, json.dumps(metadata).encode())
     return _loaded(state, mode)
 
@@ -312,10 +314,10 @@ class _Protocol:
         if path == "/v1/config":
             return await operations.perform("", principal, Role.VIEWER, (), partial(_config, query=query))
         _, _, catalog, rest = (*path.split("/", 3), "", "", "")[:4]
-        found = {key: match for key, one in _PATHS.items() if (match := one.fullmatch(f"/{rest}"))}
-        if not path.startswith("/v1/") or not found:
+        matches = {key: match for key, pattern in _PATHS.items() if (match := pattern.fullmatch(f"/{rest}"))}
+        if not path.startswith("/v1/") or not matches:
             raise NotFound(f"there is no endpoint {path!r:.200}")
-        (key, match), *_ = found.items()
+        (key, match), *_ = matches.items()
         if (request.method, key) not in _ENDPOINTS:
             return _error(InvalidArgument(f"{request.method} is not offered for {path!r:.200}"), 405)
         function, operation, targets_of = _ENDPOINTS[request.method, key]
@@ -327,7 +329,7 @@ class _Protocol:
         tag = request.headers.get("if-none-match", "")
         call = _Call(unquote(catalog), space, parts.get("table", ""), query, body, tag)
         changed = [] if targets_of is None else targets_of(call)
-        targets = [TableIdentifier(call.catalog, one[:-1], one[-1]) for one in changed]
+        targets = [TableIdentifier(call.catalog, name[:-1], name[-1]) for name in changed]
         role = Role.VIEWER if targets_of is None else Role.OPERATOR
         work = partial(call.answered, function=function)
         return await operations.perform(operation, principal, role, targets, work)
@@ -344,6 +346,6 @@ def _body(content: bytes) -> Mapping[str, Any]:
 
 
 def _error(error: AmoroError, status: int = 0) -> Response:
-    kind = next((kind for one, kind in _TYPES.items() if isinstance(error, one)), "RuntimeException")
-    code = status or next((code for one, code in _STATUSES.items() if isinstance(error, one)), status_of(error))
+    kind = next((kind for type_, kind in _TYPES.items() if isinstance(error, type_)), "RuntimeException")
+    code = status or next((code for type_, code in _STATUSES.items() if isinstance(error, type_)), status_of(error))
     return _json({"error": {"message": error.full_text, "type": kind, "code": code}}, code)

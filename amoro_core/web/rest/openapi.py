@@ -164,8 +164,8 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.has_body:
         refusals |= {413: "The body is too long.", 415: "The body is not JSON."}
     content = {requests.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for status, said in sorted(refusals.items()):
-        result[str(status)] = {"description": said, "content": content}
+    for status, text in sorted(refusals.items()):
+        result[str(status)] = {"description": text, "content": content}
     return result
 
 

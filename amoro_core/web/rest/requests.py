@@ -56,8 +56,8 @@ def as_amoro_error(error: BaseException) -> AmoroError:
 
 def problem_of(error: BaseException) -> Response:
     """The problem document for the error."""
-    known = as_amoro_error(error)
-    return problem(status_of(known), known)
+    refusal = as_amoro_error(error)
+    return problem(status_of(refusal), refusal)
 
 
 def problem(status: int, error: AmoroError, headers: Mapping[str, str] | None = None) -> Response:
@@ -143,7 +143,7 @@ class Parameter:
                 fill(target.add(), value, parameters(kind), self.name)
 
     def _texts(self, value: Any) -> dict[str, str]:
-        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
             raise MalformedRequest(f"{self.name} must be an object whose values are texts", value=value)
         return {_encodable(key, self.name): _encodable(text, self.name) for key, text in value.items()}
 
@@ -177,21 +177,21 @@ def parameters(descriptor: Descriptor, without: Collection[str] = ()) -> dict[st
     return {parameter.name: parameter for parameter in result if parameter.field.name not in without}
 
 
-def fill(message: Message, value: Any, known: Mapping[str, Parameter], where: str) -> None:
+def fill(message: Message, value: Any, parameters: Mapping[str, Parameter], where: str) -> None:
     """Set the fields of the message to those of a JSON object. Raises MalformedRequest, also for unknown keys."""
     if not isinstance(value, dict):
         raise MalformedRequest(f"{where} must be an object", value=value)
-    require_names(value, known, where)
+    require_names(value, parameters, where)
     for name, item in value.items():
-        known[name].put(message, item)
+        parameters[name].put(message, item)
 
 
-def require_names(names: Iterable[str], known: Collection[str], where: str) -> None:
+def require_names(names: Iterable[str], allowed: Collection[str], where: str) -> None:
     """Raise MalformedRequest for the first unknown name; the hint has the nearest one."""
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            text = ", ".join(sorted(known))
+        if name not in allowed:
+            close = difflib.get_close_matches(name, allowed, n=1)
+            text = ", ".join(sorted(allowed))
             hint = f"Did you mean {close[0]}?" if close else f"Known: {text}." if text else "It takes none."
             raise MalformedRequest(f"{where} has the unknown key {name!r}", hint=hint, value=name)
 
@@ -207,9 +207,9 @@ def bounds(field: FieldDescriptor) -> tuple[int, int]:
     return least, most
 
 
-def object_schema(known: Mapping[str, Parameter], required: Sequence[str] = ()) -> Schema:
+def object_schema(parameters: Mapping[str, Parameter], required: Sequence[str] = ()) -> Schema:
     """The JSON Schema of a body with these parameters."""
-    properties = {name: parameter.schema for name, parameter in known.items()}
+    properties = {name: parameter.schema for name, parameter in parameters.items()}
     needed = {"required": list(required)} if required else {}
     return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
 
@@ -325,8 +325,8 @@ class ParsedRequest:
 @cache
 def path_parameters(route: Route) -> Mapping[str, Parameter]:
     """The parameters that the path names."""
-    every = parameters(request_type(route.operation))
-    return {name: every[name] for name in route.from_path}
+    fields = parameters(request_type(route.operation))
+    return {name: fields[name] for name in route.from_path}
 
 
 @cache
@@ -357,8 +357,8 @@ def parse_request(request: Request) -> ParsedRequest:
         )
     except ValueError as error:
         raise MalformedRequest("the address is not UTF-8, percent-encoded", value=repr(raw)) from error
-    for known, methods in paths().items():
-        result = _match(known.strip("/").split("/"), segments)
+    for template, methods in paths().items():
+        result = _match(template.strip("/").split("/"), segments)
         if result is not None:
             method = "GET" if request.method == "HEAD" else request.method
             if method not in methods:
@@ -375,19 +375,19 @@ async def message_of(request: Request, parsed: ParsedRequest) -> tuple[Message, 
     message: Any = GetMessageClass(request_type(route.operation))()
     for name, parameter in path_parameters(route).items():
         parameter.put_texts(message, [parsed.in_path[name]])
-    known, query = other_parameters(route), dict(parsed.query)
+    parameters, query = other_parameters(route), dict(parsed.query)
     waited = query.pop(WAIT, None) if route.lasting else None
     if route.has_body:
         require_names(query, {WAIT} if route.lasting else (), "the query")
         body = await (_events(request) if route.operation == EVENTS else _body(request))
-        fill(message, body, known, "the body")
+        fill(message, body, parameters, "the body")
         _require(route, body, "the body")
         return message, _wait(waited)
-    require_names(query, known, "the query")
+    require_names(query, parameters, "the query")
     if await content_of(request):
         raise MalformedRequest(f"{request.method} takes no body")
     _require(route, query, "the query")
-    for name, parameter in known.items():
+    for name, parameter in parameters.items():
         if name in query:
             parameter.put_texts(message, list(query[name]))
         elif parameter.field.name in _BOUNDED:
@@ -403,11 +403,11 @@ def _require(route: Route, given: Collection[str], where: str) -> None:
             raise MalformedRequest(f"{where} lacks {name}", value=name)
 
 
-def _match(known: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
-    if len(known) != len(segments):
+def _match(template: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
+    if len(template) != len(segments):
         return None
     result: dict[str, str] = {}
-    for name, segment in zip(known, segments, strict=True):
+    for name, segment in zip(template, segments, strict=True):
         if name.startswith("{") and segment:
             result[name[1:-1]] = segment
         elif name != segment:
@@ -418,11 +418,11 @@ def _match(known: Sequence[str], segments: Sequence[str]) -> dict[str, str] | No
 async def _events(request: Request) -> Any:
     """The body of events in the shapes of their senders. Raises HttpError with 413 for one that is too long."""
     is_long = len(await content_of(request)) > MOST_EVENT_BYTES
-    found = {} if is_long else events_of(await _body(request, MEDIA_TYPES))
-    if is_long or len(found["events"]) + found["ignored"] > MOST_EVENTS:
+    events = {} if is_long else events_of(await _body(request, MEDIA_TYPES))
+    if is_long or len(events["events"]) + events["ignored"] > MOST_EVENTS:
         limits = f"{MOST_EVENT_BYTES} bytes or {MOST_EVENTS} events"
         raise HttpError(problem(413, MalformedRequest(f"the body has more than {limits}", hint="Send it in parts.")))
-    return found
+    return events
 
 
 async def _body(request: Request, kinds: Collection[str] = ("application/json",)) -> Any:

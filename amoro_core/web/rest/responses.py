@@ -45,8 +45,8 @@ def document(route: Route, answer: Message, process: Message | None = None) -> B
 def listed(parsed: ParsedRequest, answer: Any) -> Body:
     """The list that the answer has: `items`, `next`, `total`, `total_is_exact`."""
     route, names = parsed.route, item_keys(parsed.route)
-    every = document(route, answer)[route.items]
-    items = [{name: value for name, value in item.items() if name in names} for item in every]
+    rows = document(route, answer)[route.items]
+    items = [{name: value for name, value in item.items() if name in names} for item in rows]
     fields = answer.DESCRIPTOR.fields_by_name
     is_paged = "next" in fields
     following = cursor_of(parsed.path, parsed.query, answer.next) if is_paged and answer.next else None
@@ -94,13 +94,13 @@ def tag_of(body: Body, content: bytes) -> str:
 
 def is_tag(header: str, tag: str) -> bool:
     """Whether a header If-None-Match names the tag."""
-    given = [one.strip().removeprefix("W/") for one in header.split(",")]
+    given = [tag.strip().removeprefix("W/") for tag in header.split(",")]
     return "*" in given or tag in given
 
 
 def is_unchanged(header: str, tag: str) -> bool:
     """Whether a header If-Match names a tag of the same that PATCH changes."""
-    given = [one.strip().partition(".")[0] for one in header.split(",")]
+    given = [tag.strip().partition(".")[0] for tag in header.split(",")]
     return "*" in given or tag.partition(".")[0] in given
 
 
