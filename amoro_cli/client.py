@@ -50,7 +50,7 @@ class AdminClient(Methods):
     Each may raise an AmoroError, and has its operation's deadline unless a `timeout` in seconds is given.
     """
 
-    def __init__(self, endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None] = lambda gone: None) -> None:
+    def __init__(self, endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None] = lambda lost: None) -> None:
         """`after` returns the endpoint that replaces one whose coordinator has ended; None: there is none."""
         self._after = after
         self._more: tuple[tuple[str, str], ...] = ()  # metadata beside that of every call

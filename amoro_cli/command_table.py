@@ -26,9 +26,9 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
     """Write the arguments, the command's own options, its commands, and the options of the connection."""
 
     def section(title: str, kind: str, panel: str | None = None) -> None:
-        named = [each for each in command.get_params(ctx) if each.param_type_name == kind]
-        chosen = [each for each in named if getattr(each, "rich_help_panel", None) == panel]
-        records = [record for record in (record_of(each, ctx) for each in chosen) if record]
+        named = [parameter for parameter in command.get_params(ctx) if parameter.param_type_name == kind]
+        chosen = [parameter for parameter in named if getattr(parameter, "rich_help_panel", None) == panel]
+        records = [record for record in (record_of(parameter, ctx) for parameter in chosen) if record]
         if records:
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -274,8 +274,8 @@ def _load(command: Command) -> Any:
 
     context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     own = [*signature(function, eval_str=True).parameters.values()][1:]
-    has_output = command.has_output and all(each.name != "output" for each in own)
-    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + [OUTPUT] * has_output
+    has_output = command.has_output and all(parameter.name != "output" for parameter in own)
+    keywords = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own] + [OUTPUT] * has_output
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     about = with_example(getdoc(function) or "", command.example)
     decorate = app.command(command.path.rpartition(" ")[2], cls=HelpfulCommand, help=about)

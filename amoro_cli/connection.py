@@ -234,8 +234,8 @@ def connect(  # noqa: C901 - three ways to an endpoint, side by side
 
         def running_or_embedded() -> tuple[Endpoint, bool]:
             """The endpoint of a running coordinator, else of one in this process; and whether it is in this process."""
-            if (found := running_endpoint(place, lasting=lasting)) is not None:
-                return found, False
+            if (endpoint := running_endpoint(place, lasting=lasting)) is not None:
+                return endpoint, False
             if reading:
                 note(f"No coordinator runs on {place.home}: reading its state without one.")
                 return stack.enter_context(launcher.reading(place.home, place.config)), True
@@ -248,24 +248,24 @@ def connect(  # noqa: C901 - three ways to an endpoint, side by side
 
         def waited() -> tuple[Endpoint, bool]:
             """The same as soon as the lock is free, or whoever holds it answers: one that was starting may stay."""
-            left = lock_wait
-            while (found := running_endpoint(place, lasting=lasting)) is None:
-                step = min(left, _LOOK)
+            rest = lock_wait
+            while (endpoint := running_endpoint(place, lasting=lasting)) is None:
+                step = min(rest, _LOOK)
                 try:
                     return stack.enter_context(launcher.embedded(place.home, place.config, step)), True
                 except StateDirectoryLocked:
-                    left -= step
-                    if not left:
+                    rest -= step
+                    if not rest:
                         raise
             note(f"A coordinator runs on {place.home} now: using it.")
-            return found, False
+            return endpoint, False
 
-        def after(gone: Endpoint) -> Endpoint | None:
+        def after(lost: Endpoint) -> Endpoint | None:
             """The endpoint to continue with once the coordinator of another command no longer answers."""
-            if not gone.passing:
+            if not lost.passing:
                 return None
             next_one, connection.embedded = running_or_embedded()
-            return None if next_one.address == gone.address else next_one
+            return None if next_one.address == lost.address else next_one
 
         endpoint, embedded = running_or_embedded()
         connection = Connection(stack.enter_context(closing(_client(endpoint, after))), embedded)

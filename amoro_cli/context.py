@@ -113,9 +113,9 @@ def table_option(help_: str) -> Any:
     return option(metavar="TABLE", help=help_, autocompletion=names_of(Kind.TABLE))
 
 
-def id_argument(metavar: str, what: str = "Its id", kind: Kind | None = None) -> Any:
+def id_argument(metavar: str, noun: str = "Its id", kind: Kind | None = None) -> Any:
     """An argument that takes an id, or its beginning or end."""
-    text = f"{what}, or six or more characters of its beginning or end."
+    text = f"{noun}, or six or more characters of its beginning or end."
     return argument(metavar=metavar, help=text, autocompletion=names_of(kind) if kind else None)
 
 
@@ -134,7 +134,7 @@ TableArgument = Annotated[
 def with_parameters(function: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
     """The function with these parameters, from which its options are made."""
     vars(function)["__signature__"] = Signature(parameters)
-    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function
 
 

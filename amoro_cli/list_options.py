@@ -39,11 +39,11 @@ class ListRange(Generic[Item]):
     @property
     def rest(self) -> tuple[str, ...]:
         """The line beneath an incomplete list."""
-        left = self.total - len(self.items)
-        if self.after or (left <= 0 and not self.total_is_exact):
+        more = self.total - len(self.items)
+        if self.after or (more <= 0 and not self.total_is_exact):
             return ("and more: see --limit",) if self.next else ()
         most = "" if self.total_is_exact else "more than "
-        return (f"and {most}{format_count(left)} more: see --limit",) if left > 0 else ()
+        return (f"and {most}{format_count(more)} more: see --limit",) if more > 0 else ()
 
     @property
     def keys(self) -> dict[str, int | str | None]:
@@ -153,11 +153,11 @@ class Listing(Generic[Item]):
     def grid(self, items: Sequence[Item], columns: str = "", indent: int = 0) -> Grid:
         """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
         wanted = [self.column(name) for name in split_names(columns)]
-        shown = wanted or [column for column in self.columns if column.shown]
+        visible = wanted or [column for column in self.columns if column.shown]
         return Grid(
-            tuple(column.title for column in shown),
-            tuple(tuple(column.cell(item) for column in shown) for item in items),
-            frozenset(column.title for column in shown if column.right),
+            tuple(column.title for column in visible),
+            tuple(tuple(column.cell(item) for column in visible) for item in items),
+            frozenset(column.title for column in visible if column.right),
             indent,
             () if wanted else self.spare,
             self.elastic,
@@ -209,12 +209,12 @@ def list_command(
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def command(session: Session, **given: Any) -> None:
-            options = ListOptions(**{each.name: given.pop(each.name) for each in added})
+            options = ListOptions(**{parameter.name: given.pop(parameter.name) for parameter in added})
             function(session, options=options, **given)
 
         own = inspect.signature(function, eval_str=True).parameters.values()
         command.__doc__ = function.__doc__
-        return with_parameters(command, [*(each for each in own if each.name != "options"), *added])
+        return with_parameters(command, [*(parameter for parameter in own if parameter.name != "options"), *added])
 
     return decorate
 
@@ -239,8 +239,8 @@ def _parameters(
         yield parameter("after", Annotated[str, start], "")
     order = "Sort by these columns, separated by commas; a minus before a name reverses its order."
     yield parameter("sort_by", Annotated[str, _columns_option(listing, "--sort-by", order)], "")
-    shown = f"Show these columns only, in that order: {', '.join(listing.names)}."
-    yield parameter("columns", Annotated[str, _columns_option(listing, "--columns", shown)], "")
+    text = f"Show these columns only, in that order: {', '.join(listing.names)}."
+    yield parameter("columns", Annotated[str, _columns_option(listing, "--columns", text)], "")
     if watch:
         yield parameter("watch", WatchOption, False)
         yield parameter("interval", IntervalOption, INTERVAL)

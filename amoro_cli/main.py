@@ -31,8 +31,8 @@ def refuse_empty(arguments: Sequence[str]) -> None:
     for before, argument in zip(("", *arguments), arguments, strict=False):
         name, equals, value = argument.partition("=")
         if not argument.strip():
-            what = f"the value of {before}" if before.startswith("-") and "=" not in before else "an argument"
-            raise InvalidArgument(f"{what} is empty", hint="Give it a value, or leave it out.")
+            noun = f"the value of {before}" if before.startswith("-") and "=" not in before else "an argument"
+            raise InvalidArgument(f"{noun} is empty", hint="Give it a value, or leave it out.")
         if name.startswith("--") and equals and not value.strip():
             raise InvalidArgument(f"the value of {name} is empty", hint="Give it a value, or leave it out.")
 
@@ -162,8 +162,8 @@ def _explain(error: AmoroError) -> None:
     tell("\n".join(map(printable, lines)))
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         from importlib.metadata import version  # slow to load, and only needed here
 
         typer.echo(f"amoro {version('amoro')}")

@@ -195,13 +195,13 @@ def _without(grid: Grid, title: str) -> Grid:
 
 def _shortened(cell: str, most: int) -> str:
     """The beginning of a text, or the end of a path."""
-    shown = printable(cell)
-    if _width(shown) <= most:
+    text = printable(cell)
+    if _width(text) <= most:
         return cell
-    is_path = "/" in shown and " " not in shown
-    while _width(shown) > most - 1:
-        shown = shown[1:] if is_path else shown[:-1]
-    return f"…{shown}" if is_path else f"{shown.rstrip()}…"
+    is_path = "/" in text and " " not in text
+    while _width(text) > most - 1:
+        text = text[1:] if is_path else text[:-1]
+    return f"…{text}" if is_path else f"{text.rstrip()}…"
 
 
 def _filled(cell: str, width: int, right: bool) -> str:
@@ -257,8 +257,8 @@ class Output(io.TextIOWrapper):
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OSError | OutputUnwritable:
-        gone = isinstance(error, BrokenPipeError)
-        self.failure = error if gone else OutputUnwritable(f"stdout can't be written: {error.strerror}")
+        is_closed = isinstance(error, BrokenPipeError)
+        self.failure = error if is_closed else OutputUnwritable(f"stdout can't be written: {error.strerror}")
         return self.failure
 
 

@@ -99,8 +99,8 @@ class Bars:
 
     def update(self, processes: "Sequence[pb.Process]") -> None:
         """Show a bar for each of these processes, at its present progress."""
-        for gone in self._tasks.keys() - {process.process_id for process in processes}:
-            self.progress.remove_task(self._tasks.pop(gone))
+        for process_id in self._tasks.keys() - {process.process_id for process in processes}:
+            self.progress.remove_task(self._tasks.pop(process_id))
         for process in processes:
             key = process.process_id
             if key not in self._tasks:

@@ -71,13 +71,13 @@ def scans_in_event_logs(place: Path, table: str) -> tuple[ScanRecord, ...]:
         raise InvalidArgument(f"{place} has no event logs", hint="Name the directory of spark.eventLog.dir.")
 
     def every() -> Iterator[ScanRecord]:
-        left = MAX_LOG_BYTES
+        room = MAX_LOG_BYTES
         for file in files:
             with _opened(file) as opened:
-                lines = _Lines(file, opened, left)
+                lines = _Lines(file, opened, room)
                 rolled = _ROLLED.fullmatch(file.name)
                 yield from scans_of_event_log(lines, name, str(file), rolled["source"] if rolled else "")
-                left -= lines.bytes
+                room -= lines.bytes
 
     return _bounded(every(), place)
 
@@ -132,8 +132,8 @@ def _bounded(scans: Iterator[ScanRecord], place: Path) -> tuple[ScanRecord, ...]
     return _summed(records, part, place)
 
 
-def _summed(found: Sequence[ScanRecord], part: Sequence[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
-    records = summed([*found, *part])
+def _summed(earlier: Sequence[ScanRecord], part: Sequence[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
+    records = summed([*earlier, *part])
     if len(records) > MAX_SCANS:
         raise InvalidArgument(
             f"{place} has more than {MAX_SCANS:,} different sets of filters and days",

@@ -199,8 +199,8 @@ def _planning_timeout(client: "AdminClient", table: str, embedded: bool) -> Amor
     """The error for planning that took too long, with its state if the coordinator answers at once."""
     try:
         request = pb.GetTableRequest(table=table, known_only=True)  # the catalog may be what does not answer
-        found = client.GetTable(request, timeout=_ANSWER.total_seconds())
-        process_id = found.process_id
+        state = client.GetTable(request, timeout=_ANSWER.total_seconds())
+        process_id = state.process_id
         failure = failure_of(_process(client, process_id), embedded) if process_id else None
     except AmoroError:
         failure = None
@@ -214,9 +214,9 @@ def _process_planned_late(client: "AdminClient", table: str) -> str:
     """The process that planning created after all; "" when there is none."""
     deadline, request = Deadline(_CALLING_OFF), pb.GetTableRequest(table=table, known_only=True)
     with suppress(NotFound):  # no catalog has answered for it
-        while (known := client.GetTable(request)).status == OptimizingStatus.PLANNING and deadline.remaining:
+        while (state := client.GetTable(request)).status == OptimizingStatus.PLANNING and deadline.remaining:
             time.sleep(_AGAIN.total_seconds())
-        return known.process_id
+        return state.process_id
     return ""
 
 
@@ -274,23 +274,23 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
 
     Raises CoordinatorUnavailable when the coordinator has been gone for half a minute.
     """
-    gone: Deadline | None = None
+    restart: Deadline | None = None
     waiting = ""
     while True:
-        asked = time.monotonic()
+        start = time.monotonic()
         try:
             process = _process(client, process_id, min(report.pace, deadline.remaining))
             if not is_active(process) or process.status in IN_NO_LANE:
                 return with_tasks(client, process)
         except CoordinatorUnavailable as error:
-            if gone is None:
-                gone = Deadline(_RESTART)
+            if restart is None:
+                restart = Deadline(_RESTART)
                 report.note(f"{error.message}. Trying for another {_RESTART.total_seconds():g} s.")
-            if not gone.remaining or not deadline.remaining:
+            if not restart.remaining or not deadline.remaining:
                 error.hint = f"The process goes on with its coordinator. See: amoro process show {process_id}"
                 raise
         else:
-            gone = None
+            restart = None
             report.remark(process.no_optimizer)
             report.show(process)
             if process.waiting not in ("", waiting):
@@ -298,7 +298,7 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
                 report.note(f"{process_id}  {waiting}")
             if not deadline.remaining:
                 return with_tasks(client, process)
-        _pause(asked)
+        _pause(start)
 
 
 def failure_of(process: pb.Process, embedded: bool) -> AmoroError | None:
@@ -348,13 +348,13 @@ def _later(embedded: bool) -> str:
 
 
 def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline, report: ProgressReport) -> None:
-    asked = time.monotonic()
-    known = client.GetTable(pb.GetTableRequest(table=table, known_only=True))
-    report.remark(known.no_optimizer)
-    if known.process_id:
-        _process(client, known.process_id, min(_LONGEST_POLL, deadline.remaining))
-    _pause(asked)
+    start = time.monotonic()
+    state = client.GetTable(pb.GetTableRequest(table=table, known_only=True))
+    report.remark(state.no_optimizer)
+    if state.process_id:
+        _process(client, state.process_id, min(_LONGEST_POLL, deadline.remaining))
+    _pause(start)
 
 
-def _pause(asked: float) -> None:
-    time.sleep(max(0.0, _AGAIN.total_seconds() - (time.monotonic() - asked)))
+def _pause(start: float) -> None:
+    time.sleep(max(0.0, _AGAIN.total_seconds() - (time.monotonic() - start)))

@@ -192,21 +192,21 @@ class Client:
         Raises OptimizerError for one that is truncated, altered or unavailable; CoordinatorUnavailable, UnknownToken.
         """
         request = pb.FetchBlobRequest(attempt=codec.encode_attempt(attempt), sha256=name.sha256)
-        content, told = bytearray(), hashlib.sha256()
+        content, hashed = bytearray(), hashlib.sha256()
         try:
             for piece in self._stub.FetchBlob(request, timeout=FETCH_DEADLINE_S, metadata=_bearer(token)):
                 content += piece.content
-                told.update(piece.content)
+                hashed.update(piece.content)
                 if len(content) > name.size_bytes:
                     break
         except grpc.RpcError as error:
             failed = _translate(error, self._address)
-            known = (CoordinatorUnavailable, UnknownToken)
-            raise failed if isinstance(failed, known) else OptimizerError(failed.message) from error
-        if len(content) != name.size_bytes or told.hexdigest() != name.sha256:
+            passing = (CoordinatorUnavailable, UnknownToken)
+            raise failed if isinstance(failed, passing) else OptimizerError(failed.message) from error
+        if len(content) != name.size_bytes or hashed.hexdigest() != name.sha256:
             raise OptimizerError(
                 f"the blob of attempt {attempt} is not what its work names: {len(content)} bytes with the SHA-256 "
-                f"{told.hexdigest()}, not {name.size_bytes} with {name.sha256}"
+                f"{hashed.hexdigest()}, not {name.size_bytes} with {name.sha256}"
             )
         return bytes(content)
 

@@ -88,10 +88,10 @@ def _columns(work: pb.ListWork, blob: bytes) -> Iterator[tuple[_Column, Keys]]:
     """The hashes by use, scheme and authority. Raises OptimizerError for a blob that does not match the work."""
     if sum(column.count for column in work.columns) * _HASH_BYTES != len(blob):
         raise OptimizerError(f"the blob {work.blob.sha256} has {len(blob)} bytes, and its columns say otherwise")
-    every = np.frombuffer(blob, "<u8").astype(np.uint64, copy=False)
+    values = np.frombuffer(blob, "<u8").astype(np.uint64, copy=False)
     at = 0
     for column in work.columns:
-        keys = every[at : at + column.count]
+        keys = values[at : at + column.count]
         if len(keys) > 1 and not bool(np.all(keys[:-1] < keys[1:])):
             raise OptimizerError(f"the blob {work.blob.sha256} is not sorted")
         yield (column.use, (column.scheme, column.authority)), keys
@@ -118,14 +118,14 @@ def _ground(work: pb.ListWork) -> TableLocations:
 
 def _terms(work: pb.ListWork, columns: Mapping[_Column, Keys]) -> OrphanConditions:
     now = from_us(work.now_us)
-    around = Surroundings(
-        active=frozenset(work.active), ended={one: from_us(at_ms * 1000) for one, at_ms in work.ended.items()}
+    surroundings = Surroundings(
+        active=frozenset(work.active), ended={key: from_us(at_ms * 1000) for key, at_ms in work.ended.items()}
     )
     return OrphanConditions(
         now,
         timedelta(milliseconds=work.age_ms),
         timedelta(milliseconds=work.task_limit_ms),
-        around,
+        surroundings,
         is_needed=seeking(_of_use(columns, pb.HASH_USE_NEEDED)),
         is_condemned=seeking(_of_use(columns, pb.HASH_USE_CONDEMNED)),
         # Files written since the plan are young, and no sign of a wrong clock.
@@ -135,17 +135,17 @@ def _terms(work: pb.ListWork, columns: Mapping[_Column, Keys]) -> OrphanConditio
     )
 
 
-def _output(work: pb.ListWork, found: SearchResult) -> pb.ListOutput:
+def _output(work: pb.ListWork, result: SearchResult) -> pb.ListOutput:
     output = pb.ListOutput(
-        files=found.files,
-        bytes=found.bytes,
-        without_time=found.without_time,
-        kept={reason: count for reason, count in found.kept.items() if reason != BEYOND},
-        more_files=found.kept[BEYOND],
-        more_bytes=found.beyond_bytes,
-        seen=[path for path in work.must_be_listed if path not in found.unseen],
+        files=result.files,
+        bytes=result.bytes,
+        without_time=result.without_time,
+        kept={reason: count for reason, count in result.kept.items() if reason != BEYOND},
+        more_files=result.kept[BEYOND],
+        more_bytes=result.beyond_bytes,
+        seen=[path for path in work.must_be_listed if path not in result.unseen],
     )
-    for orphan in found.orphans:
+    for orphan in result.orphans:
         modified = None if orphan.modified_at is None else to_us(orphan.modified_at)
         output.candidates.add(path=orphan.path, size_bytes=orphan.size_bytes or 0, modified_us=modified)
     return output
@@ -201,10 +201,10 @@ def _deleted(
     return {**rest, **removals}
 
 
-def _condemned(one: pb.FileToDelete) -> Condemned:
-    size = one.size_bytes if one.HasField("size_bytes") else None
-    modified = from_us(one.modified_us) if one.HasField("modified_us") else None
-    return Condemned(one.path, FileKind.OTHER, size, modified, "")
+def _condemned(file: pb.FileToDelete) -> Condemned:
+    size = file.size_bytes if file.HasField("size_bytes") else None
+    modified = from_us(file.modified_us) if file.HasField("modified_us") else None
+    return Condemned(file.path, FileKind.OTHER, size, modified, "")
 
 
 class SketchKind(Kind):

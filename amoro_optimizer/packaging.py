@@ -105,7 +105,7 @@ def closure(names: tuple[str, ...]) -> dict[str, importlib.metadata.Distribution
                 f"{requirement.name}, which {by} needs, is not installed here",
                 hint=f"Install it with: pip install {requirement.name}",
             ) from error
-        for extra in {"", *requirement.extras} - {extra for one, extra in seen if one == name}:
+        for extra in {"", *requirement.extras} - {extra for other, extra in seen if other == name}:
             seen.add((name, extra))
             for text in distribution.requires or ():
                 needed = Requirement(text)
@@ -123,12 +123,14 @@ def _requirement(name: str) -> Requirement:
         ) from error
 
 
-def _contents(found: dict[str, importlib.metadata.Distribution], with_interpreter: bool) -> Iterator[tuple[Path, str]]:
+def _contents(
+    packages: dict[str, importlib.metadata.Distribution], with_interpreter: bool
+) -> Iterator[tuple[Path, str]]:
     """Files and their names in the archive."""
     for package in _OWN_PACKAGES:
         root = Path(sys.modules[__name__].__file__ or "").parent.parent / package
         yield from _below(root, f"packages/{package}", {"__pycache__"})
-    for name, distribution in found.items():
+    for name, distribution in packages.items():
         if name != _ROOT:
             yield from _files_of(distribution)
     if with_interpreter:

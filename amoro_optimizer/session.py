@@ -42,9 +42,9 @@ class Session:
 
 def registered(session: Session, registration: Registration, adopted: Iterable[Attempt]) -> Session:
     """After a registration: attempts that were not adopted are abandoned."""
-    kept = set(adopted)
+    same = set(adopted)
     running = {
-        attempt: item if attempt in kept else replace(item, abandoned=True) for attempt, item in session.running.items()
+        attempt: item if attempt in same else replace(item, abandoned=True) for attempt, item in session.running.items()
     }
     return replace(session, registration=registration, generation=session.generation + 1, running=running)
 

@@ -74,10 +74,10 @@ def _by_duckdb(request: Json) -> Json:
             statements = db.extract_statements(request["sql"])
             if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise InvalidArgument("DuckDB does not take it for one SELECT")
-            found = db.sql(request["sql"])
-            texts = ", ".join(f"#{number}::VARCHAR" for number in range(1, len(found.columns) + 1))
-            columns = list(zip(found.columns, map(str, found.types), strict=True))
-            return _answer(columns, found.limit(request["limit"] + 1).project(texts).fetchall(), request["limit"])
+            relation = db.sql(request["sql"])
+            texts = ", ".join(f"#{number}::VARCHAR" for number in range(1, len(relation.columns) + 1))
+            columns = list(zip(relation.columns, map(str, relation.types), strict=True))
+            return _answer(columns, relation.limit(request["limit"] + 1).project(texts).fetchall(), request["limit"])
         except duckdb.OutOfMemoryException as error:
             raise WorkFailed(BEYOND_MEMORY, hint=NARROWER) from error
         except duckdb.Error as error:
@@ -99,17 +99,17 @@ class _LiveRows(dataset.InMemoryDataset):  # type: ignore[misc]  # pyarrow has n
         self._ids = {table["names"][number]: number for number in (int(field.metadata[FIELD_ID]) for field in fields)}
         self._table, self._memory_bytes = table, memory_bytes
         self.error: AmoroError | None = None
-        named = [one.with_name(name) for one, name in zip(fields, self._ids, strict=True)]
+        named = [field.with_name(name) for field, name in zip(fields, self._ids, strict=True)]
         super().__init__(pa.schema(named).empty_table())
 
     def scanner(self, columns: Sequence[str] | None = None, filter: dataset.Expression | None = None) -> Any:
         """The rows that fulfil the filter, without the columns that neither it nor DuckDB names; nothing is read
         before it is asked for, which a scanner of Arrow's would do."""
-        shown, text = columns or self.schema.names, str(filter)
-        read = pa.schema([one for one in self.schema if one.name in shown or one.name in text])
-        found = (table if filter is None else table.filter(filter) for table in self._tables(read))
-        batches = (batch for one in found for batch in one.select(shown).to_batches())
-        schema = pa.schema([self.schema.field(one) for one in shown])
+        names, text = columns or self.schema.names, str(filter)
+        read = pa.schema([field for field in self.schema if field.name in names or field.name in text])
+        tables = (table if filter is None else table.filter(filter) for table in self._tables(read))
+        batches = (batch for table in tables for batch in table.select(names).to_batches())
+        schema = pa.schema([self.schema.field(name) for name in names])
         return SimpleNamespace(to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches))
 
     def _tables(self, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -180,13 +180,13 @@ def _interrupt(session: Any) -> None:
         os._exit(1)
 
 
-def _answer(columns: Sequence[tuple[str, str]], found: Sequence[Sequence[str | None]], limit: int) -> Json:
+def _answer(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | None]], limit: int) -> Json:
     """The first of the rows that were found, up to the limit and to MOST_RESULT_BYTES."""
-    shown: list[Sequence[str | None]] = []
-    left = MOST_RESULT_BYTES
-    for row in found[:limit]:
-        left -= sum(8 + len((text or "").encode()) for text in row)
-        if left < 0:
+    lines: list[Sequence[str | None]] = []
+    room = MOST_RESULT_BYTES
+    for row in rows[:limit]:
+        room -= sum(8 + len((text or "").encode()) for text in row)
+        if room < 0:
             break
-        shown.append(tuple(row))
-    return {"columns": tuple(columns), "rows": tuple(shown), "is_cut": len(shown) < len(found)}
+        lines.append(tuple(row))
+    return {"columns": tuple(columns), "rows": tuple(lines), "is_cut": len(lines) < len(rows)}

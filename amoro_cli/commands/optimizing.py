@@ -274,11 +274,11 @@ def verify(
     Exit status: 0 every row is there, or nothing to compare; 1 a difference, or a file that can't be read.
     """
     with session.reading(lasting=True) as connection:
-        found = verify_table(connection.client, table, before, after, timeout)
-    session.write(verification_document(found))
-    if not found.sound:
+        verification = verify_table(connection.client, table, before, after, timeout)
+    session.write(verification_document(verification))
+    if not verification.sound:
         raise VerificationFailed(
-            f"{found.table} did not pass the verification",
+            f"{verification.table} did not pass the verification",
             hint="Don't expire its snapshots; roll the table back and report this. See: amoro table snapshots",
         )
 

@@ -77,8 +77,8 @@ def _maintained(answer: pb.MaintainTableResponse) -> str:
     if answer.process_id:
         return f"planned as {answer.process_id}, {answer.reason}"
     if answer.is_due:
-        held = f"; it would be held: {answer.held}" if answer.held else ""
-        return f"would be done: {answer.reason}{held}"
+        hold = f"; it would be held: {answer.held}" if answer.held else ""
+        return f"would be done: {answer.reason}{hold}"
     later = f"; next at {format_time(answer.due_ms)}" if answer.due_ms else ""
     return f"nothing to do: {answer.reason}{later}"
 
@@ -246,9 +246,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 )
 
 
-def comparison_document(found: snapshots_pb.SnapshotComparison) -> Document:
+def comparison_document(answer: snapshots_pb.SnapshotComparison) -> Document:
     """Schema amoro.comparison/v1: `before` and `after` with their totals, and how one led to the other."""
-    before, after = found.before, found.after
+    before, after = answer.before, answer.after
     rows = [("committed", format_time(before.committed_ms), format_time(after.committed_ms), "")]
     rows.append(("operation", before.operation, after.operation, ""))
     for title, name, write in _FIGURES:
@@ -257,19 +257,19 @@ def comparison_document(found: snapshots_pb.SnapshotComparison) -> Document:
         sign = "+" if second > first else "-" if second < first else ""
         rows.append((title, old, new, "-" if "-" in (old, new) else f"{sign}{write(abs(second - first))}"))
     titles = ("", str(before.snapshot_id), str(after.snapshot_id), "DIFFERENCE")
-    led = f"{many(found.commits, 'commit')} between them, {format_count(found.own_commits)} by Amoro"
-    line = led if found.is_ancestor else "The first snapshot is no ancestor of the second."
+    led = f"{many(answer.commits, 'commit')} between them, {format_count(answer.own_commits)} by Amoro"
+    line = led if answer.is_ancestor else "The first snapshot is no ancestor of the second."
     blocks: tuple[Block, ...] = (Grid(titles, tuple(rows), frozenset(titles[1:])), line)
-    return Document("amoro.comparison/v1", encode(found), (str(before.snapshot_id), str(after.snapshot_id)), blocks)
+    return Document("amoro.comparison/v1", encode(answer), (str(before.snapshot_id), str(after.snapshot_id)), blocks)
 
 
-def retention_document(found: snapshots_pb.Retention, options: ListOptions) -> Document:
+def retention_document(answer: snapshots_pb.Retention, options: ListOptions) -> Document:
     """Schema amoro.retention/v1: `snapshots` and `refs` with their fates. The names are the snapshots that go."""
-    going = [snapshot_fate for snapshot_fate in found.snapshots if snapshot_fate.goes]
-    snapshots = FATES.arranged(found.snapshots, options.sort_by)
+    going = [snapshot_fate for snapshot_fate in answer.snapshots if snapshot_fate.goes]
+    snapshots = FATES.arranged(answer.snapshots, options.sort_by)
     blocks: list[Block] = [FATES.grid(snapshots, options.columns) if snapshots else "No snapshots."]
     blocks += [
-        f"{'branch' if ref.branch else 'tag'} {ref.name} expires: {ref.reason}" for ref in found.refs if ref.goes
+        f"{'branch' if ref.branch else 'tag'} {ref.name} expires: {ref.reason}" for ref in answer.refs if ref.goes
     ]
-    blocks.append(f"The next expiry would remove {many(len(going), 'snapshot')}; {found.staying}")
-    return Document("amoro.retention/v1", encode(found), tuple(str(one.snapshot_id) for one in going), tuple(blocks))
+    blocks.append(f"The next expiry would remove {many(len(going), 'snapshot')}; {answer.staying}")
+    return Document("amoro.retention/v1", encode(answer), tuple(str(fate.snapshot_id) for fate in going), tuple(blocks))

@@ -70,10 +70,10 @@ def thread_time(predicted_ms: int, measured_ms: int) -> str:
 
 def disputed_deletes(count: int, show: str) -> str:
     """The warning that Iceberg's Java readers `show` fewer rows once the deletes are applied."""
-    one = count == 1
+    single = count == 1
     return (
-        f"{format_count(count)} equality delete{' applies' if one else 's apply'} by the specification, but Iceberg's"
-        f" Java readers, such as Spark, skip {'it' if one else 'them'} by the"
+        f"{format_count(count)} equality delete{' applies' if single else 's apply'} by the specification, but "
+        f"Iceberg's Java readers, such as Spark, skip {'it' if single else 'them'} by the"
         f" bounds of keys (such as UUIDs): they {show} fewer rows after the rewrite"
     )
 
@@ -163,7 +163,7 @@ def _to_fold(partitions: Iterable[pb.PlannedPartition]) -> str:
     """What of an upgraded table is to become vectors, in all partitions."""
     folding = [partition for partition in partitions if partition.files_to_fold]
     files = many(sum(partition.delete_files_to_fold for partition in folding), "position delete file")
-    size, data = format_bytes(sum(one.bytes_to_fold for one in folding)), sum(one.files_to_fold for one in folding)
+    size, data = format_bytes(sum(part.bytes_to_fold for part in folding)), sum(part.files_to_fold for part in folding)
     return f"to be converted to deletion vectors: {files} of {size}, for {many(data, 'data file')}"
 
 
@@ -171,68 +171,72 @@ def _to_fold(partitions: Iterable[pb.PlannedPartition]) -> str:
 _MOST_SHOWN = 20
 
 
-def clustering_document(found: pb.Clustering) -> Document:
+def clustering_document(answer: pb.Clustering) -> Document:
     """Schema amoro.clustering/v1: the fields of the answer; `next` is the plan that would be made now."""
-    sealed = f"{many(found.sealed_groups, 'sealed group')} ({format_bytes(found.sealed_bytes)})"
-    still_open = f"{format_count(found.open_groups)} open ({format_bytes(found.open_bytes)})"
-    unclustered = f"{format_bytes(found.unclustered_bytes)} unclustered"
+    sealed = f"{many(answer.sealed_groups, 'sealed group')} ({format_bytes(answer.sealed_bytes)})"
+    still_open = f"{format_count(answer.open_groups)} open ({format_bytes(answer.open_bytes)})"
+    unclustered = f"{format_bytes(answer.unclustered_bytes)} unclustered"
     blocks: list[Block] = [
-        f"{found.table}  {found.layout or 'no layout'}  {many(found.files, 'file')}, {format_bytes(found.bytes)}: "
+        f"{answer.table}  {answer.layout or 'no layout'}  {many(answer.files, 'file')}, {format_bytes(answer.bytes)}: "
         f"{sealed}, {still_open}, {unclustered}"
     ]
-    if found.columns:
+    if answer.columns:
         reads = ", ".join(
             f"{column.column} {column.all_files:.3g}" + (f" (ideal {column.ideal:.3g})" if column.ideal else "")
-            for column in found.columns
+            for column in answer.columns
         )
-        blocks.append(f"  a point query reads, of {many(found.files, 'file')}: {reads}")
-    blocks += [f"  {note}" for note in found.next.notes]
-    if found.next.type:
-        chosen = [partition for partition in found.next.partitions if partition.tasks]
+        blocks.append(f"  a point query reads, of {many(answer.files, 'file')}: {reads}")
+    blocks += [f"  {note}" for note in answer.next.notes]
+    if answer.next.type:
+        chosen = [partition for partition in answer.next.partitions if partition.tasks]
         size = sum(partition.input_bytes for partition in chosen)
         blocks.append(
-            f"  next: {many(found.next.tasks, 'group')}, {format_bytes(size)}, about "
-            f"{found.next.cpu_ms / 60_000:.2g} CPU min: {found.next.reason}"
+            f"  next: {many(answer.next.tasks, 'group')}, {format_bytes(size)}, about "
+            f"{answer.next.cpu_ms / 60_000:.2g} CPU min: {answer.next.reason}"
         )
     else:
-        blocks += [f"  {line}" for line in nothing_to_do(found.next)]
-    blocks += [f"  waits for its start: amoro process start {process_id}" for process_id in found.waiting]
-    return Document("amoro.clustering/v1", encode(found), (found.table,), tuple(blocks))
+        blocks += [f"  {line}" for line in nothing_to_do(answer.next)]
+    blocks += [f"  waits for its start: amoro process start {process_id}" for process_id in answer.waiting]
+    return Document("amoro.clustering/v1", encode(answer), (answer.table,), tuple(blocks))
 
 
-def suggested_document(found: pb.SuggestedColumns) -> Document:
+def suggested_document(answer: pb.SuggestedColumns) -> Document:
     """Schema amoro.suggested/v1: the fields of the answer."""
-    blocks: list[Block] = [f"{found.table}  {many(found.files, 'file')}"]
-    for suggested_column in found.columns:
+    blocks: list[Block] = [f"{answer.table}  {many(answer.files, 'file')}"]
+    for suggested_column in answer.columns:
         met = f"a point query reads {suggested_column.files_met:.3g} files; " if suggested_column.files_met else ""
         blocks.append(f"  {suggested_column.column}: {met}{suggested_column.reason}")
-    if not found.columns:
+    if not answer.columns:
         blocks.append("  nothing in the table suggests a column")
-    each = ", ".join(f"{chosen_column.column} {chosen_column.saved:.0%}" for chosen_column in found.auto.columns)
+    columns = ", ".join(f"{chosen_column.column} {chosen_column.saved:.0%}" for chosen_column in answer.auto.columns)
     blocks.append(
-        f"  auto: {found.auto.strategy}({each}), {found.auto_reason}" if each else f"  auto: {found.auto_reason}"
+        f"  auto: {answer.auto.strategy}({columns}), {answer.auto_reason}"
+        if columns
+        else f"  auto: {answer.auto_reason}"
     )
-    return Document("amoro.suggested/v1", encode(found), (found.table,), tuple(blocks))
+    return Document("amoro.suggested/v1", encode(answer), (answer.table,), tuple(blocks))
 
 
-def learned_document(found: pb.LearnedScans) -> Document:
+def learned_document(answer: pb.LearnedScans) -> Document:
     """Schema amoro.learned/v1: the fields of the answer."""
-    days = f" of {found.first_day}" if found.first_day else ""
-    if found.last_day != found.first_day:
-        days += f" to {found.last_day}"
-    blocks: list[Block] = [f"{found.table}: learned from {many(found.scans, 'scan')}{days}"]
-    blocks += [f"  {one.column}: filtered by {many(one.scans, 'scan')}" for one in found.columns[:_MOST_SHOWN]]
-    if len(found.columns) > _MOST_SHOWN:
-        blocks.append(f"  and {many(len(found.columns) - _MOST_SHOWN, 'column')} more")
-    if found.unfiltered_scans:
-        blocks.append(f"  no column of the table: {many(found.unfiltered_scans, 'scan')}")
-    if found.old_scans:
-        blocks.append(f"  {many(found.old_scans, 'scan')} left out: older than 30 d")
+    days = f" of {answer.first_day}" if answer.first_day else ""
+    if answer.last_day != answer.first_day:
+        days += f" to {answer.last_day}"
+    blocks: list[Block] = [f"{answer.table}: learned from {many(answer.scans, 'scan')}{days}"]
+    blocks += [
+        f"  {column.column}: filtered by {many(column.scans, 'scan')}" for column in answer.columns[:_MOST_SHOWN]
+    ]
+    if len(answer.columns) > _MOST_SHOWN:
+        blocks.append(f"  and {many(len(answer.columns) - _MOST_SHOWN, 'column')} more")
+    if answer.unfiltered_scans:
+        blocks.append(f"  no column of the table: {many(answer.unfiltered_scans, 'scan')}")
+    if answer.old_scans:
+        blocks.append(f"  {many(answer.old_scans, 'scan')} left out: older than 30 d")
     blocks.append(
-        f"  {many(found.recent_scans, 'scan')} of the last 7 d are known; self-optimizing.cluster.columns=auto needs "
-        f"{format_count(found.enough_scans)}"
+        f"  {many(answer.recent_scans, 'scan')} of the last 7 d are known; self-optimizing.cluster.columns=auto needs "
+        f"{format_count(answer.enough_scans)}"
     )
-    return Document("amoro.learned/v1", encode(found), (found.table,), tuple(blocks))
+    return Document("amoro.learned/v1", encode(answer), (answer.table,), tuple(blocks))
 
 
 _VERIFIED_HEADER = ("PARTITION", "FILES", "ROWS BEFORE", "ROWS AFTER", "CHECKSUM BEFORE", "CHECKSUM AFTER", "")
@@ -242,35 +246,33 @@ _SPARE = ("CHECKSUM AFTER", "CHECKSUM BEFORE", "FILES")
 _SHOWN = 20  # equal partitions
 
 
-def verification_document(found: pb.Verification) -> Document:
+def verification_document(answer: pb.Verification) -> Document:
     """Schema amoro.verification/v1: the fields of the verification; as text, partitions that differ come first."""
-    blocks: list[Block] = [block for item in found.comparisons for block in _comparison(item)]
-    if found.note:
-        blocks.append(f"Nothing to compare: {found.note}.")
-    if found.other_snapshots:
-        listed = ", ".join(map(str, found.other_snapshots))
+    blocks: list[Block] = [block for item in answer.comparisons for block in _comparison(item)]
+    if answer.note:
+        blocks.append(f"Nothing to compare: {answer.note}.")
+    if answer.other_snapshots:
+        others, listed = answer.other_snapshots, ", ".join(map(str, answer.other_snapshots))
+        blocks.append(f"Not compared, because other writers changed rows: {many(len(others), 'snapshot')} {listed}")
+    blocks += [f"✗ {problem}" for problem in answer.problems]
+    if not answer.problems:
         blocks.append(
-            f"Not compared, because other writers changed rows: {many(len(found.other_snapshots), 'snapshot')} {listed}"
+            f"files  all {format_count(answer.files)} of snapshot {answer.snapshot_id} exist with their sizes, "
+            f"{many(answer.dangling_deletes, 'dangling delete')}"
         )
-    blocks += [f"✗ {problem}" for problem in found.problems]
-    if not found.problems:
-        blocks.append(
-            f"files  all {format_count(found.files)} of snapshot {found.snapshot_id} exist with their sizes, "
-            f"{many(found.dangling_deletes, 'dangling delete')}"
-        )
-    if found.comparisons:
-        blocks.append(_verdict(found))
-    return Document("amoro.verification/v1", encode(found), (found.table,), tuple(blocks))
+    if answer.comparisons:
+        blocks.append(_verdict(answer))
+    return Document("amoro.verification/v1", encode(answer), (answer.table,), tuple(blocks))
 
 
 def _comparison(item: pb.Comparison) -> list[Block]:
     by = f" by {', '.join(item.process_ids)}" if item.process_ids else ""
     differing = [partition for partition in item.partitions if not partition.equal]
     equal = [partition for partition in item.partitions if partition.equal]
-    shown = [*differing, *equal[:_SHOWN]]
+    partitions = [*differing, *equal[:_SHOWN]]
     blocks: list[Block] = [f"snapshot {item.before} → {item.after}{by}"]
-    if shown:
-        rows = tuple(_verified_row(partition) for partition in shown)
+    if partitions:
+        rows = tuple(_verified_row(partition) for partition in partitions)
         blocks.append(Grid(_VERIFIED_HEADER, rows, _VERIFIED_NUMBERS, indent=2, spare=_SPARE, elastic="PARTITION"))
     if len(equal) > _SHOWN:
         blocks.append(f"  and {many(len(equal) - _SHOWN, 'equal partition')}: see -o json")
@@ -294,8 +296,8 @@ def _verified_row(partition: pb.ComparedPartition) -> tuple[str, ...]:
     )
 
 
-def _verdict(found: pb.Verification) -> str:
-    before, after = (sum(getattr(item, side) for item in found.comparisons) for side in ("rows_before", "rows_after"))
-    if all(item.equal for item in found.comparisons):
+def _verdict(answer: pb.Verification) -> str:
+    before, after = (sum(getattr(item, side) for item in answer.comparisons) for side in ("rows_before", "rows_after"))
+    if all(item.equal for item in answer.comparisons):
         return f"rows   {format_count(before)} = {format_count(after)} ✓ none was lost, added or changed"
     return f"rows   {format_count(before)} before, {format_count(after)} after ✗ they differ"

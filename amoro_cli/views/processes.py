@@ -279,6 +279,6 @@ def receipt_blocks(process: admin_pb.Process) -> tuple[Block, ...]:
         ]
         wide |= set() if receipt.delete_files_before or receipt.delete_files_after else {"deletes"}
     undoing = [("undo", f"amoro undo {process.process_id}")] if process.type in UNDOABLE else []
-    shown = Pairs((*pairs, *detail, *undoing), indent=2, wide=frozenset(wide))
+    table = Pairs((*pairs, *detail, *undoing), indent=2, wide=frozenset(wide))
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
-    return (title, shown, *note)
+    return (title, table, *note)

@@ -69,12 +69,12 @@ LISTENERS: Listing[journal_pb.Listener] = Listing(
 )
 
 
-def listener_detail(one: journal_pb.Listener) -> Document:
+def listener_detail(item: journal_pb.Listener) -> Document:
     """Schema amoro.listener/v1: the fields of the listener."""
-    return Document("amoro.listener/v1", encode(one), (one.name,), (f"Listener {one.name} gets events again.",))
+    return Document("amoro.listener/v1", encode(item), (item.name,), (f"Listener {item.name} gets events again.",))
 
 
-def catalog_detail(catalog: pb.Catalog, found: str = "") -> Document:
+def catalog_detail(catalog: pb.Catalog, discovery: str = "") -> Document:
     """Schema amoro.catalog/v1: the fields of the catalog. `found` says what is in one that was added."""
     pairs = (
         ("catalog", catalog.name),
@@ -85,7 +85,7 @@ def catalog_detail(catalog: pb.Catalog, found: str = "") -> Document:
         *(("allowed location", location) for location in catalog.allowed_locations),
     )
     observed = f"Its tables are only observed until they are enabled: amoro table enable TABLE, or '{catalog.name}.*'"
-    blocks = (Pairs(pairs), *((found,) if found else ()), f"{observed} for all of them")
+    blocks = (Pairs(pairs), *((discovery,) if discovery else ()), f"{observed} for all of them")
     return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), blocks)
 
 
@@ -97,10 +97,10 @@ def applied_policies(answer: snapshots_pb.AppliedPolicies, dry_run: bool) -> Doc
         for effect in answer.tables
         for change in effect.changes
     )
-    said = f"Version {answer.version} of the policies holds." if answer.version else "No policies hold."
-    told = f"{many(len(names), 'table')} {'would change' if dry_run else 'changed'}. {said}"
+    version = f"Version {answer.version} of the policies holds." if answer.version else "No policies hold."
+    summary = f"{many(len(names), 'table')} {'would change' if dry_run else 'changed'}. {version}"
     grids = (Grid(("TABLE", "KEY", "BEFORE", "AFTER", "BECOMES"), rows),) if rows else ()
-    return Document("amoro.applied-policies/v1", encode(answer), names, (*grids, told))
+    return Document("amoro.applied-policies/v1", encode(answer), names, (*grids, summary))
 
 
 def policies_document(answer: snapshots_pb.Policies) -> Document:
@@ -125,8 +125,8 @@ def namespace_detail(verb: str) -> Callable[[Any], Document]:
     """A view of schema amoro.namespace/v1."""
 
     def view(answer: Any) -> Document:
-        said = f"Namespace {answer.namespace} {'is' if answer.is_done else 'would be'} {verb}."
-        return Document("amoro.namespace/v1", encode(answer), (answer.namespace,), (said,))
+        text = f"Namespace {answer.namespace} {'is' if answer.is_done else 'would be'} {verb}."
+        return Document("amoro.namespace/v1", encode(answer), (answer.namespace,), (text,))
 
     return view
 
@@ -290,7 +290,7 @@ def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condit
         yield ""
         yield Grid(
             ("CONDITION", "SEVERITY", "SINCE", "WHAT"),
-            tuple((one.name, one.severity, format_time(one.since_ms), one.text) for one in raised),
+            tuple((alert.name, alert.severity, format_time(alert.since_ms), alert.text) for alert in raised),
             elastic="WHAT",
             spare=("SINCE",),
         )
@@ -314,23 +314,23 @@ def exported_document(paths: Sequence[str]) -> Document:
 
 def series_document(answer: journal_pb.GetSeriesResponse) -> Document:
     """Schema amoro.series/v1: `series` with their `points`, and `step_s`. The names are those of series."""
-    points = [(point, one) for one in answer.series for point in one.points]
+    points = [(point, series) for series in answer.series for point in series.points]
     points.sort(key=lambda item: item[0].from_ms)  # within a time in the order of the answer
-    rows = tuple(_point(point, one) for point, one in points)
+    rows = tuple(_point(point, series) for point, series in points)
     step = f"one value for {format_duration(answer.step_s * 1000)}; a time without values is left out"
     grid = Grid(("FROM", "SERIES", "VALUE", "MIN", "MAX"), rows, frozenset({"VALUE", "MIN", "MAX"}))
     blocks: tuple[Block, ...] = (grid, step) if rows else ("No values in this time.",)
     return Document("amoro.series/v1", encode(answer), tuple(map(_name, answer.series)), blocks)
 
 
-def _point(point: journal_pb.SeriesPoint, one: journal_pb.Series) -> tuple[str, ...]:
-    value = point.sum if one.kind == "total" else point.sum / point.n
-    numbers = (_text(number, one.unit) for number in (value, point.min, point.max))
-    return (format_time(point.from_ms), _name(one), *numbers)
+def _point(point: journal_pb.SeriesPoint, series: journal_pb.Series) -> tuple[str, ...]:
+    value = point.sum if series.kind == "total" else point.sum / point.n
+    numbers = (_text(number, series.unit) for number in (value, point.min, point.max))
+    return (format_time(point.from_ms), _name(series), *numbers)
 
 
-def _name(one: journal_pb.Series) -> str:
-    return f"{one.name}/{one.label}" if one.label else one.name
+def _name(series: journal_pb.Series) -> str:
+    return f"{series.name}/{series.label}" if series.label else series.name
 
 
 def _text(value: float, unit: str) -> str:

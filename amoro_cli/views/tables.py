@@ -186,7 +186,9 @@ def table_detail(table: pb.Table) -> Document:
         ("uuid", table.table_uuid or "-"),
         *with_value(("registered", "" if table.table_id else _NOT_REGISTERED)),
     )
-    entries = [(one.time, one.action, one.state, one.completed or "-") for one in table.services.timeline[:_NEWEST]]
+    entries = [
+        (item.time, item.action, item.state, item.completed or "-") for item in table.services.timeline[:_NEWEST]
+    ]
     timeline = (Grid(("INSTANT", "ACTION", "STATE", "COMPLETED"), tuple(entries)),) if entries else ()
     blocks: tuple[Block, ...] = (Pairs(pairs), *timeline)
     return Document("amoro.table/v1", encode(table), (table.table,), blocks)
@@ -207,7 +209,7 @@ def _service_pairs(services: pb.TableServices) -> tuple[tuple[str, str], ...]:
         ("files", "; ".join(kinds) or "none"),
         *with_value(("superseded", old if services.superseded_files else "")),
         ("since compaction", many(services.since_compaction, "commit")),
-        *(("pending", f"{one.action} {one.time}, {one.state}") for one in services.pending),
+        *(("pending", f"{entry.action} {entry.time}, {entry.state}") for entry in services.pending),
     )
 
 
@@ -331,9 +333,9 @@ def changed_properties(answer: snapshots_pb.ChangedProperties, dry_run: bool) ->
         (item.key, item.before if item.HasField("before") else "-", item.after if item.HasField("after") else "-")
         for item in answer.changes
     )
-    said = "These properties would change." if dry_run else "The properties are changed by a commit to the table."
+    text = "These properties would change." if dry_run else "The properties are changed by a commit to the table."
     blocks = (
-        (Grid(("KEY", "BEFORE", "AFTER"), rows), said) if rows else (f"{answer.table} has these properties already.",)
+        (Grid(("KEY", "BEFORE", "AFTER"), rows), text) if rows else (f"{answer.table} has these properties already.",)
     )
     return Document("amoro.changed-properties/v1", encode(answer), tuple(row[0] for row in rows), blocks)
 
@@ -342,9 +344,9 @@ def entry_detail(verb: str) -> Callable[[Any], Document]:
     """A view of schema amoro.entry/v1: `table`, `metadata_location`, `is_done`."""
 
     def view(answer: Any) -> Document:
-        kept = f" Its files stay; its last metadata file: {answer.metadata_location}" if verb == "dropped" else ""
-        said = f"Table {answer.table} {'is' if answer.is_done else 'would be'} {verb}.{kept}"
-        return Document("amoro.entry/v1", encode(answer), (answer.table,), (said,))
+        rest = f" Its files stay; its last metadata file: {answer.metadata_location}" if verb == "dropped" else ""
+        text = f"Table {answer.table} {'is' if answer.is_done else 'would be'} {verb}.{rest}"
+        return Document("amoro.entry/v1", encode(answer), (answer.table,), (text,))
 
     return view
 
@@ -403,10 +405,10 @@ def digest_document(digest: journal_pb.TableDigest, partitions: int) -> Document
         used = [
             size for size in digest.sizes if size.data_files or size.position_delete_files or size.equality_delete_files
         ]
-        shown = digest.partitions[:partitions]
+        first = digest.partitions[:partitions]
         blocks = [Pairs(pairs), "", _SIZES.grid(used) if used else "No files."]
-        blocks += ["", _PARTITIONS.grid(shown)] if shown else []
-        if digest.partitions_total > len(shown):
-            blocks.append(f"and {many(digest.partitions_total - len(shown), 'more partition')}")
+        blocks += ["", _PARTITIONS.grid(first)] if first else []
+        if digest.partitions_total > len(first):
+            blocks.append(f"and {many(digest.partitions_total - len(first), 'more partition')}")
     names = tuple(partition.path for partition in digest.partitions)
     return Document("amoro.digest/v1", encode(digest), names, tuple(blocks))

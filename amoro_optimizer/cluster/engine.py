@@ -198,13 +198,13 @@ class Stages:
         """So many more rows of the stage are done."""
         self._settle()
         self._taken[self._name][1] += rows
-        self._on_progress(rows_through({name: taken[1] for name, taken in self._taken.items()}, self._rows), self._rows)
+        self._on_progress(rows_through({name: times[1] for name, times in self._taken.items()}, self._rows), self._rows)
         self._on_stage(self._name, (self._now - self._began) // _MS)
 
     def facts(self) -> tuple[StageFacts, ...]:
         """What each stage has taken."""
         self._settle()
-        return tuple(StageFacts(name, taken // _MS, rows) for name, (taken, rows) in self._taken.items())
+        return tuple(StageFacts(name, ns // _MS, rows) for name, (ns, rows) in self._taken.items())
 
     def _settle(self) -> None:
         now = time.thread_time_ns()
@@ -360,9 +360,9 @@ class _Group:
 
     def write(self, share_bytes: int, root: str, free: Callable[[str], int]) -> None:
         """Sort in memory where all rows fit into the share, else by ranges that wait on disk."""
-        held, rest = collected(self._read(), _size, share_bytes)
+        placed, rest = collected(self._read(), _size, share_bytes)
         if rest is None:  # of rows in memory: the same as of their keys alone
-            sample = self._sampled(held, self.order)
+            sample = self._sampled(placed, self.order)
         else:
             keys = self.order.of_keys()
             sample = self._sampled(placed_batches(self.run, self.masks, schema=keys.schema), keys)
@@ -378,14 +378,14 @@ class _Group:
         )
         if rest is None:
             self.stages.begin(WRITE)
-            writer.write(self._tagged(held, None))
+            writer.write(self._tagged(placed, None))
         else:
-            row_bytes, row_spill = self._row_sizes(held)
+            row_bytes, row_spill = self._row_sizes(placed)
             require_free(root, self.live_rows * row_spill * _SPILL_MARGIN // 100, free(root))
             self.stages.begin(SPLIT)
             give_back()
             points = split_points(self.cuts, sample.table(), writer.pieces(self.live_rows * row_bytes))
-            writer.write_split(self._tagged(held, rest), schema, points)
+            writer.write_split(self._tagged(placed, rest), schema, points)
         writer.finish()
         self.spilled_bytes = writer.spilled_bytes
 
@@ -394,9 +394,9 @@ class _Group:
             self.stages.advance(placed[2].num_rows)
             yield placed
 
-    def _tagged(self, held: list[_Placed], rest: Iterator[_Placed] | None) -> Iterator[pa.RecordBatch]:
+    def _tagged(self, placed: list[_Placed], rest: Iterator[_Placed] | None) -> Iterator[pa.RecordBatch]:
         """All rows with what orders them; `held` is emptied."""
-        for number, positions, batch in drained(held, rest):
+        for number, positions, batch in drained(placed, rest):
             yield self.cuts.tagged(batch, places_of(number, positions))
 
     def _sampled(self, batches: Iterable[_Placed], order: Order) -> Sample:
@@ -409,9 +409,9 @@ class _Group:
             self.stages.advance(batch.num_rows)
         return sample
 
-    def _row_sizes(self, held: list[_Placed]) -> tuple[int, int]:
+    def _row_sizes(self, placed: list[_Placed]) -> tuple[int, int]:
         """What a row takes in memory and on disk, at least a byte."""
-        some = [held[at] for at in sorted({0, len(held) // 2, len(held) - 1})]
+        some = [placed[at] for at in sorted({0, len(placed) // 2, len(placed) - 1})]
         rows = max(1, sum(batch.num_rows for _, _, batch in some))
         tags = rows * TAG_BYTES
         in_memory = sum(map(_size, some))

@@ -130,16 +130,16 @@ class Sample:
         return self._kept[0].replace_schema_metadata({_LIMIT: str(self._limit)})
 
     def _shrink(self) -> None:
-        every = pa.concat_tables(self._kept)
-        hashes, places = every.column(_HASH).to_numpy(), every.column(_SAMPLE_PLACE).to_numpy()
+        rows = pa.concat_tables(self._kept)
+        hashes, places = rows.column(_HASH).to_numpy(), rows.column(_SAMPLE_PLACE).to_numpy()
         order = np.lexsort((places, hashes))
         order = order[hashes[order] <= self._limit]
-        widths = np.cumsum(np.sum([_widths(column) for column in every.columns], axis=0)[order[: self._rows]])
+        widths = np.cumsum(np.sum([_widths(column) for column in rows.columns], axis=0)[order[: self._rows]])
         count = max(1, int(np.searchsorted(widths, self._most_bytes, side="right")))
         if count < len(order):
             self._limit = hashes[order[count]]
-        kept = every.take(pa.array(order[:count])).combine_chunks()
-        self._kept, self._kept_rows, self._kept_bytes = [kept], kept.num_rows, kept.nbytes
+        chosen = rows.take(pa.array(order[:count])).combine_chunks()
+        self._kept, self._kept_rows, self._kept_bytes = [chosen], chosen.num_rows, chosen.nbytes
 
 
 def sampled_parts(table: pa.Table) -> tuple[list[pa.ChunkedArray], pa.ChunkedArray]:
@@ -364,7 +364,7 @@ def _cells(keys: Words, places: Words, pieces: int) -> RangeBounds:
     """
     order = np.lexsort((places, keys))
     keys, places = keys[order], places[order]
-    share, found, ranges = len(keys) / pieces, [], [(0, len(keys), pieces)]
+    share, bounds, ranges = len(keys) / pieces, [], [(0, len(keys), pieces)]
     while ranges:
         begin, end, count = ranges.pop()
         if min(count, end - begin) < 2:
@@ -381,9 +381,9 @@ def _cells(keys: Words, places: Words, pieces: int) -> RangeBounds:
             sizes = (middle - begin) / before / share, (end - middle) / (count - before) / share
             if max(sizes) <= UNEVENNESS and min(sizes) >= 1 / UNEVENNESS:
                 first, at, point = before, middle, (cell, 0)
-        found.append(point)
+        bounds.append(point)
         ranges += [(begin, at, first), (at, end, count - first)]
-    points = np.array(sorted(found), np.uint64).reshape(-1, 2)
+    points = np.array(sorted(bounds), np.uint64).reshape(-1, 2)
     return RangeBounds([points[:, 0].copy(), points[:, 1].copy()], (False, False))
 
 
@@ -402,10 +402,10 @@ def _ranks(parts: list[Part], descending: Sequence[bool]) -> Ranks:
         wanted = np.arange(1, MOST_RANKS) * rows // MOST_RANKS
         begins = np.unique(begins[np.searchsorted(begins, wanted, side="right").clip(1) - 1])
     chosen = _shortened([take_rows(part, begins) for part in parts])
-    kept = np.flatnonzero(_differs(chosen)) if len(begins) else begins
-    edges = np.concatenate(([0], begins[kept], [rows]))
+    distinct = np.flatnonzero(_differs(chosen)) if len(begins) else begins
+    edges = np.concatenate(([0], begins[distinct], [rows]))
     coordinates = (edges[:-1] + edges[1:]) * _HIGHEST // max(1, 2 * rows)
-    return Ranks(RangeBounds([take_rows(part, kept) for part in chosen], descending), coordinates.astype(np.uint16))
+    return Ranks(RangeBounds([take_rows(part, distinct) for part in chosen], descending), coordinates.astype(np.uint16))
 
 
 def _differs(parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
@@ -432,7 +432,7 @@ def _shortened(parts: list[Part]) -> list[Part]:
 def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[Ranks]) -> list[Part]:
     if not order.is_curve:
         return flat(parts)
-    points = [one.coordinates[one.bounds.count_up_to(column)] for column, one in zip(parts, ranks, strict=True)]
+    points = [part.coordinates[part.bounds.count_up_to(column)] for column, part in zip(parts, ranks, strict=True)]
     return [(hilbert if order.layout.strategy is Strategy.HILBERT else zorder)(points)]
 
 

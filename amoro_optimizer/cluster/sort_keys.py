@@ -196,13 +196,13 @@ def transform_parts(name: str, kind: IcebergType) -> Parts:
     take the type.
     """
     transform = _parsed(name)
-    known = _MADE.get(type(transform))
-    if known is None or not kind.is_primitive or not transform.can_transform(kind):
+    maker = _MADE.get(type(transform))
+    if maker is None or not kind.is_primitive or not transform.can_transform(kind):
         raise misconfigured(
             f"rows can't be ordered by {name} of a column of type {kind}",
             hint="Known are identity, bucket[N], truncate[W], year, month, day and hour, on types that they take.",
         )
-    make = known(transform)
+    make = maker(transform)
 
     def parts(array: pa.Array) -> tuple[Part, ...]:
         if isinstance(array.type, pa.BaseExtensionType):
@@ -288,11 +288,11 @@ def first_characters(array: pa.Array, count: int) -> pa.Array:
     ends = starts + lengths
     following = np.searchsorted(begins, starts) + count
     limits = np.append(begins, len(data))[np.minimum(following, len(begins))]
-    kept = np.minimum(ends, limits) - starts
-    if (kept == lengths).all():
+    widths = np.minimum(ends, limits) - starts
+    if (widths == lengths).all():
         return array
-    offsets = np.concatenate([[0], np.cumsum(kept)])
-    places = np.repeat(starts - offsets[:-1], kept) + np.arange(offsets[-1])
+    offsets = np.concatenate([[0], np.cumsum(widths)])
+    places = np.repeat(starts - offsets[:-1], widths) + np.arange(offsets[-1])
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[places])]
     return pa.Array.from_buffers(pa.binary(), len(array), buffers)
 
@@ -399,7 +399,7 @@ def _column(schema: Schema, key: LayoutKey) -> _Column:
     kind = arrow_type(field.field_type)
     none = pa.array([], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
     binary = [not isinstance(part, np.ndarray) for part in parts(none)]
-    turned = [key.descending and one for one in binary]
+    turned = [key.descending and flag for flag in binary]
     return _Column(path, is_optional, parts, key, (*([False] if is_optional else []), *turned))
 
 

@@ -56,29 +56,29 @@ _PIECE_BYTES, _MOST_ROWS = 8 << 20, 1 << 16
 
 
 def ordered(
-    held: list[pa.RecordBatch], cuts: Cuts, checkpoint: Callable[[], None]
+    batches: list[pa.RecordBatch], cuts: Cuts, checkpoint: Callable[[], None]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of tagged batches, at least one, in order and without tags: pieces, each with the number of its output.
 
     `held` is emptied. `checkpoint` is called for each piece, and may raise.
     """
-    rows, nbytes = sum(batch.num_rows for batch in held), sum(batch.nbytes for batch in held)
-    keys = [joined(parts) for parts in zip(*map(cuts.tagged_keys, held), strict=True)]
+    rows, nbytes = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
+    keys = [joined(parts) for parts in zip(*map(cuts.tagged_keys, batches), strict=True)]
     order = _sorted(keys, cuts.descending)
     starts = _starts(keys, order, cuts.outputs)
     del keys
     edges = _edges(starts, rows, max(1, min(_MOST_ROWS, _PIECE_BYTES * rows // max(1, nbytes))))
     outputs = np.searchsorted(starts, edges, side="right").tolist()
-    whole = _combined(held, cuts)
+    whole = _combined(batches, cuts)
     for number, (low, high) in zip(outputs, pairwise(edges.tolist()), strict=False):
         checkpoint()
         yield number, whole.take(pa.array(order[low:high]))
 
 
-def _combined(held: list[pa.RecordBatch], cuts: Cuts) -> pa.RecordBatch:
+def _combined(batches: list[pa.RecordBatch], cuts: Cuts) -> pa.RecordBatch:
     """All rows without tags as one batch; `held` is emptied, and each column released once it is copied."""
-    table = pa.Table.from_batches(list(map(cuts.untagged, held)))
-    held.clear()
+    table = pa.Table.from_batches(list(map(cuts.untagged, batches)))
+    batches.clear()
     schema, arrays = table.schema, []
     while table.num_columns:
         arrays.append(pa.concat_arrays(table.column(0).chunks))
@@ -150,16 +150,16 @@ class RangeWriter:
 
         The order of what is written depends on the rows alone. Raises StorageFull, and what the sink raises.
         """
-        held, rest = collected(batches, lambda batch: int(batch.nbytes), self._share_bytes)
+        first, rest = collected(batches, lambda batch: int(batch.nbytes), self._share_bytes)
         if rest is None:
-            self._write_sorted(held)
+            self._write_sorted(first)
             return
-        schema = held[0].schema
+        schema = first[0].schema
         with self._spill() as directory:
             files = SpillFiles(directory, "all", schema)
             sample = Sample(sample_rows(MOST_RANGES))
             size = 0
-            for batch in drained(held, rest):
+            for batch in drained(first, rest):
                 self._checkpoint()
                 *keys, places = self._cuts.tagged_keys(batch)
                 sample.add(place_hashes(np.asarray(places), 0), np.asarray(places), keys)
@@ -200,10 +200,10 @@ class RangeWriter:
             give_back()
             self.write(ranges.batches(number))
 
-    def _write_sorted(self, held: list[pa.RecordBatch]) -> None:
-        if not held:
+    def _write_sorted(self, batches: list[pa.RecordBatch]) -> None:
+        if not batches:
             return
-        for number, rows in ordered(held, self._cuts, self._checkpoint):
+        for number, rows in ordered(batches, self._cuts, self._checkpoint):
             if number != self._output:
                 self._sink.finish_file()
                 self._output = number
@@ -218,20 +218,20 @@ def sort_bytes(share_bytes: int) -> int:
 
 def collected(items: Iterable[T], size: Callable[[T], int], most_bytes: int) -> tuple[list[T], Iterator[T] | None]:
     """Items that take at most about `most_bytes`, and the others still to come; None where these are all."""
-    held: list[T] = []
+    first: list[T] = []
     total = 0
     waiting = iter(items)
     for item in waiting:
-        held.append(item)
+        first.append(item)
         total += size(item)
         if total > most_bytes:
-            return held, waiting
-    return held, None
+            return first, waiting
+    return first, None
 
 
-def drained(held: list[T], rest: Iterable[T] | None) -> Iterator[T]:
+def drained(items: list[T], rest: Iterable[T] | None) -> Iterator[T]:
     """All of both; each of `held` is released once it was given."""
-    held.reverse()
-    while held:
-        yield held.pop()
+    items.reverse()
+    while items:
+        yield items.pop()
     yield from rest or ()

@@ -123,15 +123,15 @@ def build_index(columns: KeyColumns, levels: Levels, most_filter_bytes: int) -> 
     hashes = key_hashes(columns)
     order = np.lexsort((levels, hashes))
     sorted_hashes, sorted_levels = hashes[order], levels[order]
-    taken = tuple(column.take(pa.array(order)) for column in columns)
-    first = _first_of_equals(sorted_hashes, taken)
+    ordered = tuple(column.take(pa.array(order)) for column in columns)
+    first = _first_of_equals(sorted_hashes, ordered)
     if not first.all():
         sorted_hashes, sorted_levels = sorted_hashes[first], sorted_levels[first]
-        kept = pa.array(first)
-        taken = tuple(column.filter(kept) for column in taken)
+        mask = pa.array(first)
+        ordered = tuple(column.filter(mask) for column in ordered)
     result = HashFilter(len(sorted_hashes), most_filter_bytes)
     result.add(sorted_hashes)
-    return KeyIndex(sorted_hashes, sorted_levels, taken, result)
+    return KeyIndex(sorted_hashes, sorted_levels, ordered, result)
 
 
 def _first_of_equals(hashes: Hashes, columns: KeyColumns) -> Mask:
@@ -150,8 +150,8 @@ def _first_of_equals(hashes: Hashes, columns: KeyColumns) -> Mask:
 def _are_equal(columns: KeyColumns, at: _Places, others: KeyColumns, their: _Places) -> Mask:
     """Whether the keys at these places are equal, pair by pair. Null equals null."""
     equal = np.ones(len(at), np.bool_)
-    for one, other in zip(columns, others, strict=True):
-        left, right = one.take(pa.array(at)), other.take(pa.array(their))
+    for column, other in zip(columns, others, strict=True):
+        left, right = column.take(pa.array(at)), other.take(pa.array(their))
         same = pc.fill_null(pc.equal(left, right), False)
         if left.null_count and right.null_count:
             same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
@@ -231,19 +231,19 @@ def gather(
 ) -> KeyIndex | SpilledKeys | None:
     """The keys as an index in memory, or spilled below `spill_root` until `spills` closes; None without keys."""
     source = iter(parts)
-    held, seen = _Keys(), 0
+    keys, seen = _Keys(), 0
     for columns, level in source:
-        held.add(columns, _same_level(columns, level))
+        keys.add(columns, _same_level(columns, level))
         seen += len(columns[0])
-        if held.nbytes > memory_bytes:
-            before, held = held.rows, held.distinct()
-            if 2 * held.rows > before:  # otherwise keys repeat, and are kept in memory
-                wanted = held.nbytes * max(1, -(-expected_rows // seen))
+        if keys.nbytes > memory_bytes:
+            before, keys = keys.rows, keys.distinct()
+            if 2 * keys.rows > before:  # otherwise keys repeat, and are kept in memory
+                wanted = keys.nbytes * max(1, -(-expected_rows // seen))
                 # Partitions that fit with room to spare, a power of two of them.
                 parts_wanted = -(-3 * wanted // (2 * max(1, memory_bytes)))
                 count = min(_MOST_PARTITIONS, 1 << max(1, (parts_wanted - 1).bit_length()))
-                return _spilled(held, source, count, memory_bytes, spill_root, spills)
-    return held.index(memory_bytes) if held.rows else None
+                return _spilled(keys, source, count, memory_bytes, spill_root, spills)
+    return keys.index(memory_bytes) if keys.rows else None
 
 
 def _same_level(columns: KeyColumns, level: int) -> Levels:
@@ -251,13 +251,13 @@ def _same_level(columns: KeyColumns, level: int) -> Levels:
 
 
 def _spilled(
-    held: _Keys, rest: KeyParts, count: int, memory_bytes: int, spill_root: str, spills: ExitStack
+    keys: _Keys, rest: KeyParts, count: int, memory_bytes: int, spill_root: str, spills: ExitStack
 ) -> SpilledKeys:
     directory = spills.enter_context(spill_directory(spill_root))
     files: SpillFiles | None = None
     hash_filter = HashFilter(1 << 62, memory_bytes // 4)
     for columns, levels in itertools.chain(
-        held.drain(), ((columns, _same_level(columns, level)) for columns, level in rest)
+        keys.drain(), ((columns, _same_level(columns, level)) for columns, level in rest)
     ):
         if files is None:
             kinds = [pa.field(f"k{number}", column.type) for number, column in enumerate(columns)]
@@ -315,7 +315,7 @@ def _equality_deletes(file: InputFile, deletes: tuple[DeleteFile, ...]) -> dict[
 def _nested(sets: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
     """The distinct sets, in lists in which each contains the one before it."""
     lists: list[list[frozenset[int]]] = []
-    for group in sorted(set(sets), key=lambda found: (len(found), sorted(found))):
+    for group in sorted(set(sets), key=lambda ids: (len(ids), sorted(ids))):
         fitting = next((other for other in lists if other[-1] <= group), None)
         if fitting is None:
             lists.append([group])
@@ -328,12 +328,12 @@ def _chain(
     ids: tuple[int, ...], sets: Mapping[str, frozenset[int]], chosen: list[frozenset[int]]
 ) -> EqualityDeleteGroup:
     levels: dict[int, int] = {}
-    for level, one in enumerate(chosen):
-        for index in sorted(one):
+    for level, indexes in enumerate(chosen):
+        for index in sorted(indexes):
             levels.setdefault(index, level)
-    places = {one: level for level, one in enumerate(chosen)}
+    places = {indexes: level for level, indexes in enumerate(chosen)}
     return EqualityDeleteGroup(
-        ids, tuple(levels.items()), {path: places[one] for path, one in sets.items() if one in places}
+        ids, tuple(levels.items()), {path: places[indexes] for path, indexes in sets.items() if indexes in places}
     )
 
 
@@ -476,9 +476,9 @@ class DeleteFilter:
                     hashes = key_hashes(columns)
                     chosen = np.flatnonzero(keys.filter.may_hold(hashes))
                     if len(chosen):
-                        taken = [column.take(pa.array(chosen)) for column in columns]
+                        chosen_columns = [column.take(pa.array(chosen)) for column in columns]
                         files_of = pa.array(np.full(len(chosen), number, np.int32))
-                        _spill(rows, keys.count, hashes[chosen], [*taken, files_of, pa.array(chosen + first)])
+                        _spill(rows, keys.count, hashes[chosen], [*chosen_columns, files_of, pa.array(chosen + first)])
         rows.close()
         packed = [np.zeros(-(-file.data.record_count // 8), np.uint8) for file in files]
         levels = np.array([chain.classes[file.data.path] for file in files], np.int32)

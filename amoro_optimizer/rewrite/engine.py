@@ -514,7 +514,7 @@ def live_rows_in(
     Batch by batch: the position of its first stored row, which of its stored rows are deleted, and the live rows.
     `rows`: of the row groups; None: of the file. Raises UnreadableFile for another number.
     """
-    expected, found = file.record_count if rows is None else rows, 0
+    expected, rows_read = file.record_count if rows is None else rows, 0
     for first, batch in source.batches(projection.columns, row_groups):
         mask = deleted[first : first + batch.num_rows]
         with reading_file(file.path):
@@ -522,9 +522,9 @@ def live_rows_in(
         if has_lineage(projection.schema):
             live = with_lineage(live, np.flatnonzero(~mask) + first, file)
         yield first, mask, live
-        found += batch.num_rows
-    if found != expected:
-        raise UnreadableFile(f"{file.path} ends after {found} of {expected} rows")
+        rows_read += batch.num_rows
+    if rows_read != expected:
+        raise UnreadableFile(f"{file.path} ends after {rows_read} of {expected} rows")
 
 
 def _convert_file(run: RewriteRun, marks: DeleteFilter, outputs: Outputs, file: InputFile) -> int:

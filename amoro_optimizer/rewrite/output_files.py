@@ -83,10 +83,10 @@ class Outputs:
             if isinstance(self._open, SplicedOutput) and not self._open.takes_rows:
                 self.finish_file()
             output = self._open if self._open is not None else self._begin()
-            taken = batch.num_rows if self._room is None else min(self._room, batch.num_rows)
-            output.write(batch.slice(0, taken))
-            batch = batch.slice(taken)
-            self._take(output, taken)
+            rows = batch.num_rows if self._room is None else min(self._room, batch.num_rows)
+            output.write(batch.slice(0, rows))
+            batch = batch.slice(rows)
+            self._take(output, rows)
 
     def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
         """Add a row group as it is. Raises OtherLayout, and NotCopied, also where outputs are to be even."""

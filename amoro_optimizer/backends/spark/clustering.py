@@ -58,7 +58,7 @@ def cluster(application: Application, assignment: Assignment, job: Job) -> Clust
     facts = [stored for name in STAGES for stored in job.facts(name).values()]
     rows_read = sum(stored["rows_read"] for stored in job.facts(SPLIT).values())
     live_rows = sum(stored["rows"] for stored in job.facts(SPLIT).values())
-    made = RewriteOutput(
+    output = RewriteOutput(
         data_files=tuple(file for part in parts for file in part.data_files),
         delete_files=(),
         rows_read=rows_read,
@@ -69,10 +69,10 @@ def cluster(application: Application, assignment: Assignment, job: Job) -> Clust
         duration_ms=round((time.monotonic() - started) * 1000),
         peak_memory_bytes=max(stored["peak"] for stored in facts),
     )
-    if made.rows_written != live_rows or rows_read != sum(file.data.record_count for file in work.rewrite.rewritten):
-        raise CheckFailed(f"{rows_read} rows read, {made.rows_deleted} deleted, but {made.rows_written} written")
+    if output.rows_written != live_rows or rows_read != sum(file.data.record_count for file in work.rewrite.rewritten):
+        raise CheckFailed(f"{rows_read} rows read, {output.rows_deleted} deleted, but {output.rows_written} written")
     return ClusterOutput(
-        made,
+        output,
         cuts,
         stages,
         shuffle_bytes=sum(stored.get("sent_bytes", 0) for stored in facts),
@@ -149,10 +149,10 @@ def _rewritten(
             result = context.runJob(blocks, partial(written, shared, writing))
     finally:
         shared.destroy()
-    return [codec.decode(RewriteOutput, rewrite_pb2.RewriteOutput.FromString(one)) for one in result]
+    return [codec.decode(RewriteOutput, rewrite_pb2.RewriteOutput.FromString(part)) for part in result]
 
 
 def _stage(job: Job, name: str) -> StageFacts:
     """What the parts of a stage told; those that were repeated count once."""
     stored = job.facts(name).values()
-    return StageFacts(name, sum(one["core_ms"] for one in stored), sum(one["rows"] for one in stored))
+    return StageFacts(name, sum(facts["core_ms"] for facts in stored), sum(one["rows"] for one in stored))

@@ -39,8 +39,8 @@ class Pools:
     def pool_of(self, table: str) -> Iterator[str]:
         """The pool for a job of the table, exclusive until the table's last job is over."""
         with self._lock:
-            taken = {number for number, _ in self._held.values()}
-            free = next(number for number in itertools.count(1) if number not in taken)
+            used = {number for number, _ in self._held.values()}
+            free = next(number for number in itertools.count(1) if number not in used)
             number, jobs = self._held.get(table, (free, 0))
             self._held[table] = number, jobs + 1
         try:
@@ -134,7 +134,7 @@ class SparkBackend:
                 raise
         kind = self._kinds.of(work.kind)
         blob = run.fetch(kind.blob(work.payload)) if isinstance(kind, Fetching) else b""
-        kept: frozenset[str] = frozenset()
+        needed: frozenset[str] = frozenset()
         with self._channel.job(progress_of(work, run), run.age_s) as (name, job):
             assignment = Assignment(
                 attempt=codec.encode_attempt(run.attempt).SerializeToString(),
@@ -150,13 +150,13 @@ class SparkBackend:
             try:
                 with self._watching(run.attempt, job, run.is_cancelled), self._pools.pool_of(table) as pool:
                     result = self._run(table, run.attempt, assignment, job, pool)
-                kept = kind.files(result.payload)
+                needed = kind.files(result.payload)
             except AttemptAbandoned as error:
                 if run.is_cancelled() or self.loss:
                     raise
                 raise OptimizerError(f"Spark ran the task again meanwhile: {error.message}") from error
             finally:
-                self._remove(work, run.io_properties, [path for path in job.settle(SETTLE_S) if path not in kept])
+                self._remove(work, run.io_properties, [path for path in job.settle(SETTLE_S) if path not in needed])
         return result
 
     def _run(self, table: str, attempt: Attempt, assignment: Assignment, job: Job, pool: str) -> WorkResult:

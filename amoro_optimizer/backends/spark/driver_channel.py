@@ -127,22 +127,22 @@ class Job:
                 self._core_s += time.monotonic() - self._began.pop((part, execution))
                 self._changed.notify_all()
 
-    def _answer(self, line: Line, part: str, execution: int, said: Mapping[str, Any]) -> None:
+    def _answer(self, line: Line, part: str, execution: int, values: Mapping[str, Any]) -> None:
         """Handle a message of an execution, if it may still send one, and answer it."""
         with self._changed:
             is_newest = execution == self._newest[part]
             if not is_newest or self._over:
                 _send(line, _STOP if is_newest else _SUPERSEDED)
                 return
-            if "file" in said:
-                self._files.append(said["file"])
-            elif "facts" in said:
-                self._facts[part] = said["facts"]
-            elif "age" in said:
+            if "file" in values:
+                self._files.append(values["file"])
+            elif "facts" in values:
+                self._facts[part] = values["facts"]
+            elif "age" in values:
                 _send(line, f"{self._age_s():.6f}".encode())
                 return
             else:
-                code, message = said["failed"]
+                code, message = values["failed"]
                 self._failure = code, message
                 self.stop()
                 return
@@ -242,12 +242,12 @@ class WorkerLine:
             self._say({"failed": [code, message]})
         return self.is_over
 
-    def _say(self, said: Mapping[str, object]) -> bytes:
+    def _say(self, message: Mapping[str, object]) -> bytes:
         """Send a message, and return the driver's answer. Raises AttemptAbandoned."""
         answer = b""
         with self._failing_means_stop():
             if not self._stopped:
-                self._line.send_bytes(json.dumps(said).encode())
+                self._line.send_bytes(json.dumps(message).encode())
                 answer = self._hear()
         if self._stopped:
             raise AttemptAbandoned("the driver wants no more of this execution")
@@ -319,7 +319,7 @@ def _speak_at_once(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _send(line: Line, said: bytes) -> None:
+def _send(line: Line, data: bytes) -> None:
     # A closed connection is handled by the thread that reads it.
     with suppress(OSError):
-        line.send_bytes(said)
+        line.send_bytes(data)

@@ -73,13 +73,13 @@ def engine_of(path: str, spark: str) -> Jar | None:
     facts = dict(line.split(": ", 1) for line in manifest.splitlines() if ": " in line)
     title, version = facts.get("Implementation-Title", ""), facts.get("Implementation-Version", "")
     for kind, name, titles, least in _ENGINES:
-        if (found := titles.fullmatch(title)) is None:
+        if (match := titles.fullmatch(title)) is None:
             continue
         numbers, series = tuple(map(int, re.findall(r"\d+", version)[:2])), ".".join(spark.split(".")[:2])
-        if least <= numbers < _BELOW and found[1] in (None, series):
+        if least <= numbers < _BELOW and match[1] in (None, series):
             return Jar(kind, version)
         raise InvalidSettings(
-            f"the jar {path} has {name} {version}{f' for Spark {found[1]}' if found[1] else ''}: "
+            f"the jar {path} has {name} {version}{f' for Spark {match[1]}' if match[1] else ''}: "
             f"{name} from {least[0]}.{least[1]} to below 2.0 is needed, for Spark {series}",
             hint="Give another jar, or install PySpark of the jar's series; without the jar the optimizer rewrites.",
         )
@@ -171,13 +171,13 @@ def _jvm(context: SparkContext) -> JVM:
 
 def _causes(error: Exception) -> list[str]:
     """An error in the JVM and its causes, the innermost last: engines wrap them often."""
-    found = []
+    messages = []
     with suppress(Exception):  # the JVM may be gone
         thrown: JVM = getattr(error, "java_exception", None)
         while thrown is not None:
-            found.append(str(thrown.toString()).partition("\n")[0])
+            messages.append(str(thrown.toString()).partition("\n")[0])
             thrown = thrown.getCause()
-    return found
+    return messages
 
 
 #: With these, executions of one plan exclude each other, also those in other JVMs.
@@ -255,18 +255,18 @@ class _Hudi:
         """The instants of the service's plans that are not completed, oldest first, and whether each has begun."""
         timeline = self._table.reloadActiveTimeline()
         if self._is_compaction:
-            found = timeline.filterPendingCompactionTimeline().getInstants()
+            instants = timeline.filterPendingCompactionTimeline().getInstants()
         else:
-            found = self._hudi.common.util.ClusteringUtils.getPendingClusteringInstantTimes(self._table)
-        return dict(sorted((str(one.requestedTime()), bool(one.isInflight())) for one in found))
+            instants = self._hudi.common.util.ClusteringUtils.getPendingClusteringInstantTimes(self._table)
+        return dict(sorted((str(instant.requestedTime()), bool(instant.isInflight())) for instant in instants))
 
     def _schedule(self) -> str:
         """The instant of a new plan; "" where Hudi sees nothing to do."""
         if not self._has_lock:
             raise self._refused("no plan is pending, and without a lock none is made beside its writers")
         extra = self._hudi.common.util.Option.of({"amoro.process": self._procedure.marker})
-        made = (self._client.scheduleCompaction if self._is_compaction else self._client.scheduleClustering)(extra)
-        return str(made.get()) if made.isPresent() else ""
+        instant = (self._client.scheduleCompaction if self._is_compaction else self._client.scheduleClustering)(extra)
+        return str(instant.get()) if instant.isPresent() else ""
 
     def _execute(self, instant: str) -> pb.ProcedureOutput:
         # It tells that a driver of ours has begun the plan, also after its heartbeat has ended with it.

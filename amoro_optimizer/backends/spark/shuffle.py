@@ -50,8 +50,8 @@ DEFAULTS = {
 def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContext:
     """Start the application or join spark-submit's, whose settings `settings` override. Raises InvalidSettings."""
     if clashing := sorted(key for key, value in settings.items() if FIXED.get(key, value) != value):
-        told = ", ".join(f"{key}={FIXED[key]}" for key in clashing)
-        raise InvalidSettings(f"an optimizer on Spark needs {told}", hint="Leave these settings out.")
+        text = ", ".join(f"{key}={FIXED[key]}" for key in clashing)
+        raise InvalidSettings(f"an optimizer on Spark needs {text}", hint="Leave these settings out.")
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if not under_submit:
         require_java()
@@ -83,19 +83,19 @@ def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContex
 
 def max_cluster_bytes(conf: SparkConf) -> int:
     """The largest group in bytes that is clustered: by its setting, else by the disk. Raises InvalidSettings."""
-    told = conf.get(MOST_CLUSTERED)
-    if told is not None:
-        size = _SIZE.fullmatch(told.lower())
+    value = conf.get(MOST_CLUSTERED)
+    if value is not None:
+        size = _SIZE.fullmatch(value.lower())
         if size is None:
             raise InvalidSettings(
-                f"{MOST_CLUSTERED} has the malformed value {told!r}",
+                f"{MOST_CLUSTERED} has the malformed value {value!r}",
                 hint="Give a size such as 64g; 0 clusters nothing.",
             )
         return int(size[1]) << (10 * " kmgtp".index(size[2] or " "))
     if not re.match(r"local(\[|$)", str(conf.get("spark.master"))):
         return _MOST_ON_CLUSTER
     directories = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir") or gettempdir()
-    return min(free_disk(one) for one in directories.split(",")) // _DISK_FACTOR
+    return min(free_disk(directory) for directory in directories.split(",")) // _DISK_FACTOR
 
 
 #: A size as Spark's settings have it.
