@@ -163,7 +163,7 @@ def _committed(case: ProcessContext) -> frozenset[int]:
 def _was_refused(case: ProcessContext) -> bool:
     """Whether the catalog takes no sort orders: the files are committed without one."""
     return any(
-        isinstance(one.evidence, SortOrderAdded) and one.outcome is CommitOutcome.REFUSED for one in case.attempts
+        isinstance(item.evidence, SortOrderAdded) and item.outcome is CommitOutcome.REFUSED for item in case.attempts
     )
 
 
@@ -266,7 +266,7 @@ class Cluster(ActionDefaults):
         if (why := table.skip_reason()) is not None:
             return ClusterVerdict(False, why), None
         verdict = plan_clustering(_facts(table, situation), config, _cluster_request(request))
-        partition_depths = tuple(replace(one, path=table.partition_path(one.key)) for one in verdict.partitions)
+        partition_depths = tuple(replace(item, path=table.partition_path(item.key)) for item in verdict.partitions)
         verdict = replace(verdict, partitions=partition_depths)
         if config.update_strategy is UpdateStrategy.CARRY_OVER and not request.cluster.shows:
             limit = f"at most {config.carry_over_max_rows} of a group"
@@ -296,7 +296,7 @@ class Cluster(ActionDefaults):
     def clustered_groups(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made, each with the depths that were predicted of it."""
         kept = ClusterPlanState.of(case.process)
-        works = {one.number: decode_cluster_input(one.input) for one in case.results if one.number in groups}
+        works = {item.number: decode_cluster_input(item.input) for item in case.results if item.number in groups}
         return tuple(
             ClusteredGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
             for number, work in sorted(works.items())

@@ -132,7 +132,7 @@ def _of_range(common: pb.ListWork, ground: TableLocations, places: Sequence[str]
     work = pb.ListWork()
     work.CopyFrom(common)
     work.after, work.until = within.after, within.until
-    work.places.extend(one for one in places if within.meets(key_in_place(one)))
+    work.places.extend(place for place in places if within.meets(key_in_place(place)))
     work.must_be_listed.extend(one for one in ground.must_be_listed if within.holds(key_in_place(one)))
     return work
 
@@ -208,7 +208,7 @@ class CleanOrphanFiles(ActionDefaults):
         """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""
         age = timedelta(seconds=case.detail["age_s"])
         ground, before = table.ground(), case.process.created_at - age
-        access, places = table.access(), (one for one in ground.places if one != ground.metadata_place)
+        access, places = table.access(), (place for place in ground.places if place != ground.metadata_place)
         return sum(access.remove_empty_folders(place, before) for place in places)
 
     def _listing(self, table: AnyTable, inputs: "_SearchInputs", file_list: str) -> tuple[TriggerVerdict, Plan]:
@@ -231,7 +231,7 @@ class CleanOrphanFiles(ActionDefaults):
     def _condemning(self, table: AnyTable, seen: SearchResult, inputs: "_SearchInputs") -> Plan:
         result = replace(seen, orphans=_still_files(table, seen.orphans))
         kept = ", ".join(f"{count} {_KEPT.get(reason, reason)}" for reason, count in sorted(result.kept.items()))
-        size = sum(one.size_bytes or 0 for one in result.orphans)
+        size = sum(orphan.size_bytes or 0 for orphan in result.orphans)
         figures = {"files": len(result.orphans), "bytes": size}
         more = {"more_files": result.kept[BEYOND], "more_bytes": result.beyond_bytes} if result.kept[BEYOND] else {}
         reason = f"{many(len(result.orphans), 'orphan')} among {many(result.files, 'file')}"
@@ -327,10 +327,10 @@ def _pages(table: AnyTable, places: Sequence[str], options: Options) -> Iterator
 
 def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemned]:
     """The distinct orphans that are files: stores also list the empty objects of folders."""
-    empty = table.access().stat_many(one.path for one in orphans if not one.size_bytes)
+    empty = table.access().stat_many(orphan.path for orphan in orphans if not orphan.size_bytes)
     distinct = dict[str, Condemned]()
-    for one in orphans:
-        distinct.setdefault(one.path, one)
+    for orphan in orphans:
+        distinct.setdefault(orphan.path, orphan)
     return [one for one in distinct.values() if one.size_bytes or empty.get(one.path) is not None]
 
 
@@ -340,7 +340,7 @@ _KEPT = {"condemned already": "already marked for deletion"}  # reasons in words
 def _document(result: SearchResult, inputs: _SearchInputs) -> dict[str, object]:
     return {
         "orphan_files_count": len(result.orphans),
-        "bytes": sum(one.size_bytes or 0 for one in result.orphans),
+        "bytes": sum(orphan.size_bytes or 0 for orphan in result.orphans),
         "listed_files": result.files,
         "listed_bytes": result.bytes,
         "older_than_seconds": round(inputs.terms.age.total_seconds()),
@@ -402,16 +402,16 @@ def _task(common: pb.DeleteWork, batches: Sequence[DueBatch]) -> PlannedTask:
         cost=0,
         partition=batches[0].kind.value,
         input_files=sum(len(batch.files) for batch in batches),
-        input_bytes=sum(one.size_bytes or 0 for batch in batches for one in batch.files),
+        input_bytes=sum(file.size_bytes or 0 for batch in batches for file in batch.files),
         stage=_ORDER.index(batches[0].kind),
     )
 
 
 def _add(work: pb.DeleteWork, batch_id: int, files: Iterable[Condemned]) -> None:
     batch = work.batches.add(batch_id=batch_id)
-    for one in files:
-        modified = None if one.modified_at is None else to_us(one.modified_at)
-        batch.files.add(path=one.path, size_bytes=one.size_bytes, modified_us=modified)
+    for file in files:
+        modified = None if file.modified_at is None else to_us(file.modified_at)
+        batch.files.add(path=file.path, size_bytes=file.size_bytes, modified_us=modified)
 
 
 EMPTY_TRASH = "empty-trash"

@@ -97,7 +97,7 @@ def _decided(
     groups = [_row_groups(data, rule) for data in files]
     if config.row_group_merge is False:
         return None, f"{_ENCODES}: {_ENABLED} is false"
-    if sum(max(1, one) for one in groups) > task.output_count * rule.max_row_groups:
+    if sum(max(1, group) for group in groups) > task.output_count * rule.max_row_groups:
         return None, f"{_ENCODES}: there are more row groups than {rule.max_row_groups:,} for each output ({_MOST})"
     if all(data.file_format is not FileFormat.PARQUET for data in files):
         return None, f"{_ENCODES}: no file is Parquet"
@@ -109,7 +109,7 @@ def _decided(
     )
     small = f"smaller than {rule.min_row_group_bytes / (1 << 20):.3g} MiB on average"
     if config.row_group_merge is None and kind is OptimizingType.MINOR:
-        if rule.is_coarse(size, rows, sum(max(1, one) for one in groups), row_limit):
+        if rule.is_coarse(size, rows, sum(max(1, group) for group in groups), row_limit):
             return replace(
                 rule, min_row_group_bytes=0
             ), f"{copies}; row groups are {small}: major and full encode them later"
@@ -538,7 +538,9 @@ def _folded(groups: Sequence[Group], content: CommitContent) -> tuple[Figure, ..
     applied = {
         group.work.deletes[at].identity for group in groups for given in group.work.converted for at in given.deletes
     }
-    gone = {one.identity for one in content.removed_deletes if one.kind is DeleteKind.POSITION and not one.is_vector}
+    gone = {
+        item.identity for item in content.removed_deletes if item.kind is DeleteKind.POSITION and not item.is_vector
+    }
     folded = gone & applied
     if not folded:
         return ()

@@ -161,7 +161,7 @@ def _refuse(options: Options) -> None:
 
 def _refuse_named(options: Options, history: History, selected: SnapshotSelection) -> None:
     known = {snapshot_facts.snapshot_id for snapshot_facts in history.snapshots}
-    if missing := [one for one in options.snapshot_ids if one not in known]:
+    if missing := [id_ for id_ in options.snapshot_ids if id_ not in known]:
         raise InvalidArgument(f"the table has no snapshot {missing[0]}", hint="Name snapshots that it has.")
     for snapshot_id, why in selected.refused.items():
         raise InvalidArgument(
@@ -261,7 +261,7 @@ class AutoCreateTags(ActionDefaults):
         verdict = _tag_verdict(table, config, situation.now)
         if verdict.snapshot_id is None or not (config.enabled or request.name):
             return verdict, None
-        snapshot = next(one for one in table.snapshots() if one.snapshot_id == verdict.snapshot_id)
+        snapshot = next(item for item in table.snapshots() if item.snapshot_id == verdict.snapshot_id)
         detail = json.dumps({"tag": verdict.name, "max_age_ms": config.max_age_ms})
         reason = f"{verdict.reason}: on snapshot {snapshot.snapshot_id}"
         return verdict, Plan(AUTO_TAGS, reason, snapshot.snapshot_id, snapshot.sequence_number, (), detail)
@@ -277,7 +277,7 @@ class AutoCreateTags(ActionDefaults):
 
 def main_history(table: Readable) -> list[SnapshotFacts]:
     """The snapshots from main's head back, as far as the table still has them."""
-    return list(ancestors({one.snapshot_id: one for one in table.snapshots()}, table.facts.snapshot_id))
+    return list(ancestors({snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}, table.facts.snapshot_id))
 
 
 def _tag_config(properties: Mapping[str, str]) -> TagConfig:

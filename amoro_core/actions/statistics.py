@@ -47,7 +47,7 @@ def sketch_tasks(table: Readable, scan: TableScan, columns: Iterable[int]) -> tu
         _task(some, wanted)
         for spec_id in specs
         for few in runs_within(
-            _readings(table, scan, [one for one in scan.files if one.data.spec_id == spec_id]),
+            _readings(table, scan, [file for file in scan.files if file.data.spec_id == spec_id]),
             lambda reading: len(reading.rewritten),
             FILES_OF_A_TASK,
         )
@@ -61,7 +61,7 @@ def united(case: ProcessContext, columns: Iterable[int]) -> Mapping[int, ThetaSk
     if len(case.results) < case.tasks:
         raise CheckFailed(f"only {len(case.results)} of {many(case.tasks, 'task')} counted their files")
     for result in case.results:
-        reported = {one.field_id: one for one in pb.SketchOutput.FromString(result.output).columns}
+        reported = {column.field_id: column for column in pb.SketchOutput.FromString(result.output).columns}
         for field_id, sketch in sketches.items():
             if field_id not in reported:
                 raise CheckFailed(f"task {result.number} says nothing of the column {field_id}")
@@ -150,8 +150,8 @@ class ComputeStatistics(ActionDefaults):
         head = history[0]
         snapshots = {snapshot.snapshot_id for snapshot in table.snapshots()}
         replaced = [
-            *(one for one in entries.columns if one.snapshot_id == head.snapshot_id and columns),
-            *(one for one in entries.partitions if one.snapshot_id == head.snapshot_id and partitions),
+            *(column for column in entries.columns if column.snapshot_id == head.snapshot_id and columns),
+            *(item for item in entries.partitions if item.snapshot_id == head.snapshot_id and partitions),
             *(statistics_entry for statistics_entry in entries.every if statistics_entry.snapshot_id not in snapshots),
         ]
         stored = [{"path": one.path, "bytes": one.size_bytes, "snapshot_id": one.snapshot_id} for one in replaced]

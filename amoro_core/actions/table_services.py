@@ -293,7 +293,7 @@ class PaimonCompact(PaimonService):
     def count(self, table: AnyTable, config: ServiceConfig, options: PaimonOptions, now: datetime) -> TriggerVerdict:
         """By the sorted runs or small files in each bucket, and by the age of level 0."""
         contents = table.contents
-        most = max((fragments(one, contents, options) for one in contents.groups), default=0)
+        most = max((fragments(group, contents, options) for group in contents.groups), default=0)
         due, every = len(due_buckets(contents, config, options, now)), len(contents.groups)
         kind, least = (
             ("sorted runs", options.most_runs + 1) if contents.key_columns else ("small files", options.least_files)

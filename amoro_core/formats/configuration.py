@@ -131,7 +131,12 @@ def check_change(changes: Mapping[str, str | None]) -> None:
 
 def check_policy(name: str, values: Mapping[str, str]) -> None:
     """Raise InvalidArgument for properties of a policy that are unknown, malformed, or of tables alone."""
-    known = {item.key for one in CONFIGURATIONS if one.has_catalog_defaults for item in one.properties}
+    known = {
+        item.key
+        for configuration in CONFIGURATIONS
+        if configuration.has_catalog_defaults
+        for item in configuration.properties
+    }
     try:
         check_change(values)
         if other := next((key for key in values if key not in known), ""):

@@ -114,7 +114,7 @@ class DirectoryFormat(ABC):
                 *above, database, name = parts if len(parts) > 1 else (_DEFAULT, *parts)
                 yield (*above, database.removesuffix(_DATABASE), name)
             elif len(parts) < _DEPTH:
-                waiting += [(*parts, one) for one in folders if not one.startswith((".", "_")) and "=" not in one]
+                waiting += [(*parts, item) for item in folders if not item.startswith((".", "_")) and "=" not in item]
 
     def _is_marked(self, access: FileAccess, location: str) -> bool:
         return any(access.exists(f"{location}/{mark}") for mark in self.marks)

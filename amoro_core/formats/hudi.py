@@ -237,7 +237,7 @@ class HudiTable(DirectoryTable):
                 entry = self._entry(name := file.path.rpartition("/")[2])
                 self._names[entry.time, entry.state] = name
                 instant = entry.time, _COMPLETED_AS.get(entry.action, entry.action)
-                latest[instant] = max(entry, latest.get(instant, entry), key=lambda one: _STATES.index(one.state))
+                latest[instant] = max(entry, latest.get(instant, entry), key=lambda item: _STATES.index(item.state))
         for entry in sorted(latest.values(), key=lambda entry: (entry.time, entry.action)):
             # In layout 1 pending clusterings have the action of overwrites; only their plan tells them apart.
             is_replacing = entry.action == "replacecommit" and entry.state != COMPLETED

@@ -111,10 +111,10 @@ def write_carried(
         return write_vectors(access, path, vectors, rows[0].output.sequence_number)
     written: list[DeleteFile] = []
     with access.deleted_on_failure(file.path for file in written):
-        for one in rows:
-            path = _path(one, process_id, "parquet")
-            number = one.output.sequence_number
-            written.append(write_position_deletes(access, path, one.output, one.positions.ascending(), number, options))
+        for row in rows:
+            path = _path(row, process_id, "parquet")
+            number = row.output.sequence_number
+            written.append(write_position_deletes(access, path, row.output, row.positions.ascending(), number, options))
     return tuple(written)
 
 

@@ -138,7 +138,7 @@ def _other_paths(metadata: TableMetadata) -> tuple[str, str]:
 def equality_ids(scan: TableScan | None) -> frozenset[int]:
     """The fields compared by equality deletes that apply to a live data file."""
     deletes = () if scan is None else LiveFiles.of(scan.files).applied
-    return frozenset(one for delete in deletes if delete.kind is DeleteKind.EQUALITY for one in delete.equality_ids)
+    return frozenset(id_ for delete in deletes if delete.kind is DeleteKind.EQUALITY for id_ in delete.equality_ids)
 
 
 def context(
@@ -237,15 +237,15 @@ def table_schema(metadata: TableMetadata) -> TableSchema:
     identifiers = frozenset(schema.identifier_field_ids)
     columns = (
         SchemaColumn(
-            one.field_id, one.name, str(one.field_type), one.required, one.doc or "", one.field_id in identifiers
+            item.field_id, item.name, str(item.field_type), item.required, item.doc or "", item.field_id in identifiers
         )
-        for one in schema.fields
+        for item in schema.fields
     )
     partition = (
         PartitionColumn(
-            one.field_id, one.name, str(one.transform), one.source_id, schema.find_column_name(one.source_id) or ""
+            item.field_id, item.name, str(item.transform), item.source_id, schema.find_column_name(item.source_id) or ""
         )
-        for one in spec.fields
+        for item in spec.fields
     )
     return TableSchema(schema.schema_id, tuple(columns), spec.spec_id, tuple(partition))
 
@@ -461,7 +461,9 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
 
     return Sorting(
         columns=columns,
-        orders=tuple(clustering.SortOrder(one.order_id, keys_of(one), problem_of(one)) for one in metadata.sort_orders),
+        orders=tuple(
+            clustering.SortOrder(order.order_id, keys_of(order), problem_of(order)) for order in metadata.sort_orders
+        ),
         default_order_id=metadata.default_sort_order_id,
         partitioned_by=frozenset(
             field.source_id for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform)
@@ -572,6 +574,6 @@ def _fields_in_order(metadata: TableMetadata, spec: PartitionSpec) -> tuple[tupl
     types, schema = partition_types(metadata, spec), metadata.schema()
     if len(types) != len(spec.fields):  # a column is in no schema any more
         return ()
-    columns = [schema.find_type(one.source_id) if one.source_id in schema.field_ids else None for one in spec.fields]
+    columns = [schema.find_type(item.source_id) if item.source_id in schema.field_ids else None for item in spec.fields]
     order = sorted(range(len(types)), key=lambda at: (not isinstance(columns[at], _TIMES), at))
     return tuple((at, bound_key(types[at])) for at in order)

@@ -82,7 +82,7 @@ _NUMBERS = {
 
 def is_create(requirements: Sequence[Json]) -> bool:
     """Whether the table must not exist. Raises InvalidArgument where more is required of such a table."""
-    kinds = {field(one, "type", str) for one in requirements}
+    kinds = {field(requirement, "type", str) for requirement in requirements}
     if "assert-create" in kinds and len(kinds) > 1:
         raise InvalidArgument(f"Invalid create requirements: {sorted(kinds)}")
     return "assert-create" in kinds
@@ -90,19 +90,19 @@ def is_create(requirements: Sequence[Json]) -> bool:
 
 def require(metadata: Json, requirements: Iterable[Json]) -> None:
     """Raise CommitConflict unless the normalised metadata is as required, InvalidArgument for what is not known."""
-    for one in requirements:
-        match field(one, "type", str):
+    for requirement in requirements:
+        match field(requirement, "type", str):
             case "assert-create":
                 problem = "table already exists"
             case "assert-table-uuid":
-                wanted, known = field(one, "uuid", str), str(metadata.get("table-uuid"))
+                wanted, known = field(requirement, "uuid", str), str(metadata.get("table-uuid"))
                 same = wanted.lower() == known.lower()
                 problem = "" if same else f"UUID does not match: expected {known} != {wanted}"
             case "assert-ref-snapshot-id":
-                problem = _ref_problem(metadata["refs"].get(field(one, "ref", str)), one)
+                problem = _ref_problem(metadata["refs"].get(field(requirement, "ref", str)), requirement)
             case kind if kind in _NUMBERS:
                 place, words = _NUMBERS[kind]
-                number = field(one, kind.removeprefix("assert-"), int)
+                number = field(requirement, kind.removeprefix("assert-"), int)
                 same = number == metadata[place]
                 problem = "" if same else f"{words} changed: expected id {number} != {metadata[place]}"
             case kind:
@@ -213,7 +213,7 @@ def updated(metadata: Json, updates: Iterable[Json], now_ms: int, location: str)
 
 def created(updates: Sequence[Json], now_ms: int) -> dict[str, Any]:
     """The metadata of a table that a transaction creates by updates alone. Raises InvalidArgument."""
-    versions = (one["format-version"] for one in updates if one.get("action") == "upgrade-format-version")
+    versions = (update["format-version"] for update in updates if update.get("action") == "upgrade-format-version")
     version = next(versions, 2)
     if isinstance(version, bool) or version not in range(1, _NEWEST + 1):
         raise InvalidArgument(f"Unsupported format version: v{version} (supported: v{_NEWEST})")
@@ -235,11 +235,11 @@ def new_table(
     version, ids = _number(properties, "format-version", 2), dict[int, int]()
     fresh = _fresh(_checked(schema, version), ids)
     if identifiers := schema.get("identifier-field-ids"):
-        fresh["identifier-field-ids"] = [ids[one] for one in identifiers]
+        fresh["identifier-field-ids"] = [ids[identifier] for identifier in identifiers]
 
     def of_fresh(item: Json | None) -> list[dict[str, Any]]:
         fields = field(item, "fields", list) if item else []
-        return [{**one, "source-id": ids.get(field(one, "source-id", int), -1)} for one in fields]
+        return [{**item, "source-id": ids.get(field(item, "source-id", int), -1)} for item in fields]
 
     fields = [{**one, "field-id": _FIRST_FIELD + at} for at, one in enumerate(of_fresh(spec))]
     kept = {key: value for key, value in properties.items() if not _RESERVED.fullmatch(key)}
@@ -327,7 +327,7 @@ def _fresh(kind: Any, ids: dict[int, int]) -> Any:
     new: dict[str, Any] = {f"{key}-id": ids.setdefault(kind[f"{key}-id"], len(ids) + 1) for key in inner}
     fields = [{**one, "id": ids.setdefault(one["id"], len(ids) + 1)} for one in kind.get("fields", ())]
     if kind["type"] == "struct":
-        new["fields"] = [{**one, "type": _fresh(one["type"], ids)} for one in fields]
+        new["fields"] = [{**field, "type": _fresh(field["type"], ids)} for field in fields]
     return {**kind, **new, **{key: _fresh(kind[key], ids) for key in inner}}
 
 
@@ -417,9 +417,11 @@ def _add_spec(draft: _Draft, update: Json) -> None:
         {**one, "field-id": _FIRST_FIELD + at if one.get("field-id") is None else one["field-id"]} for at, one in given
     ]
     _require_sources(draft.present(_SCHEMAS), {"fields": fields}, "partition")
-    if len({field(one, "name", str) for one in fields}) < len(fields):
+    if len({field(item, "name", str) for item in fields}) < len(fields):
         raise InvalidArgument(f"Cannot use partition name more than once: {fields}")
-    if draft.version == 1 and [one["field-id"] for one in fields] != [*range(_FIRST_FIELD, _FIRST_FIELD + len(fields))]:
+    if draft.version == 1 and [item["field-id"] for item in fields] != [
+        *range(_FIRST_FIELD, _FIRST_FIELD + len(fields))
+    ]:
         raise InvalidArgument(f"Spec does not use sequential IDs that are required in v1: {fields}")
 
     def key(one: Json) -> Any:
@@ -529,12 +531,12 @@ def _put_item(key: str, name: str, id_key: str, kind: type[T], draft: _Draft, up
 
 def _remove_item(key: str, id_key: str, kind: type[T], draft: _Draft, update: Json) -> None:
     number, items = field(update, id_key, kind), draft.metadata.get(key) or []
-    draft.put(key, [one for one in items if one[id_key] != number])
+    draft.put(key, [item for item in items if item[id_key] != number])
 
 
 def _set_properties(draft: _Draft, update: Json) -> None:
     texts = field(update, "updates" if "updates" in update else "updated", dict)
-    if not all(isinstance(one, str) for one in texts.values()):
+    if not all(isinstance(text, str) for text in texts.values()):
         raise InvalidArgument("Cannot parse updates: the values of properties are texts")
     draft.metadata["properties"] |= texts
     draft.is_changed |= bool(texts)

@@ -115,7 +115,7 @@ def selector(metadata: TableMetadata, text: str) -> Callable[[DataFile], bool]:
     schema = metadata.schema()
     expression = _parse(text, schema)
     metrics = _InclusiveMetricsEvaluator(schema, expression, include_empty_files=True)
-    kinds = {one: kind for one in schema.field_ids if isinstance(kind := schema.find_type(one), _FROM_DATE)}
+    kinds = {id_: kind for id_ in schema.field_ids if isinstance(kind := schema.find_type(id_), _FROM_DATE)}
     tests = {spec_id: partition_test(metadata, spec, expression) for spec_id, spec in metadata.specs().items()}
 
     def selects(file: DataFile) -> bool:

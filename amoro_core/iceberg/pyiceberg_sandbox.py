@@ -129,7 +129,7 @@ def _problem(kind: Any, value: Any) -> str | None:
 def _columns(metadata: _Json) -> Iterator[tuple[str, _Json]]:
     """Every field of every schema, the current one first, with words for it."""
     current = metadata["current-schema-id"]
-    for schema in sorted(metadata["schemas"], key=lambda one: bool(one.get("schema-id") != current)):
+    for schema in sorted(metadata["schemas"], key=lambda item: bool(item.get("schema-id") != current)):
         number = schema.get("schema-id")
         for name, field in _fields(schema, ""):
             yield f"column {name}" if number == current else f"column {name} of schema {number}", field

@@ -142,7 +142,7 @@ def live_manifests(
     refuse_outside([snapshot.manifest_list], read_locations, way_out)
     manifests = read_list(table.io, snapshot.manifest_list)
     refuse_listed(table.metadata, snapshot, manifests)
-    live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
+    live = [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
     refuse_outside([manifest_file.manifest_path for manifest_file in live], read_locations, way_out)
     if encrypted := [manifest_file.manifest_path for manifest_file in live if manifest_file.key_metadata is not None]:
         raise TableRefused(f"the manifest {encrypted[0]} is encrypted", reason="encryption")
@@ -159,7 +159,7 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
 
 def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str], way_out: str) -> None:
     """Like `refuse_outside`, mostly by the directories alone, of which there are few."""
-    directories = dict.fromkeys(one for part in parts for one in part.shape.directories)
+    directories = dict.fromkeys(directory for part in parts for directory in part.shape.directories)
     odd = [one for part in parts for one in part.shape.odd]
     try:
         places = require_all_within(directories, read_locations, "read", way_out)

@@ -175,7 +175,7 @@ def refuse_contradictions(metadata: TableMetadata) -> None:
     """Raise TableRefused("metadata") for metadata that no writer makes: duplicate or dangling ids, times in no year;
     and, as Java's reader does, for refs to unknown snapshots and sequence numbers above the table's last one."""
     _refuse_ids(metadata)
-    ids = {one.snapshot_id for one in metadata.snapshots}
+    ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     current = metadata.current_snapshot_id
     if current is not None and current not in ids:
         raise _refused(f"the table has no snapshot {current}, which current-snapshot-id names")
@@ -187,21 +187,20 @@ def refuse_contradictions(metadata: TableMetadata) -> None:
     main = metadata.refs.get("main")
     if main is not None and main.snapshot_id != current:
         raise _refused(f"the branch main is at snapshot {main.snapshot_id}, but current-snapshot-id says {current}")
-    for one in metadata.snapshots:
-        committed_at(one)
+    for snapshot in metadata.snapshots:
+        committed_at(snapshot)
     if metadata.format_version != 1:
         last = metadata.last_sequence_number
-        for one in metadata.snapshots:
-            if not 0 <= (number := one.sequence_number or 0) <= last:
-                raise _refused(
-                    f"snapshot {one.snapshot_id} has the sequence number {number}, but the table's last one is {last}"
-                )
+        for snapshot in metadata.snapshots:
+            if not 0 <= (number := snapshot.sequence_number or 0) <= last:
+                where = f"snapshot {snapshot.snapshot_id} has the sequence number {number}"
+                raise _refused(f"{where}, but the table's last one is {last}")
 
 
 def _refuse_ids(metadata: TableMetadata) -> None:
     named: tuple[tuple[str, Iterable[int]], ...] = (
         ("snapshots", (snapshot.snapshot_id for snapshot in metadata.snapshots)),
-        ("schemas", (one.schema_id for one in metadata.schemas)),
+        ("schemas", (schema.schema_id for schema in metadata.schemas)),
         ("partition specs", (partition_spec.spec_id for partition_spec in metadata.partition_specs)),
         ("sort orders", (order.order_id for order in metadata.sort_orders)),
     )
@@ -660,7 +659,7 @@ def _may_meet(keys: Iterable[_Key], data: ColumnMetrics, delete: ColumnMetrics) 
 def _overlap(key: _Key, data: ColumnMetrics, delete: ColumnMetrics) -> bool:
     """Whether the ranges overlap; an unknown bound counts as overlapping."""
     maps = (data.lower_bounds, data.upper_bounds, delete.lower_bounds, delete.upper_bounds)
-    bounds: list[Any] = [None if (bound := one.get(key.field_id)) is None else key.order(bound) for one in maps]
+    bounds: list[Any] = [None if (bound := part.get(key.field_id)) is None else key.order(bound) for part in maps]
     return None in bounds or (bounds[0] <= bounds[3] and bounds[2] <= bounds[1])
 
 

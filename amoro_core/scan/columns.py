@@ -463,7 +463,7 @@ class Gathering:
         """Add all files of a part."""
         places, codes = self._last
         if places is not part.places:  # parts that come one after the other may share them
-            codes = np.array([self._codes.setdefault(one, len(self._codes)) for one in part.places], np.int32)
+            codes = np.array([self._codes.setdefault(place, len(self._codes)) for place in part.places], np.int32)
             self._last = part.places, codes
         place = pa.array(codes[part.columns["place"].to_numpy()], pa.int32())
         self._done.append({**part.columns, "place": place})

@@ -120,7 +120,7 @@ class LiveFiles(Sequence[ScannedFile]):
         if isinstance(files, cls):
             return files
         deletes = dict.fromkeys(delete for file in files for delete in file.deletes)
-        ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, *one.identity[:2])))
+        ordered = tuple(sorted(deletes, key=lambda item: (item.sequence_number, *item.identity[:2])))
         ids = {delete: at for at, delete in enumerate(ordered)}
         found = [(at, ids[delete]) for at, file in enumerate(files) for delete in file.deletes]
         pairs = paired(np.array(found, np.int64).reshape(-1, 2))
@@ -239,7 +239,7 @@ class LiveFiles(Sequence[ScannedFile]):
     @cached_property
     def has_position_file(self) -> Mask:
         """The files that a position delete file applies to, which is no vector."""
-        return self._with_deletes([one.kind is DeleteKind.POSITION and not one.is_vector for one in self.deletes])
+        return self._with_deletes([item.kind is DeleteKind.POSITION and not item.is_vector for item in self.deletes])
 
     def _with_deletes(self, chosen: Sequence[bool]) -> Mask:
         found = np.zeros(len(self.columns), np.bool_)
@@ -249,7 +249,7 @@ class LiveFiles(Sequence[ScannedFile]):
     @cached_property
     def carried_through(self) -> Numbers:
         """`ScannedFile.carried_through` for each file."""
-        own = np.array([one.sequence_number if one.is_converted else _NONE for one in self.deletes], np.int64)
+        own = np.array([delete.sequence_number if delete.is_converted else _NONE for delete in self.deletes], np.int64)
         found = np.full(len(self.columns), _NONE, np.int64)
         np.maximum.at(found, self.pairs.files, own[self.pairs.deletes])
         return found

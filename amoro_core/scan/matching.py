@@ -27,7 +27,7 @@ def match(
     TableRefused("position-delete-partition").
     """
     columns = data if isinstance(data, DataColumns) else columns_of(data)
-    ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, *one.identity[:2])))
+    ordered = tuple(sorted(deletes, key=lambda item: (item.sequence_number, *item.identity[:2])))
     named = _without_replaced(ordered, _named(columns, ordered))
     _refuse_elsewhere(columns, ordered, named.tolist())
     pairs = paired(_without_replaced(ordered, named, *_unnamed(columns, ordered)))
@@ -100,7 +100,7 @@ def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs
 def refuse_several_vectors(deletes: Iterable[DeleteFile]) -> None:
     """Raise TableRefused("deletion-vector") for two vectors of one data file, for which Java's readers fail."""
     seen: dict[str, DeleteFile] = {}
-    for delete in sorted((one for one in deletes if one.is_vector), key=lambda one: one.numbered):
+    for delete in sorted((item for item in deletes if item.is_vector), key=lambda one: one.numbered):
         if (named := delete.named_file) is None:
             continue
         if (other := seen.setdefault(normalise(named), delete)) is not delete:

@@ -127,7 +127,7 @@ class BlockerService:
         scan = None if passes and not others else table.scan()
         keys = {PartitionKey(one.data.spec_id, one.data.partition) for one in (scan.files if scan else ())}
         there = list(filter(holds, keys))
-        apart = frozenset(one.blocker_id for one in others if not any(map(holder(table, one.condition), there)))
+        apart = frozenset(other.blocker_id for other in others if not any(map(holder(table, other.condition), there)))
         return condition, frozenset(() if passes else map(table.partition_path, there)), apart
 
     def renew(self, blocker_id: str, held_for: timedelta | None = None) -> TableBlocker:

@@ -450,7 +450,7 @@ def table_request(
         if not (found := re.fullmatch(r"(\S+)\s+(.+?)(\s+not\s+null)?", text.strip(), re.IGNORECASE)):
             raise InvalidArgument(f"{text!r} is no column", hint='Write a name and a type, such as "id long not null".')
         fields.append({"id": number, "name": found[1], "type": found[2].lower(), "required": bool(found[3])})
-    ids, parts = {one["name"]: one["id"] for one in fields}, []
+    ids, parts = {field["name"]: field["id"] for field in fields}, []
     for text in partition:
         found = re.fullmatch(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?([^(),]+?)\)?", text.strip())
         if not found or found[3] not in ids:

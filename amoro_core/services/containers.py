@@ -296,7 +296,7 @@ class ContainerService:
         every = [
             Instance(item, optimizers.get(item.resource_id, "")) for item in self.store.read(groups.list_resources)
         ]
-        found = pick(wanted, every, "an optimizer", lambda one: (one.resource.resource_id, one.optimizer_id))
+        found = pick(wanted, every, "an optimizer", lambda item: (item.resource.resource_id, item.optimizer_id))
         if found is None:
             raise OptimizerNotFound(
                 f"no container has started an optimizer {wanted} that still runs",

@@ -342,7 +342,7 @@ class ChangeNotificationService:
 
     def _look_at(self, table_id: int, look: _Look) -> None:
         with self._lock:
-            self._due[table_id] = min(self._due.get(table_id, look), look, key=lambda one: one.at_s)
+            self._due[table_id] = min(self._due.get(table_id, look), look, key=lambda item: item.at_s)
             self._begin(self.coalesced_s)
 
     def _begin(self, pause_s: float) -> None:

@@ -220,7 +220,7 @@ def _guarded(db: Connection, optimizer_id: str, attempt: Attempt) -> tuple[Optim
 
 
 def _paths(batch: pending_deletions.Batch) -> tuple[str, ...]:
-    return tuple(one.path for one in batch.files)
+    return tuple(file.path for file in batch.files)
 
 
 #: Tries to delete a batch completely; after that it is given up, and the rest becomes orphans.
@@ -305,7 +305,7 @@ class SweepingService:
                 batch = self.store.read(partial(pending_deletions.get, batch_id=batch_id))
                 if batch is None or batch.table_uuid != case.process.table_uuid:
                     continue
-                endings = {one.path: removals.get(one.path, _NO_RESULT).ended for one in batch.files}
+                endings = {file.path: removals.get(file.path, _NO_RESULT).ended for file in batch.files}
                 failed = {path for path, ended in endings.items() if ended is Ended.FAILED}
                 deleted = {path for path, ended in endings.items() if ended is Ended.DELETED}
                 done["files_absent"] += sum(ended is Ended.ABSENT for ended in endings.values())
@@ -318,7 +318,7 @@ class SweepingService:
     ) -> None:
         done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(deleted)
         done["files_failed"] += len(left.files)
-        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in batch.files if one.path in deleted)
+        done["bytes_deleted"] += sum(file.size_bytes or 0 for file in batch.files if file.path in deleted)
         self.store.write(lambda db: pending_deletions.settle(db, left, TRIES))
         failpoint("sweep.after_batch")
         log.info(
@@ -351,7 +351,7 @@ class SweepingService:
         """Delete the files, which lie in the table's locations or in its trash."""
         access, places = table.access(batch.moved_to), trash_paths(batch)
         found = access.stat_many(places.values())
-        same = [one for one in batch.files if one.is_still(found[places[one.path]])]
+        same = [file for file in batch.files if file.is_still(found[places[file.path]])]
         begun = pending_deletions.begun(replace(batch, files=tuple(same)))
         if not self.store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
             return {}
@@ -373,12 +373,12 @@ class SweepingService:
         """Move the files to a folder of the trash, those too that an interrupted move has left on the way."""
         access, places = table.access(folder), trash_paths(batch, folder)
         here, there = access.stat_many(places), access.stat_many(places.values())
-        before = {one.path for one in batch.files if one.is_still(there[places[one.path]])}
-        same = tuple(one for one in batch.files if one.path in before or one.is_still(here[one.path]))
+        before = {file.path for file in batch.files if file.is_still(there[places[file.path]])}
+        same = tuple(file for file in batch.files if file.path in before or file.is_still(here[file.path]))
         begun = replace(pending_deletions.begun(replace(batch, files=same)), status=BatchStatus.MOVING, moved_to=folder)
         if not self.store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
             return {}
-        absent = sum(here[one] is None and there[places[one]] is None for one in places)
+        absent = sum(here[place] is None and there[places[place]] is None for place in places)
         done["files_absent"] += absent
         done["files_changed"] += len(batch.files) - len(same) - absent
         failpoint("sweep.before_move")

@@ -71,7 +71,7 @@ class JournalService:
             found = tasks.list_attempts(db, process, task or None, (after[0], after[1]), window.limit + 1)
             total = tasks.count_attempts(db, process, task or None)
             return process, cut(
-                found, window.limit, total, lambda one: f"{one.attempt.task_id.number}-{one.attempt.number}"
+                found, window.limit, total, lambda item: f"{item.attempt.task_id.number}-{item.attempt.number}"
             )
 
         return self.store.read(read)
@@ -207,7 +207,7 @@ def tell_rolled_back(db: Connection, table: TableRuntime, loaded: OpenTable, now
         return ""
     snapshots = with_roles(loaded, (Role.READ,), "history").snapshots()
     gone = rolled_back(list(processes_of), snapshots, table.snapshot_id)
-    by = next((application_of(one.summary) for one in snapshots if one.snapshot_id == table.snapshot_id), "")
+    by = next((application_of(item.summary) for item in snapshots if item.snapshot_id == table.snapshot_id), "")
     wanted = EventFilter(kinds=(EventKind.ROLLED_BACK,), table_id=table.table_id)
     stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
     words = ""

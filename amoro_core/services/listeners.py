@@ -106,11 +106,11 @@ class ListenerService:
 
     def asks_for(self, kind: EventKind, table: str) -> bool:
         """Whether any listener gets events of that kind about the table."""
-        return any(one.admits(kind, table) for one in self.receivers)
+        return any(receiver.admits(kind, table) for receiver in self.receivers)
 
     def begin(self) -> None:
         """Let new listeners begin now; forget those that are gone once events that they have not got are deleted."""
-        self.store.write(lambda db: events.keep_cursors(db, [one.name for one in self.receivers]))
+        self.store.write(lambda db: events.keep_cursors(db, [receiver.name for receiver in self.receivers]))
 
     def deliver(self, listener: Listener) -> None:
         """Send a listener what it has not got. An event that fails is sent again before any later one."""
@@ -144,16 +144,16 @@ class ListenerService:
 
     def statuses(self) -> list[ListenerStatus]:
         """Every listener and how far it is."""
-        return self.store.read(lambda db: [_status(db, one) for one in self.receivers])
+        return self.store.read(lambda db: [_status(db, receiver) for receiver in self.receivers])
 
     def resume(self, name: str) -> ListenerStatus:
         """Forget failures and losses of a listener, so that it is tried at once. Raises NotFound."""
 
         def change(db: Connection) -> ListenerStatus:
-            for one in self.receivers:
-                if one.name == name:
-                    events.save_cursor(db, ListenerCursor(name, _status(db, one).cursor.event_id))
-                    return _status(db, one)
+            for receiver in self.receivers:
+                if receiver.name == name:
+                    events.save_cursor(db, ListenerCursor(name, _status(db, receiver).cursor.event_id))
+                    return _status(db, receiver)
             raise NotFound(f"no listener has the name {name!r}", hint="List them with: amoro listener list")
 
         return self.store.write(change)
@@ -162,9 +162,11 @@ class ListenerService:
         """The lag of each listener; nothing while the state database can't be read."""
         values: dict[Series, float] = {}
         with suppress(StoreFailed, Fenced):
-            for one in self.statuses():
-                labels, now = (one.listener.name,), self.clock()
-                values[metrics.LISTENER_LAG, labels] = (now - (one.pending.at if one.pending else now)).total_seconds()
+            for status in self.statuses():
+                labels, now = (status.listener.name,), self.clock()
+                values[metrics.LISTENER_LAG, labels] = (
+                    now - (status.pending.at if status.pending else now)
+                ).total_seconds()
         return values
 
     def note_condition(self, kind: EventKind, alert: ActiveAlert) -> None:

@@ -202,7 +202,7 @@ class OverviewService:
             sums[item.process_id].append(item)
         for task in tasks.list_assigned_of(db, ids):
             held[task.task_id.process_id].append(task)
-        figures = {one: figures_of(held[one], sums[one], progress) for one in ids}
+        figures = {id_: figures_of(held[id_], sums[id_], progress) for id_ in ids}
         return [ProcessSummary(one, names[one.table_id], self._grown(one, figures[one.process_id])) for one in found]
 
     def _grown(self, process: OptimizingProcess, figures: TaskFigures) -> TaskFigures:
@@ -338,7 +338,7 @@ class QueueService:
         ids = [pending_table.table_id for _, (_, _, pending_table) in first]
         pending = {table.table_id: table for table in tables.list_pending(db, ids)}
         blockers = actions.list_blockers(db, now)
-        held_back = {one.table_id: "blocked" for one in blockers if BlockedOperation.OPTIMIZE in one.operations}
+        held_back = {item.table_id: "blocked" for item in blockers if BlockedOperation.OPTIMIZE in item.operations}
         held_back |= {table_id: "disabled" for table_id, table in pending.items() if not table.enabled}
         places = tuple(
             PendingPlace(

@@ -215,7 +215,7 @@ class MaintenanceService:
 
         def read(db: Connection) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
             records = actions.list_first(db, table_ids, page_limit(limit))
-            names = {one.table_id: one.identifier for one in tables.list_by_id(db, [one.table_id for one in records])}
+            names = {one.table_id: one.identifier for one in tables.list_by_id(db, [item.table_id for item in records])}
             active = {(number, one.action): one for number in names for one in processes.list_active_of(db, number)}
 
             def status(record: ActionRecord) -> ActionStatus:
@@ -223,7 +223,7 @@ class MaintenanceService:
                 is_on = ScheduleDecision(at is not None, "")
                 return ActionStatus(record, is_on, process, at, at is not None and at <= now)
 
-            return [(names[one.table_id], status(one)) for one in records], actions.count(db, table_ids)
+            return [(names[record.table_id], status(record)) for record in records], actions.count(db, table_ids)
 
         return self.store.read(read)
 

@@ -122,7 +122,7 @@ _RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIV
 
 def _counters(types: Sequence[str]) -> Iterator[Series]:
     """Counters that begin at 0: a series that appears with its first event would hide that event from `increase`."""
-    plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
+    plain = (metric for metric in metrics.METRICS if metric.kind is metrics.MetricKind.COUNTER and not metric.labels)
     ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
     maintained = ((metrics.MAINTAINED, labels) for labels in product(_actions(types), _RESULTS))
     kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)

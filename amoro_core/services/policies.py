@@ -42,7 +42,7 @@ _POLICY = {
     "set": yaml.MapPattern(yaml.Str(), yaml.Str()),
 }
 _HINT = "Write a list of policies, each with name, match and set, and if need be exclude and priority."
-_DEFAULTS = {known.key: known.default for one in CONFIGURATIONS for known in one.properties}
+_DEFAULTS = {known.key: known.default for configuration in CONFIGURATIONS for known in configuration.properties}
 
 
 @lru_cache(maxsize=8)
@@ -67,7 +67,7 @@ def parse_policies(text: str) -> Policies:
     for item in found:
         texts = [item["match"], *item.get("exclude", ())]
         try:
-            patterns = [parse_pattern(checked_pattern(one, Role.OPERATOR), within_parts=True) for one in texts]
+            patterns = [parse_pattern(checked_pattern(text, Role.OPERATOR), within_parts=True) for text in texts]
         except InvalidArgument as error:
             raise InvalidArgument(f"policy {item['name']}: {error.message}", hint=error.hint) from error
         rank = (*patterns[0].rank, item.get("priority", 0))
@@ -156,7 +156,7 @@ class PolicyService:
             if found != self._counted[0]:
                 policies = parse_policies(found[0].text) if found[0] else ()
                 known = self.store.read(table_listing.list_names) if policies else ()
-                counts = {one.name: sum(one.applies_to(table) for _, table in known) for one in policies}
+                counts = {policy.name: sum(policy.applies_to(table) for _, table in known) for policy in policies}
                 self._counted = found, {(name,): float(count) for name, count in counts.items()}
             return self._counted[1]
         return {}

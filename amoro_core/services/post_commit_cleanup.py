@@ -113,7 +113,7 @@ class ClearingService:
         for batch in batches:
             self.store.write(partial(pending_deletions.add_many, batches=[batch]))
             counts[f"{batch.kind.value.replace('-', '_')}_files_condemned"] += len(batch.files)
-            counts["bytes_condemned"] += sum(one.size_bytes or 0 for one in batch.files)
+            counts["bytes_condemned"] += sum(file.size_bytes or 0 for file in batch.files)
         failpoint("clear.after_condemning")
         if process.receipt is None:
             return None

@@ -54,7 +54,7 @@ class LearningService:
                 hint="Learn from fewer files at once.",
             )
         table = with_roles(self.tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
-        columns = frozenset(one.name for one in table.sorting().columns)
+        columns = frozenset(column.name for column in table.sorting().columns)
         today = self.clock().date()
         uses = [_use(record, columns, today) for record in records]
         oldest = today - KEEP_SCANS

@@ -192,7 +192,7 @@ class LeaseService:
     ) -> SnapshotLease:
         table = with_roles(self.tables.open(runtime.identifier), (Role.READ,), "leasing a snapshot")
         numbers = {snapshot_facts.snapshot_id: snapshot_facts.sequence_number for snapshot_facts in table.snapshots()}
-        oldest = min(snapshot_ids, key=lambda one: numbers.get(one, 0))
+        oldest = min(snapshot_ids, key=lambda item: numbers.get(item, 0))
         waits = [_PAUSE_S] * round(_WAIT_S / _PAUSE_S)
         while True:
             try:
@@ -333,7 +333,7 @@ class LeaseService:
                 )
 
     def _find(self, db: Connection, text: str) -> TableLease:
-        found = pick(text, snapshot_leases.list_leases(db, self.clock()), "a lease", lambda one: (one.lease_id,))
+        found = pick(text, snapshot_leases.list_leases(db, self.clock()), "a lease", lambda item: (item.lease_id,))
         if found is None:
             raise LeaseNotFound(f"no lease {text!r} holds: it was released or has expired")
         return TableLease(found, tables.get(db, found.table_id).identifier)
@@ -341,7 +341,7 @@ class LeaseService:
 
 def _age_ms(table: AnyTable, lease: SnapshotLease) -> int:
     """The age of the lease's snapshot when the lease ends, which is the maximum age of the tag."""
-    facts = next((one for one in table.snapshots() if one.snapshot_id == lease.snapshot_id), None)
+    facts = next((snapshot for snapshot in table.snapshots() if snapshot.snapshot_id == lease.snapshot_id), None)
     if facts is None:
         raise CommitConflict(f"snapshot {lease.snapshot_id} is not in the table any more")
     return max(1, round((lease.expires_at - facts.committed_at) / timedelta(milliseconds=1)))

@@ -110,9 +110,9 @@ def _commits_since(before: TableRuntime, table: OpenTable) -> int:
     head, since = table.facts.snapshot_id, before.refreshed_at
     if since is None or head == before.snapshot_id or Role.READ not in table.roles:
         return int(since is not None and head != before.snapshot_id)
-    known = {one.snapshot_id: one for one in with_roles(table, (Role.READ,), "counting commits").snapshots()}
+    known = {item.snapshot_id: item for item in with_roles(table, (Role.READ,), "counting commits").snapshots()}
     history = list(ancestors(known, head))
-    newer = list(takewhile(lambda one: one.snapshot_id != before.snapshot_id, history))
+    newer = list(takewhile(lambda item: item.snapshot_id != before.snapshot_id, history))
     if len(newer) == len(history) and before.snapshot_id is not None:
         newer = [one for one in newer if one.committed_at > since]
     return sum(PROCESS_ID not in one.summary for one in newer)
@@ -392,7 +392,7 @@ class TableService:
         if Role.READ in table.roles and self.asks_for(EventKind.SCHEMA_CHANGED, about.table):
             told = EventFilter(kinds=(EventKind.SCHEMA_CHANGED,), table_id=after.table_id)
             schema = with_roles(table, (Role.READ,), "listeners").schema()
-            columns = to_json({one.name: one.type for one in schema.columns})
+            columns = to_json({column.name: column.type for column in schema.columns})
             if [one.data["columns"] for one in events.list_newest(db, told, None, 1)] != [columns]:
                 data |= {"schema_id": schema.schema_id, "columns": columns}
                 append_event(db, EventKind.SCHEMA_CHANGED, f"the schema is {columns}", about, now, data)

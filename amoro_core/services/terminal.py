@@ -181,7 +181,7 @@ def _comparisons(table: "exp.Table") -> Iterator[Comparison]:
         return
     if any(join.method or join.kind not in ("", "INNER", "CROSS", "OUTER") for join in joins):
         return
-    others = {one.alias.lower() for one in select.expressions}
+    others = {expression.alias.lower() for expression in select.expressions}
     for one in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
         match one:
             case exp.EQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
@@ -206,8 +206,8 @@ def condition_of(reference: TableReference, schema: TableSchema) -> str:
     for name, form, constants in reference.comparisons:
         column, kind = kinds.get(name, ("", ""))
         pattern = _CONSTANTS.get(kind, "(?!)")
-        if re.fullmatch(r"[A-Za-z_]\w*", column) and all(re.fullmatch(pattern, one) for one in constants):
-            made.append(form.format(column, *(_written(kind, one) for one in constants)))
+        if re.fullmatch(r"[A-Za-z_]\w*", column) and all(re.fullmatch(pattern, constant) for constant in constants):
+            made.append(form.format(column, *(_written(kind, constant) for constant in constants)))
     return " AND ".join(made)
 
 
@@ -251,16 +251,18 @@ class TerminalService:
         """
         self.require_enabled()
         statement, rows = parse_statement(text), self._limit(limit)
-        identifiers = [self._identified(one) for one in statement.references]
+        identifiers = [self._identified(reference) for reference in statement.references]
         for identifier in identifiers:
             require(identifier)
         if statement.describes:
             columns = self._opened(identifiers[0]).schema().columns
-            cells = tuple((one.name, one.type, "no" if one.is_required else "yes", one.doc or None) for one in columns)
+            cells = tuple(
+                (item.name, item.type, "no" if item.is_required else "yes", item.doc or None) for item in columns
+            )
             names = tuple((name, "VARCHAR") for name in ("column_name", "column_type", "null", "comment"))
             return StatementResult(names, cells[:rows], len(cells) > rows)
         with self._cancellable(statement_id, caller, is_given_up) as is_cancelled, ExitStack() as leases:
-            opened, keeps = {one: self._opened(one) for one in identifiers}, []  # one snapshot of each table
+            opened, keeps = {item: self._opened(item) for item in identifiers}, []  # one snapshot of each table
             for identifier, table in opened.items():
                 if (snapshot_id := table.facts.snapshot_id) is not None:
                     lease = self.leasing.reading(identifier, {snapshot_id}, _HOLDER, is_cancelled)
@@ -312,11 +314,11 @@ class TerminalService:
     def _inputs(self, table: Readable, reference: TableReference) -> dict[str, Any]:
         """What the process needs to read the table: as few files as the statement lets it."""
         schema, snapshot_id = table.schema(), table.facts.snapshot_id
-        if len({one.name.lower() for one in schema.columns}) < len(schema.columns):
+        if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
             raise InvalidArgument(f"{'.'.join(reference.name)} has columns whose names differ only in their case")
         scan = table.scan_of(snapshot_id) if snapshot_id is not None else None
         scans = [scan] if scan is not None else []
-        files = [file for one in scans for file in one.files]
+        files = [file for scan in scans for file in scan.files]
         if condition := condition_of(reference, schema):
             with suppress(TableRefused):  # of a condition on a name that its grammar takes for a word of its own
                 selects = table.selects(condition)
@@ -326,7 +328,7 @@ class TerminalService:
         return {
             "local": reference.local,
             "schema": contexts[schema.spec_id].schema_json,
-            "names": {one.field_id: one.name for one in schema.columns},
+            "names": {column.field_id: column.name for column in schema.columns},
             "works": [
                 self.encode(work)
                 for place, some in by_partition(files).items()

@@ -176,7 +176,7 @@ def find_blocker_against(
 ) -> Blocker | None:
     """The oldest unexpired blocker of any of these operations on the table; `partly`: also of some partitions."""
     wanted = frozenset(operations)
-    held = (one for one in list_blockers(db, now, table_id) if partly or not one.condition)
+    held = (blocker for blocker in list_blockers(db, now, table_id) if partly or not blocker.condition)
     return next((blocker for blocker in held if blocker.operations & wanted), None)
 
 

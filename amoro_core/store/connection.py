@@ -263,7 +263,7 @@ class RowMapping(Generic[V]):
         """At most `limit` values with a greater key than `after`, which need not exist, by their keys."""
         sql = f"SELECT * FROM {table} WHERE {key} > :after AND ({where or 1}) ORDER BY {key} LIMIT :limit"
         found = self.select(db, sql, {**values, "after": after, "limit": limit + 1})
-        return cut(found, limit, db.count(table, where or None, values), lambda one: str(self.to_row(one)[key]))
+        return cut(found, limit, db.count(table, where or None, values), lambda item: str(self.to_row(item)[key]))
 
 
 def _codec_of(hint: Any) -> tuple[str, Codec | None]:

@@ -142,7 +142,9 @@ def resource_page(db: Connection, group: str, before: str, limit: int) -> Page[R
         "ORDER BY resource_id DESC LIMIT :most",
         {"group": group, "before": before, "most": limit + 1},
     )
-    return cut(found, limit, db.count("resource", "group_name = :group", {"group": group}), lambda one: one.resource_id)
+    return cut(
+        found, limit, db.count("resource", "group_name = :group", {"group": group}), lambda item: item.resource_id
+    )
 
 
 _SCALINGS = RowMapping(Scaling, failure="start_failure")

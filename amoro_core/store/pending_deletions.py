@@ -80,13 +80,13 @@ def batches_of(
     waiting: dict[FileKind, list[Condemned]] = {}
 
     def batch_of(kind: FileKind) -> Batch:
-        by_path = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
+        by_path = tuple(sorted(waiting.pop(kind), key=lambda item: item.path))
         return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, by_path)
 
-    for one in files:
-        waiting.setdefault(one.kind, []).append(one)
-        if len(waiting[one.kind]) == MOST_IN_A_BATCH:
-            yield batch_of(one.kind)
+    for file in files:
+        waiting.setdefault(file.kind, []).append(file)
+        if len(waiting[file.kind]) == MOST_IN_A_BATCH:
+            yield batch_of(file.kind)
     for kind in sorted(waiting, key=_ORDER.index):
         yield batch_of(kind)
 
@@ -198,7 +198,7 @@ def list_facts(
         "FROM condemned_batch WHERE (:table_id IS NULL OR table_id = :table_id) "
         "AND (:process_id = '' OR process_id = :process_id) "
         "AND status IN (SELECT value FROM json_each(:statuses)) ORDER BY purge_at_ms, batch_id",
-        {"table_id": table_id, "process_id": process_id, "statuses": json.dumps([one.value for one in statuses])},
+        {"table_id": table_id, "process_id": process_id, "statuses": json.dumps([status.value for status in statuses])},
     )
 
 
@@ -264,7 +264,7 @@ def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
     wanted = frozenset(paths)
     for facts in list_facts(db, table_id, statuses=(BatchStatus.WAITING,)) if wanted else ():
         batch = get(db, facts.batch_id)
-        spared = () if batch is None else tuple(one for one in batch.files if one.path in wanted)
+        spared = () if batch is None else tuple(file for file in batch.files if file.path in wanted)
         if batch is None or not spared:
             continue
         if files := without(batch, wanted).files:
@@ -277,7 +277,7 @@ def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
 def without(batch: Batch, removed: Iterable[str]) -> Batch:
     """The batch without these paths."""
     known = frozenset(removed)
-    return replace(batch, files=tuple(one for one in batch.files if one.path not in known))
+    return replace(batch, files=tuple(file for file in batch.files if file.path not in known))
 
 
 def begun(batch: Batch) -> Batch:
@@ -298,20 +298,20 @@ def settle_moved(db: Connection, batch: Batch, moved: Iterable[str], left: Itera
     """Keep what a move to the batch's folder has brought there, until `purge_at`; what is left behind waits as before
     for another try, unless it has had them all."""
     there, here = frozenset(moved), frozenset(left)
-    if files := tuple(one for one in batch.files if one.path in there):
+    if files := tuple(file for file in batch.files if file.path in there):
         add_many(db, [replace(batch, files=files, status=BatchStatus.MOVED, tries=0)])
     known = get(db, batch.batch_id)
     if known is None or not here:
         remove(db, batch.batch_id)
         return
     status = BatchStatus.DELETED if batch.tries >= tries else BatchStatus.WAITING
-    files = tuple(one for one in batch.files if one.path in here)
+    files = tuple(file for file in batch.files if file.path in here)
     save(db, replace(batch, files=files, status=status, moved_to="", purge_at=known.purge_at))
 
 
 def settle_returned(db: Connection, batch: Batch, back: Iterable[str]) -> None:
     """Restore what has come back from the batch's folder; the rest of it stays there."""
-    if returned := tuple(one for one in batch.files if one.path in frozenset(back)):
+    if returned := tuple(file for file in batch.files if file.path in frozenset(back)):
         add_many(db, [replace(batch, files=returned, status=BatchStatus.RESTORED, moved_to="")])
     left = without(batch, (one.path for one in returned))
     if left.files:
@@ -329,13 +329,13 @@ def _to_row(batch: Batch) -> Row:
     return {
         **_BATCHES.to_row(batch),
         "files": len(batch.files),
-        "bytes": sum(one.size_bytes or 0 for one in batch.files),
+        "bytes": sum(file.size_bytes or 0 for file in batch.files),
         "content": _packed(batch.files),
     }
 
 
 def _packed(files: Iterable[Condemned]) -> bytes:
-    rows = [[one.path, one.size_bytes, to_ms_or_none(one.modified_at), one.reason] for one in files]
+    rows = [[file.path, file.size_bytes, to_ms_or_none(file.modified_at), file.reason] for file in files]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
 
 

@@ -104,7 +104,7 @@ def find_by_part(db: Connection, text: str) -> OptimizingProcess:
         "WHERE :length < 36 AND :text IN (substr(process_id, 1, :length), substr(process_id, -:length)) LIMIT 10)",
         {"text": text, "length": len(text)},
     )
-    process = pick(text, found, "a process", lambda one: (one.process_id,))
+    process = pick(text, found, "a process", lambda item: (item.process_id,))
     if process is None:
         raise _missing(text)
     return process
@@ -363,7 +363,7 @@ def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProce
     """Another active process in the same lane of the same table, by its id here or by its uuid."""
     active = list_active_of(db, process.table_id, process.table_uuid)
     others = (one for one in active if one.lane == process.lane and one.process_id != process.process_id)
-    return next((one for one in others if one.status not in IN_NO_LANE), None)
+    return next((other for other in others if other.status not in IN_NO_LANE), None)
 
 
 def _missing(process_id: str) -> ProcessNotFound:

@@ -162,7 +162,7 @@ def input_sizes(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, int]
     rows = db.select(
         "SELECT process_id, task_number, length(input) AS size FROM json_each(:asked) AS one CROSS JOIN task_payload "
         "ON process_id = json_extract(one.value, '$[0]') AND task_number = json_extract(one.value, '$[1]')",
-        {"asked": to_json([(one.process_id, one.number) for one in task_ids])},
+        {"asked": to_json([(id_.process_id, id_.number) for id_ in task_ids])},
     )
     return {TaskId(row["process_id"], row["task_number"]): int(row["size"]) for row in rows}
 

@@ -234,7 +234,7 @@ def _missing(task_id: TaskId) -> TaskNotFound:
 
 
 def _ids_parameter(task_ids: Iterable[TaskId]) -> Row:
-    return {"asked": to_json([(one.process_id, one.number) for one in task_ids])}
+    return {"asked": to_json([(id_.process_id, id_.number) for id_ in task_ids])}
 
 
 def _key(task_id: TaskId) -> Row:

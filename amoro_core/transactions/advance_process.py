@@ -76,7 +76,7 @@ def block_needs_renewal(db: Connection, process: OptimizingProcess, now: datetim
 
 
 def _own_blockers(db: Connection, process: OptimizingProcess, now: datetime) -> list[Blocker]:
-    return [one for one in actions.list_blockers(db, now, process.table_id) if one.reason == _block_reason(process)]
+    return [item for item in actions.list_blockers(db, now, process.table_id) if item.reason == _block_reason(process)]
 
 
 def _block_reason(process: OptimizingProcess) -> str:
@@ -94,7 +94,7 @@ def settled_groups(db: Connection, process: OptimizingProcess) -> Settled:
 
 def committed_groups(attempts: Iterable[CommitAttempt]) -> frozenset[int]:
     """The groups whose results the table has."""
-    return frozenset(number for one in attempts if one.outcome is CommitOutcome.DONE for number in one.groups)
+    return frozenset(number for item in attempts if item.outcome is CommitOutcome.DONE for number in item.groups)
 
 
 def _landed_attempts(db: Connection, process: OptimizingProcess) -> list[CommitAttempt]:
@@ -121,7 +121,7 @@ def merged(receipts: Sequence[Receipt]) -> Receipt:
     """
     return replace(
         receipts[-1],
-        **{name: sum(getattr(one, name) for one in receipts) for name in _SUMMED},
+        **{name: sum(getattr(receipt, name) for receipt in receipts) for name in _SUMMED},
         base_snapshot_id=receipts[0].base_snapshot_id,
         more=(*_figures(receipts), Figure("commits", len(receipts), "")),
     )

@@ -16,7 +16,7 @@ log = get_logger("amoro.sweeping")
 
 def unmark_needed(db: Connection, batch: Batch, needed: Mapping[str, str]) -> None:
     """Take off what is needed, each with the reason; the rest of the batch waits as before, where it is."""
-    for path in sorted({one.path for one in batch.files}.intersection(needed)):
+    for path in sorted({file.path for file in batch.files}.intersection(needed)):
         log.error("guard.spoke", process=batch.process_id, path=path, why=needed[path])
     status = BatchStatus.MOVING if batch.status is BatchStatus.MOVING else BatchStatus.MOVED
     spared = pending_deletions.without(replace(batch, status=status if batch.moved_to else BatchStatus.WAITING), needed)
@@ -39,7 +39,7 @@ _BACK = (Ended.MOVED, Ended.ABSENT)
 def trash_paths(batch: Batch, folder: str = "") -> dict[str, str]:
     """Where each file of a batch lies, or will lie in that folder; in no trash that is its own path."""
     within = folder or batch.moved_to
-    return {one.path: place_in(within, one.path) if within else one.path for one in batch.files}
+    return {file.path: place_in(within, file.path) if within else file.path for file in batch.files}
 
 
 def trash_path(batch: Batch, path: str) -> str:
@@ -50,7 +50,7 @@ def trash_path(batch: Batch, path: str) -> str:
 
 def split_batch(db: Connection, batch: Batch, trash: Trash) -> Batch:
     """The part of a batch that goes to the trash; a rest beside it becomes a batch of its own."""
-    takes = trash.takes([one.path for one in batch.files])
+    takes = trash.takes([file.path for file in batch.files])
     files = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if is_taken)
     rest = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if not is_taken)
     if not files or not rest:

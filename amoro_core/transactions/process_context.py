@@ -184,7 +184,7 @@ def reserved_files(
         words = f"process {process.process_id} ({process.type}, {process.status})"
         action = find_action(process.action)
         paths.update(dict.fromkeys(map(normalise, action.inputs(read_context(db, process.process_id))), words))
-    blockers = tuple(one for one in actions.list_blockers(db, now, table_id) if one.condition)
+    blockers = tuple(blocker for blocker in actions.list_blockers(db, now, table_id) if blocker.condition)
     return ReservedFiles(paths, frozenset(found), blockers)
 
 
@@ -195,7 +195,7 @@ def with_blocked(reserved: ReservedFiles, table: Rewritable) -> ReservedFiles:
     paths = dict(reserved.paths)
     for blocker in reserved.blockers:
         holds, words = holder(table, blocker.condition), f"a writer (blocker {blocker.blocker_id}: {blocker.condition})"
-        for file in (one.data for one in scan.files):
+        for file in (item.data for item in scan.files):
             if holds(PartitionKey(file.spec_id, file.partition)):
                 paths.setdefault(normalise(file.path), words)
     return replace(reserved, paths=paths)

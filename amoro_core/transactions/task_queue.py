@@ -207,7 +207,7 @@ def _planned(
 def _fitting(db: Connection, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
     """The first of these tasks, as many as fit into one answer: at least one."""
     sizes = queue_stats.input_sizes(db, task_ids) if len(task_ids) > 1 else {}
-    total = list(accumulate(sizes.get(one, 0) for one in task_ids))
+    total = list(accumulate(sizes.get(id_, 0) for id_ in task_ids))
     return task_ids[: max(bisect_right(total, ANSWER_BYTES), 1)]
 
 

@@ -188,7 +188,7 @@ class Reporting:
     ) -> dict[Attempt, TableIdentifier | None]:
         """Accept attempts; their tables, None for a stale one. Attempts that delete are left out: see `ack_guarded`."""
         now = as_stored(self.clock())
-        known = tasks.get_many(db, {one.task_id for one in attempts})
+        known = tasks.get_many(db, {attempt.task_id for attempt in attempts})
         table_ids: dict[Attempt, int | None] = {}
         for attempt in attempts:
             task = known.get(attempt.task_id)

@@ -64,7 +64,7 @@ def _outside(files: LiveFiles, stays: Mask, candidates: Iterable[DeleteFile]) ->
     of_positions = np.maximum(numbers - 1, carried_through)[is_free]
     by_place |= {(DeleteKind.POSITION, place): least for place, least in _least(files, ids[is_free], of_positions)}
     named = files.ids_of(
-        {normalise(one.referenced_data_file) for one in candidates if one.referenced_data_file is not None}
+        {normalise(item.referenced_data_file) for item in candidates if item.referenced_data_file is not None}
     )
     referenced = (files.columns.paths[at].as_py() for at in named[stays[named]].tolist())
     return _Outside(
@@ -92,7 +92,7 @@ def _needed(files: LiveFiles, ids: Ids, stays: Mask) -> Iterator[DeleteFile]:
     """The deletes that apply to any of the files and were not folded into its own position delete."""
     yield from files.newer_equality_deletes(ids, files.carried_through[ids])
     pairs = files.pairs
-    is_named = np.array([one.named_file is not None for one in files.deletes], np.bool_)[pairs.deletes]
+    is_named = np.array([delete.named_file is not None for delete in files.deletes], np.bool_)[pairs.deletes]
     number = np.array([delete_file.sequence_number for delete_file in files.deletes], np.int64)[pairs.deletes]
     is_needed = stays[pairs.files] & (is_named | (number > files.carried_through[pairs.files]))
     yield from (files.deletes[at] for at in np.unique(pairs.deletes[is_needed]).tolist())
@@ -117,7 +117,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         for given in group.work.converted
     }
     vectors = (file for group in groups for file in group.output.delete_files if file.is_vector)
-    converted = _Converted(folded, frozenset(normalise(one.referenced_data_file or "") for one in vectors))
+    converted = _Converted(folded, frozenset(normalise(vector.referenced_data_file or "") for vector in vectors))
     files = LiveFiles.of(scan.files)
     stays = np.ones(len(files), np.bool_)
     for at in files.ids_of((*rewritten, *folded)).tolist():
@@ -178,7 +178,7 @@ def _idle_marks(
     if any(mark.is_vector for mark in marks):
         hidden = (delete for delete in deletes if _is_hidden(delete, scanned.data))
     # A delete that names a file is never folded into a mark.
-    folded = (one for one in scanned.deletes if one.named_file is None)
+    folded = (delete for delete in scanned.deletes if delete.named_file is None)
     carried = (one for one in folded if one.sequence_number <= scanned.carried_through)
     if all(delete.numbered in going for delete in (*carried, *hidden)):
         yield from marks

@@ -87,7 +87,7 @@ def planned_equality_deletes_still_apply(group: Group, view: ValidationView) -> 
     """A row that one deleted and that came back is in no output; it did not where all that was left out is deleted."""
     left_out = view.read.left_out.get(group.number, {})
     for at, given in on_state(group, view):
-        gone = [one for one in missing_deletes(group, given, view) if one.kind is DeleteKind.EQUALITY]
+        gone = [delete for delete in missing_deletes(group, given, view) if delete.kind is DeleteKind.EQUALITY]
         is_unknown = group.look_up is not None  # which rows it has hit
         if gone and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, view))):
             return (
@@ -303,7 +303,7 @@ def planned_deletes_still_apply(group: Group, view: ValidationView) -> str | Non
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
     stood_for = deletes_of_a_joined_file_that_went(group, view)
     for given in on_history(group, view):
-        if gone := [one for one in missing_deletes(group, given, view) if (given.data.path, one) not in stood_for]:
+        if gone := [item for item in missing_deletes(group, given, view) if (given.data.path, item) not in stood_for]:
             return f"the delete {gone[0].path} no longer applies to {given.data.path}"
     return None
 

@@ -126,7 +126,7 @@ def key_batches(
     with open_rows(access, delete, fetched(access, delete)) as source:
         _check_count(source, delete)
         # A key in a delete file may be null where the table's column may not.
-        optional = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in wanted.fields)
+        optional = (NestedField(item.field_id, item.name, item.field_type, required=False) for item in wanted.fields)
         projection = bind(Schema(*optional), source.schema, mapping, {}, delete.path)
         unwritten = {field_id for field_id in ids if isinstance(schema.find_type(field_id), UnknownType)}
         missing = set(ids) - field_ids_in(projection, source.schema) - unwritten - set(once_unknown)

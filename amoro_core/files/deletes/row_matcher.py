@@ -277,7 +277,7 @@ class _Search:
         self, wanted: _Wanted, outputs: Sequence[DataFile], taken: Mapping[int, PositionSet]
     ) -> dict[RowPosition, RowPosition]:
         """Where rows of the same values are, each another one. Raises RowsMissing where hashes can't tell them."""
-        hashes, keys = row_hashes(wanted.rows), key_hashes([comparable(wanted.keys[one]) for one in self._keys])
+        hashes, keys = row_hashes(wanted.rows), key_hashes([comparable(wanted.keys[key]) for key in self._keys])
         result: dict[RowPosition, RowPosition] = {}
         is_open = np.ones(len(hashes), np.bool_)
         for number, output in enumerate(outputs):

@@ -254,7 +254,7 @@ def _rows_of(vector: DeleteFile, rows: Mapping[str, int]) -> int:
 def _runs(vectors: Iterable[DeleteFile], rows: Mapping[str, int]) -> Iterator[list[DeleteFile]]:
     """The vectors in runs, each of one file and read at once."""
     run: list[DeleteFile] = []
-    for delete in sorted(vectors, key=lambda one: one.identity):
+    for delete in sorted(vectors, key=lambda item: item.identity):
         _refuse_size(delete, rows)
         if run and not _joins(run, delete):
             yield run

@@ -51,7 +51,7 @@ def dictionary_columns(rows: pa.Table, most_bytes: int, encoded: Collection[str]
 def column_encodings(columns: pa.Schema) -> dict[str, str]:
     """Encodings of columns by name: ids of rows, which mostly follow each other, are stored as differences."""
     row_id = str(ROW_ID_FIELD_ID).encode()
-    return {one.name: "DELTA_BINARY_PACKED" for one in columns if (one.metadata or {}).get(FIELD_ID) == row_id}
+    return {column.name: "DELTA_BINARY_PACKED" for column in columns if (column.metadata or {}).get(FIELD_ID) == row_id}
 
 
 def _is_wasted(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:

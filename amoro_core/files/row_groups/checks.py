@@ -155,7 +155,7 @@ def open_source(
         leaves, layout = _leaves(footer.schema), tuple(_column_layout(element) for element in footer.schema[1:])
         source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, leaves, layout)
         orders = footer.column_orders
-        if orders is None or len(orders) != len(leaves) or any(one.type_order is None for one in orders):
+        if orders is None or len(orders) != len(leaves) or any(order.type_order is None for order in orders):
             raise NotCopied("its columns have no order, so their bounds must stay unused")
         _require_sound(source, begin)
         if content is None:
@@ -180,7 +180,9 @@ def _footer(text: bytes) -> Struct:
 def _with_indexes(source: CopySource, end: int) -> CopySource:
     """The file that is not in memory with its page indexes, read at once: writers put them before the footer."""
     chunks = [chunk for group in source.footer.row_groups if group.num_rows for chunk in group.columns]
-    begin = min((at for one in chunks for at in (one.offset_index_offset, one.column_index_offset) if at), default=end)
+    begin = min(
+        (at for chunk in chunks for at in (chunk.offset_index_offset, chunk.column_index_offset) if at), default=end
+    )
     if not 0 < end - begin <= _INDEX_BYTES:
         return source
     return replace(source, structs=Bytes(source.read(begin, end - begin)), structs_at=begin)
@@ -659,16 +661,16 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
         raise NotCopied("its pages have other encodings than the footer says")
     if values != meta.num_values or not data_pages or data_pages[0][0] != meta.data_page_offset:
         raise NotCopied("its pages are not those that the footer says")
-    if index is not None and data_pages != [(one.offset, one.compressed_page_size) for one in index.page_locations]:
+    if index is not None and data_pages != [(item.offset, item.compressed_page_size) for item in index.page_locations]:
         raise NotCopied("its pages are not those that the offset index says")
 
 
 def _encodings(stats: Sequence[Struct]) -> dict[int, int]:
     """The encodings of the data pages, of both versions: not every writer distinguishes them here."""
     result: dict[int, int] = {}
-    for one in stats:
-        if one.page_type != _DICTIONARY_PAGE and one.count:
-            result[one.encoding] = result.get(one.encoding, 0) + one.count
+    for pages in stats:
+        if pages.page_type != _DICTIONARY_PAGE and pages.count:
+            result[pages.encoding] = result.get(pages.encoding, 0) + pages.count
     return result
 
 

@@ -348,7 +348,7 @@ class SplicedOutput(ParquetOutput):
                 self._write_all(content)
             parts += [(part, shift) for part in run]
             del content  # a large one is released before the next is read
-        self._behind.add(group, begin, sorted(parts, key=lambda one: one[0].number))
+        self._behind.add(group, begin, sorted(parts, key=lambda item: item[0].number))
 
     def _write_all(self, content: memoryview) -> None:
         for begin in range(0, len(content), _PIECE_BYTES):

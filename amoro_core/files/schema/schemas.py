@@ -130,7 +130,9 @@ def without_unknown(schema: Schema) -> Schema:
 
 def _written_fields(fields: Iterable[NestedField]) -> list[NestedField]:
     return [
-        with_type(one, _written_type(one.field_type)) for one in fields if not isinstance(one.field_type, UnknownType)
+        with_type(field, _written_type(field.field_type))
+        for field in fields
+        if not isinstance(field.field_type, UnknownType)
     ]
 
 

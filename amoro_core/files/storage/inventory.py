@@ -198,7 +198,7 @@ class _Spelled:
         if known is None:
             if len(self._directories) >= _DIRECTORIES:
                 self._directories.clear()
-            known = tuple(f"{one.rstrip('/')}/" for one in path_aliases(directory or "/"))
+            known = tuple(f"{alias.rstrip('/')}/" for alias in path_aliases(directory or "/"))
             self._directories[directory] = known
         return [one + name for one in known]
 

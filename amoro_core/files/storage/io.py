@@ -201,7 +201,7 @@ def require_all_real(places: Iterable[str], prefixes: Sequence[str], verb: str, 
 
 @lru_cache(maxsize=1024)
 def _local(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(normalise(one) for one in prefixes if is_local(one))
+    return tuple(normalise(prefix) for prefix in prefixes if is_local(prefix))
 
 
 def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, shown: str) -> None:

@@ -169,9 +169,9 @@ class InternalCatalog(NoopCatalog):
 
     def every_namespace(self, parent: Name = ()) -> Iterator[Name]:
         """The namespaces at any depth, each before those in it."""
-        for one in self.namespaces(parent):
-            yield one
-            yield from self.every_namespace(one)
+        for namespace in self.namespaces(parent):
+            yield namespace
+            yield from self.every_namespace(namespace)
 
     def namespace_properties(self, space: Name) -> dict[str, str]:
         """Raises NamespaceNotFound."""
@@ -305,7 +305,7 @@ class InternalCatalog(NoopCatalog):
     ) -> CommitTableResponse:
         """Change a table. Raises CommitFailedException, NoSuchTableError."""
         name = table.name()
-        sent = [[from_json(one.model_dump_json()) for one in items] for items in (requirements, updates)]
+        sent = [[from_json(item.model_dump_json()) for item in items] for items in (requirements, updates)]
         try:
             (state,) = self.commit([TableChange(name, *sent)], None)
         except CommitConflict as error:
@@ -348,7 +348,7 @@ class InternalCatalog(NoopCatalog):
             self.require_free(change.name)
             return change.name, None, parsed(lambda: created(change.updates, now_ms))
         metadata = normalised(from_json(state.content, cache_strings="keys"))
-        added = [one.get("snapshot") for one in change.updates if one.get("action") == "add-snapshot"]
+        added = [update.get("snapshot") for update in change.updates if update.get("action") == "add-snapshot"]
         # A proxy may send a request again whose answer was lost: snapshots are added with all else or not at all.
         if added and all(one in metadata["snapshots"] for one in added):
             return state

@@ -96,7 +96,7 @@ def _trace_state(table: Table, snapshot_id: int, shows: Callable[[TableMetadata]
     """Landed if the change shows now or in a state in the table's metadata log; refuted once its snapshot is gone."""
     if any(shows(state) for state in (table.metadata, *earlier_states(table))):
         return Trace.LANDED
-    return Trace.OPEN if any(one.snapshot_id == snapshot_id for one in table.metadata.snapshots) else Trace.REFUTED
+    return Trace.OPEN if any(item.snapshot_id == snapshot_id for item in table.metadata.snapshots) else Trace.REFUTED
 
 
 def _points(metadata: TableMetadata, name: str, snapshot_id: int) -> bool:
@@ -126,7 +126,7 @@ def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None, *, ag
         again and snapshot_ref.snapshot_id == snapshot_id and snapshot_ref.snapshot_ref_type is SnapshotRefType.TAG
     ):
         raise CommitConflict(f"the table has a branch or tag {name} already")
-    if all(one.snapshot_id != snapshot_id for one in metadata.snapshots):
+    if all(snapshot.snapshot_id != snapshot_id for snapshot in metadata.snapshots):
         raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
     age = {} if max_age_ms is None else {"max-ref-age-ms": max_age_ms}
     update = {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": snapshot_id, **age}
@@ -289,14 +289,14 @@ def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], 
     if not ours:
         return ()
     # Maps of positions are in no commit: a large table is not read for them.
-    are_maps = all(one.endswith(MAP_ENDING) for one in ours)
+    are_maps = all(path.endswith(MAP_ENDING) for path in ours)
     named = set() if are_maps else {normalise(path) for path in _named(table, since)}
     return tuple(path for path in ours if normalise(path) not in named and _is_deleted(access, path))
 
 
 def _is_below(path: str, places: Iterable[str]) -> bool:
     place = normalise(path)
-    return ".." not in place.split("/") and any(is_within(path, one) and place != normalise(one) for one in places)
+    return ".." not in place.split("/") and any(is_within(path, item) and place != normalise(item) for item in places)
 
 
 def _is_deleted(access: FileAccess, path: str) -> bool:
@@ -314,7 +314,7 @@ def _named(table: Table, since: int) -> Iterator[str]:
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from statistics_paths(metadata)
-    snapshots = [one for one in metadata.snapshots if (one.sequence_number or 0) >= since]
+    snapshots = [snapshot for snapshot in metadata.snapshots if (snapshot.sequence_number or 0) >= since]
     yield from (snapshot.manifest_list for snapshot in snapshots)
     for manifest in manifests_of(table.io, snapshots):
         if manifest.sequence_number < since:

@@ -236,7 +236,7 @@ def _require_older(content: CommitContent, metadata: TableMetadata, sequence_num
 def _stage(
     draft: Draft, head: Head, content: CommitContent, summary: Mapping[str, str], settings: MergeSettings
 ) -> StagedCommit:
-    parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
+    parent = next(snapshot for snapshot in draft.table.metadata.snapshots if snapshot.snapshot_id == head.snapshot_id)
     metrics = ChangeCounts()
     added = [*_added(draft, ManifestContent.DATA, content.added_data, metrics)]
     own = (replace(delete, sequence_number=draft.sequence_number) for delete in content.carried_deletes)

@@ -70,7 +70,7 @@ def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: 
     # Manifests older than the attempt can't name its files.
     manifests = (one for one in manifests_of(io, metadata.snapshots) if one.sequence_number >= sequence_number)
     return bool(files) and any(
-        entry.data_file.file_path in files for one in manifests for entry in read_manifest(io, one).entries
+        entry.data_file.file_path in files for manifest in manifests for entry in read_manifest(io, manifest).entries
     )
 
 

@@ -76,7 +76,7 @@ def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Sna
     the parent id."""
     if since is not None:
         return True
-    if all(one.snapshot_id != planned_snapshot_id for one in metadata.snapshots):
+    if all(snapshot.snapshot_id != planned_snapshot_id for snapshot in metadata.snapshots):
         return None
     *_, oldest = history_from(metadata, metadata.current_snapshot_id)
     return False if oldest.parent_snapshot_id is None else None
@@ -88,7 +88,7 @@ def _removed(
     """Equality deletes that a snapshot after the plan's removed, or that were added since and that a writer dropped
     without an entry for their removal, by path."""
     metadata = table.metadata
-    planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
+    planned = next((snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == planned_snapshot_id), None)
     limit = None if planned is None else planned.sequence_number or 0
     delete_files = (*scan.dangling, *LiveFiles.of(scan.files).applied)
     live = {delete.numbered for delete in delete_files if delete.kind is DeleteKind.EQUALITY}
@@ -153,7 +153,7 @@ def _ours(metadata: TableMetadata) -> list[Snapshot]:
     if head is None:
         return []
     oldest_ms = head.timestamp_ms - LOOKS_BACK // timedelta(milliseconds=1)
-    found = takewhile(lambda one: one.timestamp_ms >= oldest_ms, history_from(metadata, head.snapshot_id))
+    found = takewhile(lambda item: item.timestamp_ms >= oldest_ms, history_from(metadata, head.snapshot_id))
     return [snapshot for snapshot in reversed(list(found)) if summary_of(snapshot).get(PROCESS_ID)]
 
 
@@ -192,9 +192,9 @@ def _late(
     read: ManifestReader,
 ) -> Iterator[LateDelete]:
     """Of the absent files that snapshots name, those that commits of ours had replaced before."""
-    replaced = {one.snapshot_id: _replaced(table, one, read) for one in ours}
-    for snapshot, delete_files in sorted(found, key=lambda one: _number(one[0])):
-        before = [one for one in ours if _number(one) < _number(snapshot)]
+    replaced = {commit.snapshot_id: _replaced(table, commit, read) for commit in ours}
+    for snapshot, delete_files in sorted(found, key=lambda item: _number(item[0])):
+        before = [commit for commit in ours if _number(commit) < _number(snapshot)]
         by = {path: one for one in before for path in replaced[one.snapshot_id]}
         files = sorted(path for path in delete_files if path in by)
         if not files:

@@ -45,7 +45,7 @@ def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]
     manifests = manifests_of(table.io, kept)
     specs = {metadata.default_spec_id, *(manifest_file.partition_spec_id for manifest_file in manifests)}
     schemas = {metadata.current_schema_id, *(one.schema_id for one in kept if one.schema_id is not None)}
-    by_newest = sorted(metadata.schemas, key=lambda one: -one.schema_id)
+    by_newest = sorted(metadata.schemas, key=lambda item: -item.schema_id)
     needed = {field.source_id for spec in metadata.partition_specs if spec.spec_id in specs for field in spec.fields}
     if any(manifest_file.content == ManifestContent.DELETES for manifest_file in manifests):
         needed |= {field_id for one in by_newest for field_id in one.field_ids}
@@ -57,8 +57,8 @@ def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]
             schemas.add(one.schema_id)
             needed -= one.field_ids
     return (
-        sorted(one.spec_id for one in metadata.partition_specs if one.spec_id not in specs),
-        sorted(one.schema_id for one in metadata.schemas if one.schema_id not in schemas),
+        sorted(spec.spec_id for spec in metadata.partition_specs if spec.spec_id not in specs),
+        sorted(schema.schema_id for schema in metadata.schemas if schema.schema_id not in schemas),
     )
 
 
@@ -76,7 +76,7 @@ def stage_expiry(
     snapshot is gone already, is held by a reference that stays, or a reference to remove does not exist.
     """
     metadata = table.metadata
-    known = {one.snapshot_id for one in metadata.snapshots}
+    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     if missing := sorted(snapshot_ids - known):
         raise CommitConflict(f"snapshot {missing[0]} is not in the table any more")
     for name, ref in sorted(metadata.refs.items()):
@@ -101,7 +101,7 @@ def stage_expiry(
 def _updates(table: Table, gone: Set[int], ref_names: Sequence[str], clean: bool) -> Iterator[Json]:
     for name in sorted(ref_names):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
-    yield from statistics_removals(table.metadata, lambda one: one.snapshot_id in gone)
+    yield from statistics_removals(table.metadata, lambda item: item.snapshot_id in gone)
     if gone:
         yield {"action": "remove-snapshots", "snapshot-ids": sorted(gone)}
     if clean:
@@ -162,7 +162,7 @@ def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadat
     gone = frozenset(update.snapshot_ids)
     if held := [name for name, ref in base_metadata.refs.items() if ref.snapshot_id in gone]:
         raise CommitFailedException(f"{held[0]} points at a snapshot that is to be removed")
-    left = [one for one in base_metadata.snapshots if one.snapshot_id not in gone]
+    left = [snapshot for snapshot in base_metadata.snapshots if snapshot.snapshot_id not in gone]
     known, log = {one.snapshot_id for one in left}, base_metadata.snapshot_log
     last_gap = max((at for at, entry in enumerate(log) if entry.snapshot_id not in known), default=-1)
     context.add_update(update)
@@ -171,7 +171,9 @@ def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadat
             "snapshots": left,
             "snapshot_log": log[last_gap + 1 :],
             "statistics": [file for file in base_metadata.statistics if file.snapshot_id not in gone],
-            "partition_statistics": [one for one in base_metadata.partition_statistics if one.snapshot_id not in gone],
+            "partition_statistics": [
+                file for file in base_metadata.partition_statistics if file.snapshot_id not in gone
+            ],
         }
     )
 
@@ -281,7 +283,7 @@ def stage_return(
         raise CommitConflict("no metadata file with the expired snapshots can be read any more")
     gone = set(removed.snapshot_ids)
     snapshots = [snapshot for snapshot in state.snapshots if snapshot.snapshot_id in gone]
-    ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
+    ordered = sorted(snapshots, key=lambda item: (item.sequence_number or 0, item.timestamp_ms))
     wanted = [LostRef(f"restored-{snapshot.snapshot_id}", snapshot) for snapshot in ordered]
     payload, refs = _stage(table, wanted, own_metadata)
     metadata = table.metadata

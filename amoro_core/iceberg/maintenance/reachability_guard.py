@@ -124,7 +124,7 @@ class Guard:
         metadata = table.metadata
         if _last_number(metadata) < self._sequence_number:
             raise _older(table)
-        lists = {one.manifest_list: self._lists.get(one.manifest_list) for one in metadata.snapshots}
+        lists = {snapshot.manifest_list: self._lists.get(snapshot.manifest_list) for snapshot in metadata.snapshots}
         names = {path: path for path in self._manifests}
         described: dict[str, tuple[int, int | None]] = {}
         for path, known in lists.items():
@@ -235,9 +235,11 @@ def _named(metadata: TableMetadata, location: str | None) -> Iterator[tuple[str,
     if location:
         yield location, "the table's metadata file"
     yield from ((entry.metadata_file, "a metadata file of the table's log") for entry in metadata.metadata_log)
-    yield from ((one.statistics_path, "statistics of the table") for one in metadata.statistics)
-    yield from ((one.statistics_path, "partition statistics of the table") for one in metadata.partition_statistics)
-    yield from ((one.manifest_list, f"the manifest list of snapshot {one.snapshot_id}") for one in metadata.snapshots)
+    yield from ((file.statistics_path, "statistics of the table") for file in metadata.statistics)
+    yield from ((item.statistics_path, "partition statistics of the table") for item in metadata.partition_statistics)
+    yield from (
+        (item.manifest_list, f"the manifest list of snapshot {item.snapshot_id}") for item in metadata.snapshots
+    )
 
 
 def _of_directory(table: Table, path: str) -> str:

@@ -58,7 +58,7 @@ def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[StorageR
 
     add([*_named_by(metadata, table.metadata_location), *manifests])
     for file in manifests.values():
-        add(one.path for one in _entries(table.io, file, live=False))
+        add(entry.path for entry in _entries(table.io, file, live=False))
     ranges: tuple[dict[StorageRoot, Keys], ...] = tuple({} for _ in range(len(cuts) + 1))
     for (at, place), parts in found.items():
         ranges[at][place] = merged(parts)
@@ -93,8 +93,8 @@ def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
     kept = metadata.model_copy(
         update={
             "snapshots": [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone],
-            "statistics": [one for one in metadata.statistics if one.snapshot_id not in gone],
-            "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in gone],
+            "statistics": [file for file in metadata.statistics if file.snapshot_id not in gone],
+            "partition_statistics": [item for item in metadata.partition_statistics if item.snapshot_id not in gone],
         }
     )
     return _released(table.io, metadata, gone, kept, table.metadata_location, are_known=True)
@@ -107,7 +107,7 @@ def released(base: TableMetadata, gone: Set[int], now: Table) -> Iterator[Releas
     in the order of deletion; memory is a few bytes for each. Raises like `named`, and CatalogUnavailable for a state
     that still has one of the snapshots.
     """
-    if still := gone & {one.snapshot_id for one in now.metadata.snapshots}:
+    if still := gone & {snapshot.snapshot_id for snapshot in now.metadata.snapshots}:
         raise CatalogUnavailable(
             f"the catalog answers with a state that still has snapshot {min(still)}, which was removed",
             hint="It is retried automatically.",
@@ -198,7 +198,7 @@ def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released
         kind = FileKind.DATA if entry.content == DataFileContent.DATA else FileKind.DELETE
         yield Released(entry.path, kind, entry.size_bytes, entry.content == DataFileContent.EQUALITY_DELETES)
     counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
-    if None not in counts and found != sum(one for one in counts if one is not None):
+    if None not in counts and found != sum(count for count in counts if count is not None):
         raise UnreadableFile(f"the manifest {file.manifest_path} has {found} entries, and its list counts {counts}")
 
 
@@ -215,7 +215,7 @@ def _live(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Ke
     for file in manifests:
         if len(found) == len(candidates):
             break  # no candidate is left
-        live = keys_of(one.path for one in _entries(io, file, live=True))
+        live = keys_of(entry.path for entry in _entries(io, file, live=True))
         found = merged([found, np.intersect1d(live, candidates, assume_unique=True)])
     return found
 
@@ -223,8 +223,8 @@ def _live(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Ke
 def _once(files: Iterable[Released]) -> Iterator[Released]:
     """Each file once, whatever its spelling."""
     seen: set[int] = set()
-    for one in files:
-        keys = {key_of(spelling) for spelling in path_aliases(one.path)}
+    for file in files:
+        keys = {key_of(spelling) for spelling in path_aliases(file.path)}
         if not keys & seen:
-            yield one
+            yield file
         seen |= keys

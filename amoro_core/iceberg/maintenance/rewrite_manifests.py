@@ -153,7 +153,7 @@ def _point(entry: ManifestEntry) -> Point:
 
 
 def _sorted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    return sorted(entries, key=lambda one: (_point(one), one.sequence_number or 0, one.data_file.file_path))
+    return sorted(entries, key=lambda item: (_point(item), item.sequence_number or 0, item.data_file.file_path))
 
 
 def stage(
@@ -255,7 +255,7 @@ def _staged(
     parent = now.head()
     staged = draft.finish(
         parent,
-        sorted((*new, *kept), key=lambda one: one.content),
+        sorted((*new, *kept), key=lambda item: item.content),
         Operation.REPLACE,
         {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, {})},
     )

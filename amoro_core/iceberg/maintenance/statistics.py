@@ -147,7 +147,7 @@ def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> 
     metadata = table.metadata
     specs = metadata.specs()
     types = {spec_id: partition_types(metadata, spec) for spec_id, spec in specs.items()}
-    snapshots = {one.snapshot_id: one for one in metadata.snapshots}
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     rows: dict[tuple[int, Partition], PartitionRow] = {}
     holds_everywhere = False
     for manifest in read_list(table.io, snapshot.manifest_list):
@@ -234,9 +234,9 @@ def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
 def distinct_values(metadata: TableMetadata) -> dict[int, int]:
     """About how many values columns have, by field id, by the newest statistics; those of main's history come first."""
     known = {one.snapshot_id: one for one in snapshot_facts(metadata)}
-    order = {one.snapshot_id: one.sequence_number for one in ancestors(known, metadata.current_snapshot_id)}
+    order = {item.snapshot_id: item.sequence_number for item in ancestors(known, metadata.current_snapshot_id)}
     found: dict[int, int] = {}
-    for file in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
+    for file in sorted(metadata.statistics, key=lambda item: order.get(item.snapshot_id, -1)):
         for field_id, blob in _sketches(file):
             number = (blob.properties or {}).get(NDV, "")
             if re.fullmatch("[0-9]{1,18}", number):
@@ -269,8 +269,8 @@ def stage_statistics(
     snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
-    present = {one.snapshot_id for one in metadata.snapshots}
-    updates = statistics_removals(metadata, lambda one: one.snapshot_id not in present)
+    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    updates = statistics_removals(metadata, lambda item: item.snapshot_id not in present)
     written, count = list[StatisticsEntry](), 0
     with _created_files(metadata, access) as create:
         if sketches:
@@ -315,14 +315,15 @@ def stage_removal(table: Table, paths: Collection[str]) -> bytes:
     not referenced."""
     if missing := set(paths) - statistics_paths(table.metadata):
         raise CommitConflict(f"the table does not name the statistics {min(missing)} any more")
-    return commit_request(table, statistics_removals(table.metadata, lambda one: one.statistics_path in paths))
+    return commit_request(table, statistics_removals(table.metadata, lambda item: item.statistics_path in paths))
 
 
 def _puffin(snapshot: Snapshot, sketches: Sequence[ColumnSketch]) -> tuple[PuffinFile, list[Json]]:
     """The file of the sketches, and the description of its blobs in the metadata."""
     number = snapshot.sequence_number or 0
     blobs = [
-        Blob(THETA, (one.field_id,), snapshot.snapshot_id, number, one.payload, {NDV: str(one.ndv)}) for one in sketches
+        Blob(THETA, (sketch.field_id,), snapshot.snapshot_id, number, sketch.payload, {NDV: str(sketch.ndv)})
+        for sketch in sketches
     ]
     described: list[Json] = [
         {

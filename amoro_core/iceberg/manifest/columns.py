@@ -240,8 +240,8 @@ def _value(field: _Field, data: bytes, at: int) -> tuple[int, bytes | None]:
             size, start = number_at(data, at)
             at = start + size
         case _Kind.RECORD:
-            for one in field.fields:
-                at, _ = _value(one, data, at)
+            for item in field.fields:
+                at, _ = _value(item, data, at)
         case _Kind.OTHER:
             decoder = BoundedDecoder(data, at)
             field.reader.read(decoder)

@@ -209,7 +209,7 @@ def _header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) 
     if not isinstance(partition, StructType):
         raise ValueError(f"the partition has the type {partition}")
     # Optional fields, as specified; pyiceberg makes them required if their source is.
-    fields = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in partition.fields)
+    fields = (NestedField(field.field_id, field.name, field.field_type, required=False) for field in partition.fields)
     return ManifestHeader(
         spec_id=manifest.partition_spec_id,
         spec_json=meta["partition-spec"],
@@ -225,10 +225,10 @@ def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
     """The manifests, and the files that they name. Raises UnreadableFile, and CatalogUnavailable for one that has
     vanished meanwhile: its files may be committed since the table was loaded."""
     found: set[str] = set()
-    for one in manifests:
+    for manifest in manifests:
         file = ManifestFile.from_args(
-            manifest_path=one.path,
-            manifest_length=one.size_bytes,
+            manifest_path=manifest.path,
+            manifest_length=manifest.size_bytes,
             partition_spec_id=0,
             content=ManifestContent.DATA,
             sequence_number=UNASSIGNED_SEQ,
@@ -238,8 +238,8 @@ def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
         try:
             found.update(entry.data_file.file_path for entry in read_manifest(file_io, file).entries)
         except DataFileMissing as error:
-            raise CatalogUnavailable(f"Flink has committed or removed {one.path} meanwhile") from error
-        found.add(one.path)
+            raise CatalogUnavailable(f"Flink has committed or removed {manifest.path} meanwhile") from error
+        found.add(manifest.path)
     return found
 
 
@@ -266,7 +266,7 @@ def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField
 def live_files(manifest: ManifestFile) -> int | None:
     """The number of live files by the manifest list; None if it does not say."""
     counts = (manifest.added_files_count, manifest.existing_files_count)
-    return None if None in counts else sum(one or 0 for one in counts)
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def parents_of(schema: Schema, field_id: int) -> Iterator[int]:
@@ -278,7 +278,7 @@ def parents_of(schema: Schema, field_id: int) -> Iterator[int]:
 
 def history_from(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
     """The snapshot and its ancestors, newest first, as far as the metadata has them; a cycle of parents ends it."""
-    left = {one.snapshot_id: one for one in metadata.snapshots}
+    left = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     while snapshot_id is not None and (snapshot := left.pop(snapshot_id, None)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id

@@ -71,7 +71,7 @@ def new_header(metadata: TableMetadata, spec_id: int) -> ManifestHeader:
     found = [one for field in spec.fields if (one := find_in_history(metadata, field.source_id))]
     sources = {one[0].field_id for one in found}
     schemas = schemas_newest_first(metadata)
-    schema = next((one for one in schemas if sources <= one.field_ids), schemas[0])
+    schema = next((item for item in schemas if sources <= item.field_ids), schemas[0])
     fields = [
         NestedField(field.field_id, field.name, kind, required=False)
         for field, kind in zip(spec.fields, types, strict=True)
@@ -371,10 +371,10 @@ def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Itera
         yield from ((manifest_file,) for manifest_file in manifests)
         return
     by_spec: dict[int, list[ManifestFile]] = {}
-    for one in manifests:
-        by_spec.setdefault(one.partition_spec_id, []).append(one)
+    for manifest in manifests:
+        by_spec.setdefault(manifest.partition_spec_id, []).append(manifest)
     for group in by_spec.values():
-        for manifest_files in packed(group, lambda one: one.manifest_length, settings.target_bytes):
+        for manifest_files in packed(group, lambda item: item.manifest_length, settings.target_bytes):
             is_newest = any(manifest_file is manifests[0] for manifest_file in manifest_files)
             if is_newest and len(manifest_files) < settings.min_count:
                 yield from ((manifest_file,) for manifest_file in manifest_files)
@@ -411,4 +411,4 @@ def packed(items: Sequence[T], size: Callable[[T], int], target: int) -> list[tu
             bins.append([item])
             room = target
         room -= size(item)
-    return [tuple(reversed(one)) for one in reversed(bins)]
+    return [tuple(reversed(slot)) for slot in reversed(bins)]
