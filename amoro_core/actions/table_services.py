@@ -144,7 +144,7 @@ class HudiService(EngineService):
 
     def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict:
         """Due with a plan of a writer, or by the count; a plan that others have begun is left to them."""
-        plan, found = self._pending(table), self.count(table, parse_into(ServiceConfig, properties))
+        plan, result = self._pending(table), self.count(table, parse_into(ServiceConfig, properties))
         if plan and plan.state == INFLIGHT:
             return TriggerVerdict(
                 False,
@@ -152,12 +152,12 @@ class HudiService(EngineService):
                 f"amoro table maintain {table.facts.identifier} --action {self.name}",
             )
         if plan:
-            found = TriggerVerdict(True, f"{self.pending} {plan.time} is scheduled and not begun")
+            result = TriggerVerdict(True, f"{self.pending} {plan.time} is scheduled and not begun")
         try:
             self._locking(table, properties, plan)
         except TableRefused as refusal:
-            return TriggerVerdict(False, f"{found.reason}; {refusal.message}")
-        return found
+            return TriggerVerdict(False, f"{result.reason}; {refusal.message}")
+        return result
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
         """The oldest plan of a writer; else a plan to be made, for which Hudi gets its settings and the lock."""

@@ -80,11 +80,11 @@ def refused(case: ProcessContext, why: str) -> CannotUndo:
 
 def commits_of(case: ProcessContext) -> list[Evidence]:
     """The evidence of the process's commits, in order. Raises CannotUndo for a process without one."""
-    found = [attempt.evidence for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE]
-    if not found:
+    result = [attempt.evidence for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE]
+    if not result:
         process = case.process
         raise CannotUndo(f"process {process.process_id} ({process.type}, {process.status}) has committed nothing")
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,13 +461,13 @@ def _require_expired_files(
     """The values in `sought` for the normalised paths of the snapshots' files. Raises CommitConflict for a file that is
     gone."""
     paths = (one.path for one in table.released(base, removed))
-    found: list[str] = []
+    result: list[str] = []
     while some := list(islice(paths, _ASKED_AT_ONCE)):
         for path, stored in table.access().stat_many(some).items():
             if stored is None:
                 raise CommitConflict(f"{path} was deleted")
-        found += [sought[place] for place in map(normalise, some) if place in sought]
-    return tuple(found)
+        result += [sought[place] for place in map(normalise, some) if place in sought]
+    return tuple(result)
 
 
 class UndoOrphans(_Undo):

@@ -212,10 +212,10 @@ class RowReader:
             size += int(rows.nbytes)
             if size > most_bytes:
                 raise RowsTooLarge(f"{len(positions)} rows of {file.path} take more than {most_bytes} bytes")
-        found = pa.concat_batches(parts)
-        if found.num_rows != len(positions):
-            raise UnreadableFile(f"{file.path} has {found.num_rows} of the {len(positions)} rows that are looked for")
-        return found
+        result = pa.concat_batches(parts)
+        if result.num_rows != len(positions):
+            raise UnreadableFile(f"{file.path} has {result.num_rows} of the {len(positions)} rows that are looked for")
+        return result
 
     def batches_at(
         self, file: DataFile, positions: Positions, schema: Schema

@@ -274,24 +274,24 @@ class HudiFormat(DirectoryFormat):
 def table_properties(content: bytes) -> dict[str, str]:
     """The properties of a table, as Java's `Properties.store` writes them. Raises ValueError where they are none."""
     lines = [line.strip() for line in content.decode("latin-1").split("\n")]
-    found = {}
+    result = {}
     for line in lines:
         if line and line[0] not in "#!":
             if (match := _PROPERTY.fullmatch(line)) is None:
                 raise ValueError(f"the line {briefly(line)!r} is no property")
             key, value = (_ESCAPED.sub(_unescaped, text) for text in match.groups())
-            found[key] = value
+            result[key] = value
     for key in _REQUIRED:
-        if not found.get(key):
+        if not result.get(key):
             raise ValueError(f"{key} is missing")
-    name, checksum = found["hoodie.table.name"], found.get("hoodie.table.checksum", "")
-    names = (name, f"{found.get('hoodie.database.name', '')}.{name}")
+    name, checksum = result["hoodie.table.name"], result.get("hoodie.table.checksum", "")
+    names = (name, f"{result.get('hoodie.database.name', '')}.{name}")
     if checksum and checksum not in (str(zlib.crc32(text.encode())) for text in names):
         raise ValueError(f"hoodie.table.checksum is {checksum}, and not that of {name!r}")
-    numbers = found["hoodie.table.version"], found["hoodie.timeline.layout.version"]
+    numbers = result["hoodie.table.version"], result["hoodie.timeline.layout.version"]
     if not all(number.isdecimal() for number in numbers):
         raise ValueError(f"the versions are {' and '.join(numbers)}")
-    return found
+    return result
 
 
 def _unescaped(match: re.Match[str]) -> str:

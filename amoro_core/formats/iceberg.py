@@ -339,10 +339,10 @@ class IcebergTable:
 
     def trash(self) -> Trash | None:
         location = self._newest.metadata.location
-        found = trash_of(self._properties(self._newest), self._identifier, location)
-        if found is not None:
-            self._grant().refuse(location, found.root)
-        return found
+        result = trash_of(self._properties(self._newest), self._identifier, location)
+        if result is not None:
+            self._grant().refuse(location, result.root)
+        return result
 
     def history(self, *, anew: bool = False) -> History:
         return history_of(self._renewed() if anew else self._table)
@@ -456,13 +456,13 @@ class IcebergTable:
         return self._newest
 
     def _load(self) -> Table:
-        found, uuid = catalogs.load_table(self._config, self._identifier), self._table.metadata.table_uuid
+        result, uuid = catalogs.load_table(self._config, self._identifier), self._table.metadata.table_uuid
         # Before anything else: sequence numbers of two tables can't be compared.
-        if found.metadata.table_uuid != uuid:
+        if result.metadata.table_uuid != uuid:
             raise CommitConflict(
-                f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
+                f"{self._identifier} is another table: UUID {result.metadata.table_uuid}, before {uuid}"
             )
-        return found
+        return result
 
     def _grant(self) -> Grant:
         return catalogs.granted(self._config, catalogs.open_catalog(self._config))
@@ -508,14 +508,14 @@ class IcebergFormat:
 
 def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
     """Every namespace, including nested ones; those that vanish meanwhile are left out."""
-    found = dict[tuple[str, ...], None]()
+    result = dict[tuple[str, ...], None]()
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         parent = waiting.pop()
         children = list[tuple[str, ...]]()
         with suppress(NoSuchNamespaceError):
             children = [tuple(child) for child in catalog.list_namespaces(parent)]
-        new = [child for child in dict.fromkeys(children) if child not in found and child[: len(parent)] == parent]
-        found.update(dict.fromkeys(new))
+        new = [child for child in dict.fromkeys(children) if child not in result and child[: len(parent)] == parent]
+        result.update(dict.fromkeys(new))
         waiting += new
-    return list(found)
+    return list(result)

@@ -104,7 +104,7 @@ class FileReadCache:
     ) -> dict[DeleteIdentity, Positions]:
         """The positions that each position delete deletes of these files, without large and unreadable deletes."""
         rows = {normalise(file.path): file.record_count for file in files}
-        found: dict[DeleteIdentity, Positions] = {}
+        result: dict[DeleteIdentity, Positions] = {}
         for delete in deletes:
             paths, positions = self._positions.get(delete.identity, (None, {}))
             is_small = delete.size_bytes <= MAX_NAMING_BYTES and delete.record_count <= MAX_NAMING_ROWS
@@ -114,8 +114,8 @@ class FileReadCache:
                     paths, positions = frozenset(rows), _positions(table, delete, rows)
                     self._positions[delete.identity] = paths, positions
             if paths is not None and rows.keys() <= paths:
-                found[delete.identity] = positions
-        return found
+                result[delete.identity] = positions
+        return result
 
 
 def _positions(table: Rewritable, delete: DeleteFile, rows: Mapping[str, int]) -> Positions:

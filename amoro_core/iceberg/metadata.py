@@ -559,12 +559,12 @@ def _partition_order(metadata: TableMetadata) -> clustering.PartitionOrder:
     known = {spec_id: _fields_in_order(metadata, spec) for spec_id, spec in specs.items()}
 
     def order(key: PartitionKey) -> tuple[tuple[int, SortKey], ...]:
-        found: list[tuple[int, SortKey]] = []
+        result: list[tuple[int, SortKey]] = []
         for at, to_key in known[key.spec_id]:
             value = key.partition[at]
             made = None if value is None else to_key(value)
-            found.append((0, 0) if made is None else (1, made))
-        return tuple(found)
+            result.append((0, 0) if made is None else (1, made))
+        return tuple(result)
 
     return order
 

@@ -43,10 +43,10 @@ _MAPS = ("refs", "properties")
 
 def field(value: Any, key: str, kind: type[T]) -> T:
     """The field of a request. Raises InvalidArgument unless it is there and of that kind."""
-    found = value.get(key) if isinstance(value, Mapping) else None
-    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        raise InvalidArgument(f"Cannot parse {key}: expected {kind.__name__}, found {found!r:.100}")
-    return found
+    result = value.get(key) if isinstance(value, Mapping) else None
+    if not isinstance(result, kind) or (isinstance(result, bool) and kind is not bool):
+        raise InvalidArgument(f"Cannot parse {key}: expected {kind.__name__}, found {result!r:.100}")
+    return result
 
 
 def normalised(metadata: Json) -> dict[str, Any]:
@@ -148,10 +148,10 @@ class _Draft:
         """The present item of the list."""
         id_key, place, words = _PARTS[key]
         wanted = self.metadata[place]
-        found: Json | None = next((one for one in self.metadata[key] if one[id_key] == wanted), None)
-        if found is None:
+        result: Json | None = next((one for one in self.metadata[key] if one[id_key] == wanted), None)
+        if result is None:
             raise InvalidArgument(f"Cannot set {words} to unknown id: {wanted}")
-        return found
+        return result
 
     def apply(self, updates: Iterable[Json]) -> None:
         for update in updates:
@@ -162,21 +162,21 @@ class _Draft:
 
     def finished(self) -> dict[str, Any]:
         """The metadata as its format is written. Raises InvalidArgument where its parts don't fit together."""
-        found, schema, spec = self.metadata, self.present(_SCHEMAS), self.present(_SPECS)
+        result, schema, spec = self.metadata, self.present(_SCHEMAS), self.present(_SPECS)
         _require_sources(schema, spec, "partition")
         _require_sources(schema, self.present(_ORDERS), "sort")
         self._correct_log()
-        found["last-updated-ms"] = max(found["last-updated-ms"], self.now_ms)
+        result["last-updated-ms"] = max(result["last-updated-ms"], self.now_ms)
         for key in ("schema", "partition-spec"):
-            found.pop(key, None)
+            result.pop(key, None)
         if self.version == 1:
-            found |= {"schema": schema, "partition-spec": spec["fields"]}
-            del found["last-sequence-number"]
+            result |= {"schema": schema, "partition-spec": spec["fields"]}
+            del result["last-sequence-number"]
         if self.version >= _ROW_LINEAGE:
-            found.setdefault("next-row-id", 0)
-        elif found["current-snapshot-id"] is None:
-            found["current-snapshot-id"] = -1
-        return found
+            result.setdefault("next-row-id", 0)
+        elif result["current-snapshot-id"] is None:
+            result["current-snapshot-id"] = -1
+        return result
 
     def _correct_log(self) -> None:
         """Removes entries of intermediate and of removed snapshots from the log, and what is before a removed one."""
@@ -242,7 +242,7 @@ def new_table(
         return [{**item, "source-id": ids.get(field(item, "source-id", int), -1)} for item in fields]
 
     fields = [{**one, "field-id": _FIRST_FIELD + at} for at, one in enumerate(of_fresh(spec))]
-    kept = {key: value for key, value in properties.items() if not _RESERVED.fullmatch(key)}
+    match = {key: value for key, value in properties.items() if not _RESERVED.fullmatch(key)}
     updates = (
         {"action": "upgrade-format-version", "format-version": version},
         {"action": "add-schema", "schema": {**fresh, "schema-id": 0}},
@@ -251,7 +251,7 @@ def new_table(
         {"action": "add-sort-order", "sort-order": {"order-id": 1, "fields": of_fresh(order)}},
         {"action": "set-default-sort-order", "sort-order-id": _LAST_ADDED},
         {"action": "set-location", "location": location},
-        {"action": "set-properties", "updates": {"write.parquet.compression-codec": "zstd", **kept}},
+        {"action": "set-properties", "updates": {"write.parquet.compression-codec": "zstd", **match}},
     )
     return created(updates, now_ms)
 
@@ -305,10 +305,10 @@ def _checked(schema: Json, version: int) -> dict[str, Any]:
         ids.add(number)
         kind, default, problem = one.get("type"), one.get("initial-default"), ""
         if isinstance(kind, str):
-            known = _TYPE.fullmatch(kind)
-            if known is None:
+            match = _TYPE.fullmatch(kind)
+            if match is None:
                 raise InvalidArgument(f"Cannot parse type string to primitive: {kind!r:.100}")
-            if known[1]:
+            if match[1]:
                 problem = f"Invalid type for {name}: {kind} is not supported until v{_ROW_LINEAGE}"
         if default is not None:
             problem = f"Invalid initial default for {name}: {default!r:.100} is not supported until v{_ROW_LINEAGE}"

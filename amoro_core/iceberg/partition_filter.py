@@ -172,13 +172,13 @@ def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile, kinds: Mappin
 
 def _promoted(bounds: Mapping[int, bytes], kinds: Mapping[int, IcebergType]) -> dict[int, bytes]:
     """The bounds, those of promoted columns in their present form; left out where that has no such value."""
-    found = dict(bounds)
+    result = dict(bounds)
     for field_id, kind in kinds.items():
-        if field_id in found:
-            bound = promoted(kind, found.pop(field_id))
+        if field_id in result:
+            bound = promoted(kind, result.pop(field_id))
             if bound is not None:
-                found[field_id] = bound
-    return found
+                result[field_id] = bound
+    return result
 
 
 def chooser(metadata: TableMetadata, text: str, *, widely: bool = False) -> Callable[[PartitionKey], bool]:

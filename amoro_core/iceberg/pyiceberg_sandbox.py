@@ -198,13 +198,13 @@ def _refusing(parse: Callable[[str], TableMetadata]) -> Callable[[str], TableMet
     def guarded(data: str) -> TableMetadata:
         refuse_lost(data)
         try:
-            made = parse(data)
+            result = parse(data)
         except Exception:  # whatever pyiceberg and pydantic raise
             refuse_unmodelled(data)
             raise
         if not _is_written.get() or (same := (hash(data), len(data))) in _whole:
-            return made
-        if (key := lost_key(data, made)) is not None:
+            return result
+        if (key := lost_key(data, result)) is not None:
             raise TableRefused(
                 f"the metadata file has the key {key}, which would be lost: this version does not know it",
                 reason="metadata",
@@ -214,7 +214,7 @@ def _refusing(parse: Callable[[str], TableMetadata]) -> Callable[[str], TableMet
         if len(_whole) >= _REMEMBERED:
             _whole.clear()
         _whole[same] = None
-        return made
+        return result
 
     return guarded
 
@@ -257,12 +257,12 @@ def _lost(read: Any, written: Any, path: str) -> str | None:
             inner = f"{path}.{key}" if path else key
             if not isinstance(written, dict) or key not in written:
                 return inner
-            if (found := _lost(value, written[key], inner)) is not None:
-                return found
+            if (result := _lost(value, written[key], inner)) is not None:
+                return result
     elif isinstance(read, list) and isinstance(written, list):
         for at, (one, other) in enumerate(zip(read, written, strict=False)):
-            if (found := _lost(one, other, f"{path}[{at}]")) is not None:
-                return found
+            if (result := _lost(one, other, f"{path}[{at}]")) is not None:
+                return result
     return None
 
 

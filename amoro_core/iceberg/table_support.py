@@ -609,10 +609,10 @@ _Keys = tuple[list[_Key], list[_Key]]
 def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
     """The equality deletes that may delete rows of any of the files and that Java skips there."""
     known: dict[tuple[int, ...], _Keys | None] = {}
-    found: set[DeleteIdentity] = set()
+    result: set[DeleteIdentity] = set()
     for file in files:
         for delete in file.deletes:
-            if delete.kind is not DeleteKind.EQUALITY or delete.identity in found:
+            if delete.kind is not DeleteKind.EQUALITY or delete.identity in result:
                 continue
             if delete.equality_ids not in known:
                 known[delete.equality_ids] = _keys(metadata, delete.equality_ids)
@@ -620,8 +620,8 @@ def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> f
             if keys is not None:
                 specified, java = (_may_meet(side, file.data.metrics, delete.metrics) for side in keys)
                 if specified and not java:
-                    found.add(delete.identity)
-    return frozenset(found)
+                    result.add(delete.identity)
+    return frozenset(result)
 
 
 def _keys(metadata: TableMetadata, field_ids: Iterable[int]) -> _Keys | None:

@@ -43,8 +43,8 @@ class Paths:
         """The function's answer about the paths."""
         if ask not in self._answers:
             self._answers[ask] = ask(self.array)
-        found: T = self._answers[ask]
-        return found
+        result: T = self._answers[ask]
+        return result
 
     @property
     def shape(self) -> Shape:
@@ -82,8 +82,8 @@ class Names:
 
     def parts_of(self, ids: Ids) -> list[int]:
         """The indexes of the parts that have the paths at these indexes, each once."""
-        found: list[int] = np.unique(np.searchsorted(self._starts, ids, "right") - 1).tolist()
-        return found
+        result: list[int] = np.unique(np.searchsorted(self._starts, ids, "right") - 1).tolist()
+        return result
 
     def repeated(self) -> str | None:
         """A name that occurs more than once; None without one."""
@@ -215,11 +215,11 @@ def unpack_numbers(packed: bytes) -> tuple[int, ...]:
     """What `pack_numbers` packed."""
     if packed.isascii():  # each in one byte
         return tuple([(one >> 1) ^ -(one & 1) for one in packed])
-    found, at = [], 0
+    result, at = [], 0
     while at < len(packed):
         number, at = read_number(packed, at)
-        found.append(number)
-    return tuple(found)
+        result.append(number)
+    return tuple(result)
 
 
 def read_number(data: bytes, at: int) -> tuple[int, int]:
@@ -240,17 +240,17 @@ def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_map(data: bytes, at: int, read: Read) -> tuple[dict[int, Any], int]:
-    found: dict[int, Any] = {}
+    result: dict[int, Any] = {}
     while True:
         count, at = read_number(data, at)
         if count == 0:
-            return found, at
+            return result, at
         if count < 0:  # the size of the block follows
             count = -count
             _, at = read_number(data, at)
         for _ in range(count):
             key, at = read_number(data, at)
-            found[key], at = read(data, at)
+            result[key], at = read(data, at)
 
 
 def _value(value: int | bytes) -> bytes:

@@ -49,9 +49,9 @@ class EqualityIndex:
 
     def newer_than(self, place: int, number: int) -> tuple[int, ...]:
         """The indexes of the deletes that apply to a file with that place and number."""
-        found = self.everywhere.newer_than(number)
+        result = self.everywhere.newer_than(number)
         here = self.by_place.get(place)
-        return found if here is None else (*found, *here.newer_than(number))
+        return result if here is None else (*result, *here.newer_than(number))
 
     def newer_than_any(self, places: Sequence[int], numbers: Sequence[int]) -> Iterator[int]:
         """The distinct indexes of the deletes that apply to any file with one of the places and its number."""
@@ -79,8 +79,8 @@ class Pairs:
     def of(self, file: int) -> list[int]:
         """The indexes of the deletes paired with the file."""
         first, behind = np.searchsorted(self.files, (file, file + 1))
-        found: list[int] = self.deletes[first:behind].tolist()
-        return found
+        result: list[int] = self.deletes[first:behind].tolist()
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,22 +214,22 @@ class LiveFiles(Sequence[ScannedFile]):
     @cached_property
     def position_delete(self) -> npt.NDArray[np.int32]:
         """For each file the index of its single position delete, naming it alone; −1 without one, or if `by_row`."""
-        found = np.full(len(self.columns), _NONE, np.int32)
-        found[self.pairs.files] = self.pairs.deletes
-        found[self.by_row] = _NONE
-        return found
+        result = np.full(len(self.columns), _NONE, np.int32)
+        result[self.pairs.files] = self.pairs.deletes
+        result[self.by_row] = _NONE
+        return result
 
     @cached_property
     def by_row(self) -> Mask:
         """The files whose deletes only rows have: with several position deletes, or one that may name other files."""
-        found = np.zeros(len(self.columns), np.bool_)
+        result = np.zeros(len(self.columns), np.bool_)
         if self._by_rows:
-            found[self.pairs.files] = True
-            return found
+            result[self.pairs.files] = True
+            return result
         is_alone = [delete.kind is DeleteKind.POSITION and delete.named_file is not None for delete in self.deletes]
-        found[self.pairs.files[~np.array(is_alone, np.bool_)[self.pairs.deletes]]] = True
-        found[self.pairs.files[1:][np.diff(self.pairs.files) == 0]] = True
-        return found
+        result[self.pairs.files[~np.array(is_alone, np.bool_)[self.pairs.deletes]]] = True
+        result[self.pairs.files[1:][np.diff(self.pairs.files) == 0]] = True
+        return result
 
     @cached_property
     def has_vector(self) -> Mask:
@@ -242,17 +242,17 @@ class LiveFiles(Sequence[ScannedFile]):
         return self._with_deletes([item.kind is DeleteKind.POSITION and not item.is_vector for item in self.deletes])
 
     def _with_deletes(self, chosen: Sequence[bool]) -> Mask:
-        found = np.zeros(len(self.columns), np.bool_)
-        found[self.pairs.files[np.array(chosen, np.bool_)[self.pairs.deletes]]] = True
-        return found
+        result = np.zeros(len(self.columns), np.bool_)
+        result[self.pairs.files[np.array(chosen, np.bool_)[self.pairs.deletes]]] = True
+        return result
 
     @cached_property
     def carried_through(self) -> Numbers:
         """`ScannedFile.carried_through` for each file."""
         own = np.array([delete.sequence_number if delete.is_converted else _NONE for delete in self.deletes], np.int64)
-        found = np.full(len(self.columns), _NONE, np.int64)
-        np.maximum.at(found, self.pairs.files, own[self.pairs.deletes])
-        return found
+        result = np.full(len(self.columns), _NONE, np.int64)
+        np.maximum.at(result, self.pairs.files, own[self.pairs.deletes])
+        return result
 
     @cached_property
     def _order(self) -> Ids:
@@ -280,10 +280,10 @@ _CHUNK_BYTES = 2**30
 
 def by_partition(files: Iterable[ScannedFile]) -> Mapping[PartitionKey, list[ScannedFile]]:
     """The files of each partition of each spec."""
-    found: dict[PartitionKey, list[ScannedFile]] = {}
+    result: dict[PartitionKey, list[ScannedFile]] = {}
     for file in files:
-        found.setdefault(PartitionKey(file.data.spec_id, file.data.partition), []).append(file)
-    return found
+        result.setdefault(PartitionKey(file.data.spec_id, file.data.partition), []).append(file)
+    return result
 
 
 def reading_works(context: TableContext, files: Sequence[ScannedFile]) -> Iterator[RewriteInput]:

@@ -150,10 +150,10 @@ class _Names:
             return np.ones(self._count, np.bool_)
         low, high = (_bytes(normalise(bound)) for bound in bounds)
         # Bounds of paths in several spellings may be out of order once normalised.
-        found = np.full(self._count, low > high)
-        self._mark(found, self._spellings[0], _bytes(bounds[0]), _bytes(bounds[1]))
-        self._mark(found, self._spellings[-1], low, high)
-        return found
+        result = np.full(self._count, low > high)
+        self._mark(result, self._spellings[0], _bytes(bounds[0]), _bytes(bounds[1]))
+        self._mark(result, self._spellings[-1], low, high)
+        return result
 
     @staticmethod
     def _mark(found: Mask, spelling: tuple[list[bytes], Ids], low: bytes, high: bytes) -> None:

@@ -128,14 +128,14 @@ class CatalogService:
         own, policies = self.store.read(lambda db: (catalogs.find(db, name), catalogs.find_policies(db)))
         if own is not None:
             return self._whole(own, policies)
-        known = {config.name: config for config in self.list_catalogs()}
-        if name in known:
-            return known[name]
-        close = difflib.get_close_matches(name, known, n=1)
+        result = {config.name: config for config in self.list_catalogs()}
+        if name in result:
+            return result[name]
+        close = difflib.get_close_matches(name, result, n=1)
         if close:
             hint = f"Did you mean {close[0]}?"
-        elif known:
-            hint = f"Known catalogs: {', '.join(known)}."
+        elif result:
+            hint = f"Known catalogs: {', '.join(result)}."
         else:
             hint = _ADD_ONE
         raise CatalogNotFound(f"catalog {name!r} is not known", hint=hint)
@@ -307,10 +307,10 @@ class CatalogService:
         only = known[0] if len(known) == 1 else None
         listed: dict[str, list[TableIdentifier]] = {}
         unlisted: dict[str, AmoroError] = {}
-        found: dict[TableIdentifier, None] = {}
+        result: dict[TableIdentifier, None] = {}
         for name in names or ("*",):
             if not is_pattern(name):
-                found[self.resolve(name)] = None
+                result[self.resolve(name)] = None
                 continue
             pattern = parse_pattern(name)
             concerned = pattern.catalogs(known)
@@ -324,8 +324,8 @@ class CatalogService:
             meant = [table for catalog in concerned for table in listed.get(catalog, ()) if matches(table)]
             if names and not meant and not unlisted.keys() & set(concerned):
                 raise TableNotFound(f"no table matches {name!r}", hint="See: amoro catalog list, amoro table list")
-            found |= dict.fromkeys(meant)
-        return list(found), unlisted
+            result |= dict.fromkeys(meant)
+        return list(result), unlisted
 
     def select_ids(self, text: str) -> set[int]:
         """The numbers of the known tables that match a name or pattern. Raises InvalidArgument, TableNotFound."""
@@ -411,8 +411,8 @@ class InternalCatalogService:
             now_ms = round(time.time() * 1000)
             schema, properties = metadata_updates.field(request, "schema", dict), request.get("properties") or {}
             parts = (request.get("partition-spec"), request.get("write-order"))
-            made: dict[str, Any] = parsed(lambda: new_table(schema, *parts, location.rstrip("/"), properties, now_ms))
-            return made
+            result: dict[str, Any] = parsed(lambda: new_table(schema, *parts, location.rstrip("/"), properties, now_ms))
+            return result
 
     def create(self, catalog: str, name: Name, metadata: Json) -> TableState:
         """Create the table. Raises AlreadyExists, NotFound, InvalidArgument."""
@@ -447,19 +447,19 @@ def table_request(
     "bucket(16, id)". Raises InvalidArgument."""
     fields: list[dict[str, Any]] = []
     for number, text in enumerate(columns, 1):
-        if not (found := re.fullmatch(r"(\S+)\s+(.+?)(\s+not\s+null)?", text.strip(), re.IGNORECASE)):
+        if not (match := re.fullmatch(r"(\S+)\s+(.+?)(\s+not\s+null)?", text.strip(), re.IGNORECASE)):
             raise InvalidArgument(f"{text!r} is no column", hint='Write a name and a type, such as "id long not null".')
-        fields.append({"id": number, "name": found[1], "type": found[2].lower(), "required": bool(found[3])})
+        fields.append({"id": number, "name": match[1], "type": match[2].lower(), "required": bool(match[3])})
     ids, parts = {field["name"]: field["id"] for field in fields}, []
     for text in partition:
-        found = re.fullmatch(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?([^(),]+?)\)?", text.strip())
-        if not found or found[3] not in ids:
+        match = re.fullmatch(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?([^(),]+?)\)?", text.strip())
+        if not match or match[3] not in ids:
             raise InvalidArgument(
                 f"{text!r} partitions by none of the columns {', '.join(ids)}", hint="Such as day(at)."
             )
-        transform = f"{found[1] or 'identity'}{f'[{found[2]}]' if found[2] else ''}"
-        name = f"{found[3]}_{found[1]}" if found[1] else found[3]
-        parts.append({"source-id": ids[found[3]], "transform": transform, "name": name})
+        transform = f"{match[1] or 'identity'}{f'[{match[2]}]' if match[2] else ''}"
+        name = f"{match[3]}_{match[1]}" if match[1] else match[3]
+        parts.append({"source-id": ids[match[3]], "transform": transform, "name": name})
     schema = {"type": "struct", "fields": fields}
     place = {"location": location} if location else {}
     return {"schema": schema, "partition-spec": {"fields": parts}, "properties": dict(properties), **place}

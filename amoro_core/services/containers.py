@@ -296,13 +296,13 @@ class ContainerService:
         every = [
             Instance(item, optimizers.get(item.resource_id, "")) for item in self.store.read(groups.list_resources)
         ]
-        found = pick(wanted, every, "an optimizer", lambda item: (item.resource.resource_id, item.optimizer_id))
-        if found is None:
+        result = pick(wanted, every, "an optimizer", lambda item: (item.resource.resource_id, item.optimizer_id))
+        if result is None:
             raise OptimizerNotFound(
                 f"no container has started an optimizer {wanted} that still runs",
                 hint="`amoro group show GROUP` lists the instances; others write their logs where they were started.",
             )
-        return found
+        return result
 
     def _status(self, instance: Instance) -> InstanceStatus:
         try:

@@ -163,9 +163,9 @@ class DiscoveryService:
         begun_s, cpu_s = self.monotonic(), time.thread_time()
         pause_s = COMPARE_INTERVAL_S
         try:
-            found = self._compare(self.tables.catalog(catalog))
+            result = self._compare(self.tables.catalog(catalog))
             took_s = self.monotonic() - begun_s
-            pause_s = ASK_AGAIN_S if found is None else compare_interval_s(took_s, time.thread_time() - cpu_s)
+            pause_s = ASK_AGAIN_S if result is None else compare_interval_s(took_s, time.thread_time() - cpu_s)
         except CatalogUnavailable:
             # Once this has gone on for long, tables are refreshed in their usual time: each may answer by itself.
             if begun_s - self._failed_s.setdefault(catalog, begun_s) >= REFRESH_INTERVAL_MAX.total_seconds():
@@ -175,7 +175,7 @@ class DiscoveryService:
         finally:
             with self._lock:
                 self._next_s[catalog] = begun_s + pause_s
-        return found
+        return result
 
     def postpone_unchanged(self, table_id: int) -> bool:
         """Whether a table needs no refresh: nothing is due, and its catalog reports no change.

@@ -169,8 +169,8 @@ class OverviewService:
     def late_deletes(self, table_id: int) -> str:
         """The text of the last event of a late delete; "" without one."""
         event_filter = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
-        found = self.store.read(lambda db: events.list_newest(db, event_filter, None, 1)) if table_id else []
-        return found[0].text if found else ""
+        result = self.store.read(lambda db: events.list_newest(db, event_filter, None, 1)) if table_id else []
+        return result[0].text if result else ""
 
     def tasks(
         self, process_id: str, window: Window, progress: Progress, status: TaskStatus | None = None

@@ -184,12 +184,12 @@ class OptimizerService:
 
         Raises OptimizerNotFound, InvalidArgument.
         """
-        found = pick(optimizer_id, self.list_optimizers(), "an optimizer", lambda pair: (pair[0].optimizer_id,))
-        if found is None:
+        result = pick(optimizer_id, self.list_optimizers(), "an optimizer", lambda pair: (pair[0].optimizer_id,))
+        if result is None:
             raise OptimizerNotFound(
                 f"optimizer {optimizer_id} is not registered", hint="`amoro optimizer list` shows the registered ones."
             )
-        return found
+        return result
 
     def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
         """Change the registration in the store, then in memory. Raises UnknownToken when it has ended."""

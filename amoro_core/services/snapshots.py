@@ -237,9 +237,9 @@ class LeaseService:
                 self._remove_tag(table_lease)
 
         def drop(db: Connection) -> TableLease:
-            found = self._find(db, table_lease.lease.lease_id)
-            snapshot_leases.remove(db, found.lease.lease_id)
-            return found
+            result = self._find(db, table_lease.lease.lease_id)
+            snapshot_leases.remove(db, result.lease.lease_id)
+            return result
 
         return self.store.write(drop)
 

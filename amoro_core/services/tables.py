@@ -110,8 +110,8 @@ def _commits_since(before: TableRuntime, table: OpenTable) -> int:
     head, since = table.facts.snapshot_id, before.refreshed_at
     if since is None or head == before.snapshot_id or Role.READ not in table.roles:
         return int(since is not None and head != before.snapshot_id)
-    known = {item.snapshot_id: item for item in with_roles(table, (Role.READ,), "counting commits").snapshots()}
-    history = list(ancestors(known, head))
+    by_id = {item.snapshot_id: item for item in with_roles(table, (Role.READ,), "counting commits").snapshots()}
+    history = list(ancestors(by_id, head))
     newer = list(takewhile(lambda item: item.snapshot_id != before.snapshot_id, history))
     if len(newer) == len(history) and before.snapshot_id is not None:
         newer = [one for one in newer if one.committed_at > since]
@@ -554,11 +554,11 @@ def new_names(
     under a new name."""
     known = store.read(lambda db: tables.list_metadata_locations(db, catalog))
     loaded = {one.name for one in known if one.metadata_location or one.refusal not in ("", "duplicate")}
-    found = {}
+    result = {}
     for identifier in islice((one for one in sorted(listed) if (*one.namespace, one.name) not in loaded), _MOST_LOADED):
         with suppress(AmoroError):
-            found[tables_of.open(identifier).facts.uuid] = identifier
-    return found
+            result[tables_of.open(identifier).facts.uuid] = identifier
+    return result
 
 
 def _require_existing(identifier: TableIdentifier, refreshed: TableRuntime | None) -> TableRuntime:

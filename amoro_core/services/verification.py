@@ -36,21 +36,21 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
     in between, each rewrite with its own parent, directly before it.
     Raises SnapshotNotFound, InvalidArgument when `before` does not come before `after`.
     """
-    known = {item.snapshot_id: item for item in snapshots}
+    by_id = {item.snapshot_id: item for item in snapshots}
     for asked in (before, after):
-        if asked is not None and asked not in known:
+        if asked is not None and asked not in by_id:
             raise SnapshotNotFound(
                 f"snapshot {asked} is not one of those that the table has", hint="See: amoro table snapshots TABLE"
             )
     end = head if after is None else after
-    chain = list(ancestors(known, end))
+    chain = list(ancestors(by_id, end))
     if before is not None:
         return _between(chain, before, end)
     if after is None:
         ours = next((item for item in chain if PROCESS_ID in item.summary), None)
         if ours is None:
             return ComparisonSelection(head, (), note="no snapshot of its history was made by an optimizing process")
-        chain = list(ancestors(known, ours.snapshot_id))
+        chain = list(ancestors(by_id, ours.snapshot_id))
     if len(chain) < 2:
         parent = "none" if chain[0].parent_id is None else f"{chain[0].parent_id}, which has expired"
         return ComparisonSelection(end, (), note=f"the parent of snapshot {chain[0].snapshot_id} is {parent}")

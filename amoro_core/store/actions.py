@@ -148,12 +148,12 @@ def list_expired_blockers(db: Connection, now: datetime) -> list[Blocker]:
 def find_blocker_by_part(db: Connection, text: str, now: datetime) -> Blocker:
     """The unexpired blocker whose id is the text, or begins or ends with it. Raises BlockerNotFound."""
     try:
-        found = pick(text, list_blockers(db, now), "a blocker", lambda blocker: (blocker.blocker_id,))
+        result = pick(text, list_blockers(db, now), "a blocker", lambda blocker: (blocker.blocker_id,))
     except InvalidArgument as error:
         raise BlockerNotFound(error.message, hint=error.hint) from error
-    if found is None:
+    if result is None:
         raise _missing_blocker(text)
-    return found
+    return result
 
 
 def list_blockers(db: Connection, now: datetime, table_id: int | None = None) -> list[Blocker]:

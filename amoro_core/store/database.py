@@ -207,10 +207,10 @@ def current_epoch(db: Connection) -> int:
 def file_of(path: Path) -> tuple[int, int] | None:
     """Device and inode of the file that has the name now; None when there is none."""
     try:
-        found = path.stat()
+        result = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino
+    return result.st_dev, result.st_ino
 
 
 def sync(path: Path) -> None:

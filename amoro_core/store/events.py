@@ -65,8 +65,8 @@ def trim(db: Connection, before: datetime, limit: int, most: int = MOST_EVENTS) 
 
 def cursor_of(db: Connection, name: str) -> ListenerCursor:
     """How far a listener is; one that is not known begins now."""
-    found = _CURSORS.find(db, "SELECT * FROM listener WHERE listener_name = :name", {"name": name})
-    return found or ListenerCursor(name, last_id(db))
+    result = _CURSORS.find(db, "SELECT * FROM listener WHERE listener_name = :name", {"name": name})
+    return result or ListenerCursor(name, last_id(db))
 
 
 def save_cursor(db: Connection, cursor: ListenerCursor) -> None:

@@ -235,10 +235,10 @@ def count_by_group(db: Connection) -> dict[str, int]:
 
 def formats_by_group(db: Connection) -> dict[str, set[str]]:
     """The formats of the tables that name each group."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for row in db.select("SELECT DISTINCT group_name, format FROM table_runtime"):
-        found.setdefault(row["group_name"], set()).add(row["format"])
-    return found
+        result.setdefault(row["group_name"], set()).add(row["format"])
+    return result
 
 
 def count(db: Connection) -> int:
@@ -467,15 +467,15 @@ _DUE_TABLES = RowMapping(DueTable)
 def list_metadata_locations(db: Connection, catalog: str) -> list[MetadataLocation]:
     """All tables of the catalog, in no order."""
     spaces: dict[str, tuple[str, ...]] = {}
-    found = []
+    result = []
     for row in db.select(_KNOWN, {"catalog": catalog}):
         space = row["namespace_json"]
         if space not in spaces:
             spaces[space] = tuple_from_json(space)
         name = (*spaces[space], row["table_name"])
         location = MetadataLocation(row["table_id"], name, row["metadata_location"], row["format"], row["refusal"])
-        found.append(location)
-    return found
+        result.append(location)
+    return result
 
 
 def refresh_at_once(db: Connection, table_ids: Iterable[int], *, evaluates: bool = False) -> None:

@@ -66,7 +66,7 @@ def list_series(
 
     A step counts from its beginning.
     """
-    found, period = [], {"since_ms": to_ms(since), "until_ms": to_ms(until)}
+    result, period = [], {"since_ms": to_ms(since), "until_ms": to_ms(until)}
     for name in names:
         known = db.select(
             "SELECT series_id, label FROM series WHERE name = :name AND (:label IS NULL OR label = :label) "
@@ -80,8 +80,8 @@ def list_series(
                 "AND at_ms >= :since_ms AND at_ms < :until_ms ORDER BY at_ms",
                 {"series_id": row["series_id"], "step_s": step.seconds, **period},
             )
-            found.append(Series(name, row["label"], tuple(points)))
-    return found
+            result.append(Series(name, row["label"], tuple(points)))
+    return result
 
 
 def list_figures(

@@ -192,7 +192,7 @@ class MaintenanceSchedule:
         facts = table.facts
         properties = effective_properties(defaults, facts.properties)
         config = parse_into(MaintenanceConfig, properties)
-        found: dict[str, ActionState] = {}
+        result: dict[str, ActionState] = {}
         for one in self._scheduled:
             if not one.concerns(table):
                 continue
@@ -200,13 +200,13 @@ class MaintenanceSchedule:
             if refusal := lacking(table, one.action.roles, one.action.name):
                 consent = ScheduleDecision(False, refusal.message)
             every, digest = one.every or timedelta(), one.digest(properties)
-            found[one.action.name] = ActionState(consent, None, every, config, facts.uuid, one.sweeps, digest)
-        return found
+            result[one.action.name] = ActionState(consent, None, every, config, facts.uuid, one.sweeps, digest)
+        return result
 
     def ask(self, table: OpenTable, defaults: Mapping[str, str], looks: Looks, now: datetime) -> Looks:
         """The same, with the verdicts of actions that are on, and of services. Raises TableRefused("configuration")."""
         properties = effective_properties(defaults, table.facts.properties)
-        found = dict(looks)
+        result = dict(looks)
         for action in self._triggered:
             looked = looks.get(action.name)
             if looked is not None and (looked.consent.is_given or Role.SERVICE in action.roles):
@@ -214,8 +214,8 @@ class MaintenanceSchedule:
                 consent = looked.consent if verdict else ScheduleDecision(False, "its property is not true")
                 if verdict is not None and not consent.is_given:
                     consent = ScheduleDecision(False, f"{verdict.reason}; {consent.reason}")
-                found[action.name] = replace(looked, verdict=verdict, consent=consent)
-        return found
+                result[action.name] = replace(looked, verdict=verdict, consent=consent)
+        return result
 
 
 def _consent(

@@ -169,10 +169,10 @@ def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str,
     """A piece of a blob, from 0; None after the last. Raises TaskNotFound unless the optimizer runs the attempt."""
     held = [one for one in tasks.list_assigned(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
     is_acked = any(one.status is TaskStatus.ACKED for one in held)
-    found = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None
-    if found is None and (piece == 0 or not is_acked):
+    result = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None
+    if result is None and (piece == 0 or not is_acked):
         raise TaskNotFound(f"attempt {attempt} of optimizer {optimizer_id} has no blob {sha256}")
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)

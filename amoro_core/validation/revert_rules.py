@@ -120,10 +120,10 @@ class _RevertView:
     @cached_property
     def number_of(self) -> dict[str, int]:
         """The sequence number of the commit that changed a file, by the file's normalised path."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for commit in self.commits:
-            found.update((normalise(data_file.path), commit.number) for data_file in commit.files)
-        return found
+            result.update((normalise(data_file.path), commit.number) for data_file in commit.files)
+        return result
 
     @cached_property
     def live(self) -> LiveFiles:
@@ -298,13 +298,13 @@ def newer_equality_deletes_cover_all_or_none(view: _RevertView) -> Iterator[str]
 
 def _newer_equality(files: Iterable[ScannedFile], view: _RevertView) -> dict[Place, frozenset[Numbered]]:
     """For each place, the equality deletes newer than its commit that apply to any of its files."""
-    found: dict[Place, frozenset[Numbered]] = {}
+    result: dict[Place, frozenset[Numbered]] = {}
     for file in files:
         number = view.number_of[normalise(file.data.path)]
         newer = (delete for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         some = frozenset(delete.numbered for delete in newer if delete.sequence_number > number)
-        found[place_of(file.data)] = found.get(place_of(file.data), frozenset()) | some
-    return found
+        result[place_of(file.data)] = result.get(place_of(file.data), frozenset()) | some
+    return result
 
 
 def deletes_that_come_back_cover_no_other_file(view: _RevertView) -> Iterator[str]:

@@ -51,7 +51,7 @@ def translate(
     ends = np.array(list(accumulate(output_rows)), np.int64)
     if sum(live) != (int(ends[-1]) if len(ends) else 0) or min(live, default=0) < 0:
         raise ValueError(f"{sum(live)} rows of the inputs are live, the outputs have {sum(output_rows)}")
-    found: dict[int, PositionSet] = {}
+    result: dict[int, PositionSet] = {}
     for at, base in zip(order, accumulate((live[at] for at in order), initial=0), strict=False):
         deleted = left_out.get(at, NO_POSITIONS)
         positions = (hidden.get(at, NO_POSITIONS) - deleted).ascending()
@@ -61,8 +61,8 @@ def translate(
         outputs = np.searchsorted(ends, among, side="right")
         for output in np.unique(outputs).tolist():
             inside = among[outputs == output] - (ends[output] - output_rows[output])
-            found[output] = found.get(output, NO_POSITIONS) | PositionSet.of(inside)
-    return found
+            result[output] = result.get(output, NO_POSITIONS) | PositionSet.of(inside)
+    return result
 
 
 #: What a delete file deletes by position: the positions by normalised path of the data file.
@@ -393,13 +393,13 @@ def to_look_up(view: ValidationView) -> tuple[tuple[Group, dict[int, PositionSet
     Without rows that the task left out because of a planned delete by position. A task is missing whose deletes by
     position could not all be read.
     """
-    found = []
+    result = []
     for group in view.record.groups:
         if group.look_up is not None and has_changed(group, view):
             rows = _hidden_since(group, view)
             if rows is not None:
-                found.append((group, rows))
-    return tuple(found)
+                result.append((group, rows))
+    return tuple(result)
 
 
 def _hidden_since(group: Group, view: ValidationView) -> dict[int, PositionSet] | None:

@@ -147,16 +147,16 @@ def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> Posit
     if _LENGTH.unpack(blob[-_LENGTH.size :])[0] != crc32(body):
         raise UnreadableFile(f"the deletion vector at {where} has another checksum than its content")
     try:
-        found = PositionSet.deserialized(body[len(_MAGIC) :])
+        result = PositionSet.deserialized(body[len(_MAGIC) :])
     except ValueError as error:
         raise UnreadableFile(f"the deletion vector at {where} can't be read: {error}") from error
-    if len(found) != record_count:
+    if len(result) != record_count:
         raise UnreadableFile(
-            f"the deletion vector at {where} has {len(found)} positions, its manifest entry tells of {record_count}"
+            f"the deletion vector at {where} has {len(result)} positions, its manifest entry tells of {record_count}"
         )
-    if found.last >= rows:
-        raise UnreadableFile(f"the deletion vector at {where} deletes row {found.last}, the data file has {rows} rows")
-    return found
+    if result.last >= rows:
+        raise UnreadableFile(f"the deletion vector at {where} deletes row {result.last}, the data file has {rows} rows")
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,15 +205,15 @@ def arrow_type(kind: IcebergType) -> pa.DataType:
 
 
 def _selected(fields: Iterable[NestedField], ids: Collection[int]) -> list[NestedField]:
-    kept = []
+    result = []
     for field in fields:
         if field.field_id in ids:
-            kept.append(field)
+            result.append(field)
         elif isinstance(field.field_type, StructType):
             inner = _selected(field.field_type.fields, ids)
             if inner:
-                kept.append(NestedField(field.field_id, field.name, StructType(*inner), required=field.required))
-    return kept
+                result.append(NestedField(field.field_id, field.name, StructType(*inner), required=field.required))
+    return result
 
 
 #: Values of columns known from a file's partition: one-value Arrow arrays of the column's type, by field id.

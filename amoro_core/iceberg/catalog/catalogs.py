@@ -76,8 +76,8 @@ class ETags:
     def find(self, config: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> str:
         """The ETag of the table with that metadata, loaded through that very configuration; "" without one."""
         with self._lock:
-            found = self._etags.get(identifier)
-        return found[2] if found and found[:2] == (config, metadata_location) else ""
+            result = self._etags.get(identifier)
+        return result[2] if result and result[:2] == (config, metadata_location) else ""
 
 
 _METADATA = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
@@ -124,12 +124,12 @@ class DirectoryCatalog(NoopCatalog):
 
     def _versions(self, parts: Identifier) -> Mapping[int, str]:
         """The metadata files of what may be a table, by version."""
-        found = {}
+        result = {}
         for entry in self._entries(f"{self._place(parts)}/metadata") or ():
             match = _METADATA.fullmatch(entry.base_name)
             if match and entry.type == FileType.File:
-                found[int(match[1] or match[2])] = entry.base_name
-        return found
+                result[int(match[1] or match[2])] = entry.base_name
+        return result
 
     def _directories(self, parts: Identifier) -> list[str]:
         entries = self._entries(self._place(parts))
@@ -210,14 +210,14 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
     catalogs = merged.get("catalog") or {}
     if not isinstance(catalogs, Mapping):
         raise InvalidSettings("pyiceberg's configuration has something else than catalogs under 'catalog'")
-    found = []
+    result = []
     for name, properties in sorted(catalogs.items()):
         if isinstance(properties, Mapping):
             texts = {
                 key: one if isinstance(one, str) else json.dumps(one, sort_keys=True) for key, one in properties.items()
             }
-            found.append(CatalogConfig(str(name), tuple(sorted(texts.items())), origin="pyiceberg"))
-    return found
+            result.append(CatalogConfig(str(name), tuple(sorted(texts.items())), origin="pyiceberg"))
+    return result
 
 
 def resolved(config: CatalogConfig) -> dict[str, str]:
@@ -559,11 +559,11 @@ def _of_glue(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]
 
 def _by_namespace(names: Collection[Name]) -> Mapping[str, list[str]]:
     """Tables by namespace, both in order; namespaces of these catalogs have one level."""
-    found: dict[str, list[str]] = defaultdict(list)
+    result: dict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
         if len(name) == 2:
-            found[name[0]].append(name[1])
-    return found
+            result[name[0]].append(name[1])
+    return result
 
 
 def other_names(config: CatalogConfig) -> tuple[str, ...]:

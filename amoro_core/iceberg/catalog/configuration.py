@@ -61,14 +61,14 @@ def configuration_file() -> dict[str, Any]:
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     """The settings of a file, cached: they are needed at each refresh of a table, and parsing takes milliseconds."""
     try:
-        found = strictyaml.load(text).data
+        result = strictyaml.load(text).data
     except UNPARSABLE as error:
         raise InvalidSettings(f"{path} can't be read: {_problem(error)}", hint=_MEND) from error
     if not _COMMENT.sub("", text).strip():
         return {}  # strictyaml would parse it as a string
-    if not isinstance(found, Mapping):
+    if not isinstance(result, Mapping):
         raise InvalidSettings(f"{path} does not hold settings by key")
-    return found
+    return result
 
 
 def _problem(error: Exception) -> str:
@@ -149,23 +149,23 @@ def _xml(name: str, content: str) -> dict[str, str]:
         raise InvalidArgument(f"{name} is not XML: {briefly(str(error))}") from error
     if root.tag != "configuration":
         raise InvalidArgument(f"{name} is not a Hadoop configuration: its root is <{root.tag}>, not <configuration>")
-    found = {}
+    result = {}
     for element in root.iter("property"):
         key = (element.findtext("name") or "").strip()
         if not key:
             raise InvalidArgument(f"{name} has a <property> without a <name>")
-        found[key] = (element.findtext("value") or "").strip()
-    return found
+        result[key] = (element.findtext("value") or "").strip()
+    return result
 
 
 def _yaml(name: str, content: str) -> dict[str, str]:
     try:
-        found = strictyaml.load(content).data
+        result = strictyaml.load(content).data
     except UNPARSABLE as error:
         raise InvalidArgument(f"{name} is not plain YAML: {getattr(error, 'problem', '') or 'malformed'}") from error
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    if not isinstance(result, dict) or not all(isinstance(value, str) for value in result.values()):
         raise InvalidArgument(f"{name} must hold keys and values, nothing nested")
-    return found
+    return result
 
 
 def _from_hadoop(raw: Mapping[str, str]) -> dict[str, str]:

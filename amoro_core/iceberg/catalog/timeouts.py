@@ -99,8 +99,8 @@ class Watchdog:
 
 def current_watchdog() -> Watchdog | None:
     """The watchdog of this thread's present request."""
-    found: Watchdog | None = getattr(_now, "watchdog", None)
-    return found
+    result: Watchdog | None = getattr(_now, "watchdog", None)
+    return result
 
 
 _LIBPQ = ("psycopg", "psycopg2")
@@ -141,8 +141,8 @@ def _limit_hive(hive: Any) -> None:
             if left <= 0:
                 raise failure(failure.TIMED_OUT, limits().message)
             made.setTimeout(left * 1000)
-            found: bytes = read(size)
-            return found
+            result: bytes = read(size)
+            return result
 
         made.open, made.read, made.write = opening, reading, writing
         return made

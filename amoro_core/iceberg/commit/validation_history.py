@@ -63,11 +63,11 @@ def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] 
     have expired: its child still names it."""
     if metadata.current_snapshot_id == planned_snapshot_id:
         return []
-    found: list[Snapshot] = []
+    result: list[Snapshot] = []
     for snapshot in history_from(metadata, metadata.current_snapshot_id):
-        found.append(snapshot)
+        result.append(snapshot)
         if snapshot.parent_snapshot_id == planned_snapshot_id:
-            return found
+            return result
     return None
 
 

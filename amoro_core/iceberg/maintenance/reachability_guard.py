@@ -61,10 +61,10 @@ def _chosen(written: Any, wanted: set[int]) -> tuple[Any, Callable[[Any], dict[i
             plain.append((field["name"], field["field-id"]))
 
     def values(record: Any) -> dict[int, Any]:
-        made = {number: record[name] for name, number in plain}
+        result = {number: record[name] for name, number in plain}
         for name, read in inner:
-            made |= read(record[name])
-        return made
+            result |= read(record[name])
+        return result
 
     return {**written, "fields": fields}, values
 
@@ -102,20 +102,20 @@ class Guard:
         """
         self._keys = _Keys()
         table = self._renewed()
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         wanted: defaultdict[int, list[str]] = defaultdict(list)
         for path in dict.fromkeys(paths):
             for key in self._keys(path):
                 wanted[key].append(path)
         for name, why in _named(table.metadata, table.metadata_location):
-            found.update((path, why) for key in self._keys(name) for path in wanted.get(key, ()))
-        found |= {path: why for key in wanted for path in wanted[key] if (why := _of_directory(table, path))}
+            result.update((path, why) for key in self._keys(name) for path in wanted.get(key, ()))
+        result |= {path: why for key in wanted for path in wanted[key] if (why := _of_directory(table, path))}
         asked = set(wanted)
         for manifest, live in self._manifests.items():
             if manifest_keys := asked.intersection(self._keys(manifest)):
-                found.update((path, "a manifest of the table") for key in manifest_keys for path in wanted[key])
-            found.update((path, f"live in {manifest}") for key in asked.intersection(live) for path in wanted[key])
-        return found
+                result.update((path, "a manifest of the table") for key in manifest_keys for path in wanted[key])
+            result.update((path, f"live in {manifest}") for key in asked.intersection(live) for path in wanted[key])
+        return result
 
     def _renewed(self) -> Table:
         """The table's present state, with its manifests read."""

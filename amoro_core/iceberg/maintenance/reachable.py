@@ -80,10 +80,10 @@ def _by_place(paths: Iterable[str]) -> dict[StorageRoot, list[str]]:
     roots: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         roots["/".join(path.split("/", 3)[:3])].append(path)  # scheme and authority
-    found: defaultdict[StorageRoot, list[str]] = defaultdict(list)
+    result: defaultdict[StorageRoot, list[str]] = defaultdict(list)
     for root, some in roots.items():
-        found[split_place(root)[:2]].extend(some)
-    return found
+        result[split_place(root)[:2]].extend(some)
+    return result
 
 
 def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
@@ -158,12 +158,12 @@ def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
 
 def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
     """The distinct manifests of the snapshots by path. Raises UnreadableFile for a snapshot that lost its files."""
-    found: dict[str, ManifestFile] = {}
+    result: dict[str, ManifestFile] = {}
     for snapshot in snapshots:
         listed = read_list(io, snapshot.manifest_list)
         _require_files(snapshot, listed)
-        found.update((manifest.manifest_path, manifest) for manifest in listed)
-    return found
+        result.update((manifest.manifest_path, manifest) for manifest in listed)
+    return result
 
 
 def _require_files(snapshot: Snapshot, listed: list[ManifestFile]) -> None:
@@ -179,13 +179,13 @@ def _require_files(snapshot: Snapshot, listed: list[ManifestFile]) -> None:
 def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> dict[str, ManifestFile]:
     if are_known:
         return _manifests_of(io, snapshots)
-    found: dict[str, ManifestFile] = {}
+    result: dict[str, ManifestFile] = {}
     for snapshot in snapshots:
         try:
-            found.update((manifest.manifest_path, manifest) for manifest in read_list(io, snapshot.manifest_list))
+            result.update((manifest.manifest_path, manifest) for manifest in read_list(io, snapshot.manifest_list))
         except DataFileMissing:
             continue
-    return found
+    return result
 
 
 def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released]:
@@ -211,13 +211,13 @@ def _entries_of(io: FileIO, file: ManifestFile, are_known: bool) -> Iterator[Rel
 
 
 def _live(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Keys:
-    found = NO_KEYS
+    result = NO_KEYS
     for file in manifests:
-        if len(found) == len(candidates):
+        if len(result) == len(candidates):
             break  # no candidate is left
         live = keys_of(entry.path for entry in _entries(io, file, live=True))
-        found = merged([found, np.intersect1d(live, candidates, assume_unique=True)])
-    return found
+        result = merged([result, np.intersect1d(live, candidates, assume_unique=True)])
+    return result
 
 
 def _once(files: Iterable[Released]) -> Iterator[Released]:

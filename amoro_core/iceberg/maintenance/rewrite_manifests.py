@@ -50,10 +50,10 @@ class ManifestSource:
     def head(self) -> Snapshot:
         """The snapshot of main. Raises CommitConflict without one."""
         main = self.table.metadata.refs.get(MAIN)
-        found = None if main is None else self.table.metadata.snapshot_by_id(main.snapshot_id)
-        if found is None:
+        result = None if main is None else self.table.metadata.snapshot_by_id(main.snapshot_id)
+        if result is None:
             raise CommitConflict(f"the table {'.'.join(self.table.name())} has no snapshot left")
-        return found
+        return result
 
     def manifests(self) -> list[ManifestFile]:
         """The head's manifests with live files, checked like those of a scan, with their counts."""

@@ -233,15 +233,15 @@ def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
 
 def distinct_values(metadata: TableMetadata) -> dict[int, int]:
     """About how many values columns have, by field id, by the newest statistics; those of main's history come first."""
-    known = {one.snapshot_id: one for one in snapshot_facts(metadata)}
-    order = {item.snapshot_id: item.sequence_number for item in ancestors(known, metadata.current_snapshot_id)}
-    found: dict[int, int] = {}
+    by_id = {one.snapshot_id: one for one in snapshot_facts(metadata)}
+    order = {item.snapshot_id: item.sequence_number for item in ancestors(by_id, metadata.current_snapshot_id)}
+    result: dict[int, int] = {}
     for file in sorted(metadata.statistics, key=lambda item: order.get(item.snapshot_id, -1)):
         for field_id, blob in _sketches(file):
             number = (blob.properties or {}).get(NDV, "")
             if re.fullmatch("[0-9]{1,18}", number):
-                found[field_id] = int(number)
-    return found
+                result[field_id] = int(number)
+    return result
 
 
 def countable_columns(schema: Schema) -> dict[str, int]:

@@ -126,8 +126,8 @@ def first_row_id_of(manifest: ManifestFile) -> int | None:
     """The first row id of a data manifest, which its entries without one inherit; None: its rows have none, or the
     record is pyiceberg's own."""
     values = manifest._data
-    found: int | None = values[_IN_LIST] if len(values) > _IN_LIST else None
-    return found
+    result: int | None = values[_IN_LIST] if len(values) > _IN_LIST else None
+    return result
 
 
 def with_first_row_id(manifest: ManifestFile, first_row_id: int | None) -> ManifestFile:
@@ -219,11 +219,11 @@ class BoundedDecoder(BinaryDecoder):
 
     def read(self, n: int) -> bytes:
         start = self._at
-        found = self._data[start : start + n] if n >= 0 else b""
-        if len(found) != n:
+        result = self._data[start : start + n] if n >= 0 else b""
+        if len(result) != n:
             raise _too_many(n, start)
         self._at = start + n
-        return found
+        return result
 
     def skip(self, n: int) -> None:
         if n < 0 or n > len(self._data) - self._at:
@@ -244,12 +244,12 @@ class BoundedDecoder(BinaryDecoder):
     def read_ints(self, n: int) -> tuple[int, ...]:
         # A huge count allocates nothing: each number takes at least a byte, and reading beyond the end raises.
         data, at = self._data, self._at
-        found = []
+        result = []
         for _ in range(n):
             value, at = number_at(data, at)
-            found.append(value)
+            result.append(value)
         self._at = at
-        return tuple(found)
+        return tuple(result)
 
     def read_int_bytes_dict(self, n: int, dest: dict[int, bytes]) -> None:
         # Bounds of columns are most of a manifest.

@@ -32,15 +32,15 @@ class ManifestCache:
     def read(self, io: FileIO, file: ManifestFile) -> Manifest:
         """The manifest as from `read_manifest`. Failures are not cached, nor manifests for which there is no room."""
         key = key_of(file)
-        found = self._kept.get(key)
-        if found is not None:
-            return replace(found, file=file)
-        found = read_manifest(io, file)
+        result = self._kept.get(key)
+        if result is not None:
+            return replace(result, file=file)
+        result = read_manifest(io, file)
         # The first ones are kept: with more manifests than room, evicting the oldest would never hit.
-        if len(found.entries) <= self._room:
-            self._room -= len(found.entries)
-            self._kept[key] = found
-        return found
+        if len(result.entries) <= self._room:
+            self._room -= len(result.entries)
+            self._kept[key] = result
+        return result
 
 
 #: Tables with fewer live files are not cached: reading them is as fast.

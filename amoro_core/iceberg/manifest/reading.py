@@ -224,7 +224,7 @@ def _header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) 
 def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
     """The manifests, and the files that they name. Raises UnreadableFile, and CatalogUnavailable for one that has
     vanished meanwhile: its files may be committed since the table was loaded."""
-    found: set[str] = set()
+    result: set[str] = set()
     for manifest in manifests:
         file = ManifestFile.from_args(
             manifest_path=manifest.path,
@@ -236,11 +236,11 @@ def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
             added_snapshot_id=0,
         )
         try:
-            found.update(entry.data_file.file_path for entry in read_manifest(file_io, file).entries)
+            result.update(entry.data_file.file_path for entry in read_manifest(file_io, file).entries)
         except DataFileMissing as error:
             raise CatalogUnavailable(f"Flink has committed or removed {manifest.path} meanwhile") from error
-        found.add(manifest.path)
-    return found
+        result.add(manifest.path)
+    return result
 
 
 PartitionTypes = tuple[PrimitiveType, ...]
